@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the pages of docs that are made from tables: settings, the HTTP API, Spark's options, ADRs.
+"""Write the pages of docs that are made from tables: settings, the HTTP API, operations, ADRs.
 
 python tools/gen_pages.py            # write them
 python tools/gen_pages.py --check    # exit 1 when one is not what would be written
@@ -11,6 +11,8 @@ from pathlib import Path
 from headrace.columns.options import page as spark_options
 from headrace.console.api import table as console_routes
 from headrace.server.config import settings_page as settings
+from headrace.server.management.operations import ROWS
+from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE
 
 DOCS = Path(__file__).parent.parent / "docs"
 DECISIONS = """# Decisions
@@ -31,7 +33,31 @@ def decisions() -> str:
     return DECISIONS + "".join(lines)
 
 
+OPERATIONS = ("<!-- The operations, written by `make docs`; do not edit. -->\n", "\n<!-- End. -->")
+TAGS = {
+    LOOK: "any",
+    USE: "any but `viewer`",
+    MONITOR: "`monitoring`, `viewer`, `administrator`",
+    POLICY: "`policymaker`, `administrator`",
+    ADMINISTER: "`administrator`",
+}
+
+
+def management() -> str:
+    """Return the page of the management socket with the table of operations as it is."""
+    page = (DOCS / "reference/management.md").read_text()
+    begin, end = OPERATIONS
+    head, _, rest = page.partition(begin)
+    lines = ["| Operation | Fields | Tag | Permission |", "|---|---|---|---|"]
+    for row in ROWS.values():
+        needs = ", ".join(f"{need.permission} `{need.field}`" for need in row.needs)
+        permission = needs or row.note or ("a virtual host of one's own" if row.own_vhost else "")
+        lines.append(f"| `{row.name}` | {row.fields} | {TAGS[row.tags]} | {permission} |")
+    return head + begin + "\n".join(lines) + end + rest.partition(end)[2]
+
+
 PAGES = {
+    "reference/management.md": management,
     "reference/settings.md": settings.manual,
     "reference/management-api.md": console_routes.manual,
     "reference/spark-options.md": spark_options.manual,

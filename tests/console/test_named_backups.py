@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from headrace.console.api.own_schemas import OWN, OWN_SCHEMAS
-from headrace.server.management import backups
+from headrace.server.management.resources import backups
 from headrace.store.backup.backup import verify
 from support.console import LocalConsole
 from support.management_socket import ManagementClient, refusal

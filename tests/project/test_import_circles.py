@@ -24,7 +24,6 @@ CIRCLES: dict[str, list[int]] = {
     "console": [2],
     "gateway": [65, 4, 2],
     "model": [7, 4],
-    "server": [8],
     "store": [17, 2],
 }
 

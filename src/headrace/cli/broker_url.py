@@ -80,8 +80,8 @@ class Name(click.types.StringParamType):
         from headrace.cli.management import names
 
         given = (ctx.params.get("data"), ctx.params.get("where"))
-        found = names(self._kind, incomplete, *given) if self._kind else []
-        return [CompletionItem(name) for name in found]
+        matches = names(self._kind, incomplete, *given) if self._kind else []
+        return [CompletionItem(name) for name in matches]
 
 
 NAMED = Name()

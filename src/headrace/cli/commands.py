@@ -88,7 +88,7 @@ class Commands(Group):
             name, callback=callback, params=params, help=help, context_settings=context_settings
         )
         self.sections = sections
-        self.entries = {name: one for rows in sections.values() for name, one in rows.items()}
+        self.entries = {name: entry for rows in sections.values() for name, entry in rows.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(self.entries)
@@ -140,7 +140,7 @@ class NotInstalled(click.ClickException):
     exit_code = 2  # As for other usage errors; 1 is a failed command.
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """Return a question with close names; "" for none."""
-    close = difflib.get_close_matches(name, known, n=2)
+    close = difflib.get_close_matches(name, names, n=2)
     return f" Did you mean {' or '.join(close)}?" if close else ""

@@ -14,11 +14,11 @@ class FromEnvironment(click.Option):
     """An option with an environment variable; warns of variables with misspelt names."""
 
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
-        found = super().resolve_envvar_value(ctx)
-        if found is None and not ctx.resilient_parsing and isinstance(self.envvar, str):
+        value = super().resolve_envvar_value(ctx)
+        if value is None and not ctx.resilient_parsing and isinstance(self.envvar, str):
             from headrace.server.config.settings import misspelt
 
             for variable in misspelt(self.envvar, os.environ):
-                said = printable(variable)
-                click.echo(f"{said} is not read; did you mean {self.envvar}?", err=True)
-        return found
+                shown = printable(variable)
+                click.echo(f"{shown} is not read; did you mean {self.envvar}?", err=True)
+        return value

@@ -125,17 +125,17 @@ def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list
     """Return names of a kind with this beginning, for completion; none without a broker."""
     from headrace.management_socket import FILE_NAME
 
-    said = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
-    if socket is None and said and data is None:
-        socket = Path(said)
+    variable = os.environ.get("HEADRACE_MANAGEMENT_SOCKET")
+    if socket is None and variable and data is None:
+        socket = Path(variable)
     directory = data or Path(os.environ.get("HEADRACE_DATA") or Settings().data)
-    found: set[str] = set()
+    matches: set[str] = set()
     with contextlib.suppress(click.ClickException, OSError, ValueError):
         rows = listed(socket or directory / FILE_NAME, f"list {kind}", timeout_s=NAMES_S)
         for row in itertools.islice(rows, NAMES_MAX):
             if row["name"].startswith(start) and row["name"].isprintable():
-                found.add(row["name"])
-    return sorted(found)
+                matches.add(row["name"])
+    return sorted(matches)
 
 
 @contextlib.contextmanager

@@ -53,16 +53,16 @@ class Target(Generic[Opened]):
         def decorate(call: Callable[Concatenate[Opened, ...], object]) -> click.Command:
             def command(*, form: str | None = None, **given: object) -> None:
                 with self.open(given.pop(self.argument), **opening) as opened:
-                    found = call(opened, **given)
+                    outcome = call(opened, **given)
                     if columns:
-                        rows = cast("Iterable[Row]", found)
+                        rows = cast("Iterable[Row]", outcome)
                         if printed is not None and form != "json":
                             rows = map(printed, rows)
                         print_rows(rows, columns, form, wide=wide or printed is not None)
                     elif facts:
-                        print_facts(cast("Row", found), form)
-                    elif isinstance(found, str):
-                        click.echo(found)
+                        print_facts(cast("Row", outcome), form)
+                    elif isinstance(outcome, str):
+                        click.echo(outcome)
 
             function: Callable[..., object] = command
             if columns or facts:

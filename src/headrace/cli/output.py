@@ -95,17 +95,17 @@ def json_file_option(words: str) -> Callable[[Function], Function]:
     )
 
 
-def give_json(path: Path | None, found: object) -> bool:
+def give_json(path: Path | None, data: object) -> bool:
     """Write a result to the file of ``--json``, or print it, a line for each item of a list.
 
     Return True if it was printed: then nothing else is.
     """
     if path == STDOUT:
-        for one in found if isinstance(found, list) else [found]:
-            click.echo(json.dumps(one, ensure_ascii=False))
+        for row in data if isinstance(data, list) else [data]:
+            click.echo(json.dumps(row, ensure_ascii=False))
         return True
     if path is not None:
-        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return False
 
 
@@ -206,8 +206,8 @@ def cells_of(text: str) -> int:
     """Return the width of a text on a terminal, in cells."""
     if text.isascii():
         return len(text)
-    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
-    return len(text) + wide - sum(unicodedata.combining(one) != 0 for one in text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) != 0 for character in text)
 
 
 def print_facts(facts: Row, form: str | None) -> None:
@@ -246,8 +246,10 @@ def printable(text: str, kept: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(
-        one if one.isprintable() or one in kept else one.encode("unicode_escape").decode()
-        for one in text
+        character
+        if character.isprintable() or character in kept
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 

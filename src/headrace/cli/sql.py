@@ -107,13 +107,13 @@ def _form(form: str | None, output: Path | None) -> str:
 
 
 def _archives(given: Iterable[str]) -> dict[str, Path]:
-    found = {}
-    for one in given:
-        name, equals, path = one.partition("=")
+    archives = {}
+    for text in given:
+        name, equals, path = text.partition("=")
         if not (name and equals and path):
-            raise click.UsageError(f"--archive must be NAME=DIR; got {one!r}")
-        found[name] = Path(path)
-    return found
+            raise click.UsageError(f"--archive must be NAME=DIR; got {text!r}")
+        archives[name] = Path(path)
+    return archives
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
 def _rows(reader: pa.RecordBatchReader) -> Iterator[list[object]]:
     """The rows, with values that JSON has."""
     for batch in reader:
-        columns = [one.to_pylist(maps_as_pydicts="lossy") for one in batch.columns]
+        columns = [column.to_pylist(maps_as_pydicts="lossy") for column in batch.columns]
         for row in zip(*columns, strict=True):
             yield [_plain(value) for value in row]
 
@@ -184,9 +184,9 @@ def _plain(value: object) -> object:
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, date | time):
         return value.isoformat()
     return str(value)

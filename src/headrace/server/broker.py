@@ -24,22 +24,21 @@ from headrace.model.events import Events
 from headrace.model.policy.accounts import AccountError
 from headrace.model.policy.rules import Limits, limits_of_user
 from headrace.model.scheduler import Scheduler
-from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
 from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
-from headrace.server.config.settings import SettingError, Settings
+from headrace.server.config.settings import SettingError, Settings, StartError
 from headrace.server.data.storage import Storage
 from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
-from headrace.server.management.access.ticket_file import TicketFile
-from headrace.server.management.access.tickets import Tickets
 from headrace.server.management.managed_broker import ManagedBroker
-from headrace.server.management.operations import OPERATIONS
+from headrace.server.management.operations import OPERATIONS, ROWS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
+from headrace.server.management.ticket_file import TicketFile
+from headrace.server.management.tickets import Tickets
 from headrace.server.net.drain import Drain
 from headrace.server.net.freeze import Freezer
 from headrace.server.net.hot_sockets import HotLoop
@@ -501,7 +500,7 @@ class Broker:
         data = None if self.settings.memory else self.settings.data
         path = socket_path(self.settings.management_socket, data)
         if path is not None:
-            self.management = ManagementSocket(managed, path, OPERATIONS)
+            self.management = ManagementSocket(managed, path, OPERATIONS, ROWS)
             await self.management.open()
 
     # --- Settings that change -------------------------------------------------------------------

@@ -17,11 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
 from headrace.gateway.apply_consumer_timeout import retime
-from headrace.server.config.errors import StartError
 from headrace.server.config.identity import introduction
 from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.process import limit_memory
-from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings, StartError
 from headrace.server.login.login import LoginSettingError
 from headrace.server.login.offers import offers_of
 from headrace.server.net.ports import ENCRYPTED, Move, PortError

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 import pyarrow as pa
 
-from headrace.sql.errors import QueryError
 from headrace.sql.needs import needs
 from headrace.sql.sources import Messages
-from headrace.sql.statement import OURS, parsed
+from headrace.sql.statement import OURS, QueryError, parsed
 
 if TYPE_CHECKING:
     from headrace.sql.sources import Places, Source

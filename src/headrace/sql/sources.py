@@ -16,7 +16,7 @@ from headrace.client.url import Secret
 from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.runtime.connections import Purpose, patiently, requests
-from headrace.sql.errors import QueryError
+from headrace.sql.statement import QueryError
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

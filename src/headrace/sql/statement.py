@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headrace.sql.errors import QueryError
-
 if TYPE_CHECKING:
     import duckdb
 
@@ -24,6 +22,10 @@ FUNCTIONS: Final = ("stream", "queue", "archive")
 OF_DUCKDB: Final = ("information_schema", "pg_catalog", "system")  # Schemas that it fills itself.
 OURS: Final = "headrace_"  # With a number: the name of a place in DuckDB.
 SQL_LENGTH_MAX: Final = 1 << 20  # Characters.
+
+
+class QueryError(ValueError):
+    """A query that cannot be run; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

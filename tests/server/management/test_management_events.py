@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.server.management import events
+from headrace.server.management.resources import events
 from support.brokers.broker_process import until
 from support.management_socket import ManagementClient, OperationRefused, refusal
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pkgutil
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +19,12 @@ from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.throttle import HELD_OF_NAME_MAX
 from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
-from headrace.server.management.access import tickets
-from headrace.server.management.access.logins import peer_of
-from headrace.server.management.access.rules import RULES
-from headrace.server.management.access.ticket_file import TicketFile
-from headrace.server.management.access.tickets import Tickets
-from headrace.server.management.operations import OPERATIONS
+from headrace.server.management import resources, tickets
+from headrace.server.management.operations import OPERATIONS, RESOURCES
+from headrace.server.management.operations import ROWS as RULES
+from headrace.server.management.resources.logins import peer_of
+from headrace.server.management.ticket_file import TicketFile
+from headrace.server.management.tickets import Tickets
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE
@@ -283,6 +284,11 @@ def test_addresses_of_peers() -> None:
 
 
 # --- Rights: every operation, tag and permission --------------------------------------------------
+
+
+def test_every_resource_is_in_the_table_of_operations() -> None:
+    names = {module.name for module in pkgutil.iter_modules(resources.__path__)}
+    assert {*names, "operation"} == {each.__name__.split(".")[-1] for each in RESOURCES}
 
 
 def test_every_operation_has_its_rule() -> None:

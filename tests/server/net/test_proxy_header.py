@@ -12,7 +12,7 @@ import pytest
 
 from headrace.protocol.codec_0_x import ConnectionStart
 from headrace.server.config.settings import SettingError, Settings, check_together
-from headrace.server.management.clients import describe_connection
+from headrace.server.management.resources.connections import describe_connection
 from headrace.server.net import proxy_header
 from headrace.server.net.proxy_header import SIGNATURE, SIZE_MAX, ProxyError, read_header
 from headrace.spec.tables import V0_9_1

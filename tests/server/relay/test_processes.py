@@ -22,7 +22,7 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
     QueuePurge,
 )
-from headrace.server.management.clients import describe_connection
+from headrace.server.management.resources.connections import describe_connection
 from headrace.server.net.client_socket import ClientAddress, seen_from
 from headrace.server.relay import processes
 from headrace.server.relay.frames import BACKLOG_MAX, HEADER_SIZE, PIECE_MAX, WINDOW

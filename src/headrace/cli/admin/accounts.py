@@ -209,8 +209,8 @@ def change_tags(directory: UserDirectory, name: str, tags: tuple[str, ...]) -> N
 @BY_DIRECTORY.command(user, "list", columns=("name", "tags"))
 def list_users(directory: UserDirectory) -> list[Row]:
     """Print each user and its tags."""
-    found = directory.snapshot().accounts.values()
-    return [{"name": account.name, "tags": " ".join(account.tags)} for account in found]
+    accounts = directory.snapshot().accounts.values()
+    return [{"name": account.name, "tags": " ".join(account.tags)} for account in accounts]
 
 
 @click.group(cls=Group)
@@ -314,8 +314,10 @@ def clear_permission(directory: UserDirectory, vhost: str, name: str) -> None:
 @BY_DIRECTORY.command(permission, "list", columns=PERMISSION)
 def list_permissions(directory: UserDirectory) -> list[Row]:
     """Print user, virtual host, configure, write and read of each permission."""
-    found = directory.snapshot().permissions
-    fields = ((*key, given.configure, given.write, given.read) for key, given in found.items())
+    permissions = directory.snapshot().permissions
+    fields = (
+        (*key, given.configure, given.write, given.read) for key, given in permissions.items()
+    )
     return [dict(zip(PERMISSION, row, strict=True)) for row in fields]
 
 
@@ -359,6 +361,6 @@ def clear_topic_permission(
 @BY_DIRECTORY.command(topic, "list", columns=TOPIC_PERMISSION)
 def list_topic_permissions(directory: UserDirectory) -> list[Row]:
     """Print user, virtual host, exchange, write and read of each restriction."""
-    found = directory.snapshot().topic_permissions
-    fields = ((*key, given.write, given.read) for key, given in found.items())
+    permissions = directory.snapshot().topic_permissions
+    fields = ((*key, permission.write, permission.read) for key, permission in permissions.items())
     return [dict(zip(TOPIC_PERMISSION, row, strict=True)) for row in fields]

@@ -61,8 +61,8 @@ def export_to(
     if running is not None:
         fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
         items = listed(running, "export definitions", timeout_s=None, **fields)
-        found: Iterable[Exported | None] = ((one["section"], one["value"]) for one in items)
-        write_file(file, found, rabbitmq)
+        elements: Iterable[Exported | None] = ((item["section"], item["value"]) for item in items)
+        write_file(file, elements, rabbitmq)
         return
     if not has_worked(data):
         raise click.ClickException(f"{data} has no data of a broker: there is nothing to export")
@@ -273,12 +273,12 @@ def batches(document: Document) -> Iterator[Answer]:
             yield {"section": section, "first": first, "values": values[first:]}
 
 
-def write_file(file: str, found: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
+def write_file(file: str, elements: Iterable[Exported | None], rabbitmq: Reader | None) -> None:
     """Write definitions, replacing the file at once; print what is left out."""
     sections: Sections = {section: [] for section in SECTIONS}
-    for one in found:
-        if one is not None:
-            sections[one[0]].append(one[1])
+    for element in elements:
+        if element is not None:
+            sections[element[0]].append(element[1])
     for values in sections.values():
         values.sort(key=lambda value: [str(value.get(field, "")) for field in ORDER])
     losses: list[str] = []

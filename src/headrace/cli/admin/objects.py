@@ -45,10 +45,10 @@ class Size(_Type):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        found = value if isinstance(value, int) else size_of(str(value))
-        if found is None or not 0 <= found <= OFFSET_MAX:
+        size = value if isinstance(value, int) else size_of(str(value))
+        if size is None or not 0 <= size <= OFFSET_MAX:
             self.fail(f"{value!r} is not a number of bytes, such as 1048576 or 1MiB", param, ctx)
-        return found
+        return size
 
 
 COUNT = click.IntRange(0)
@@ -215,13 +215,13 @@ def arguments_of(
     **fixed: Value,
 ) -> dict[str, Value]:
     """Return the arguments of options and ``--arg``; each may be given once."""
-    said = [(table[name][0], value) for name, value in options.items() if value is not None]
-    found: dict[str, Value] = {}
-    for name, value in (*fixed.items(), *said, *given):
-        if name in found:
+    chosen = [(table[name][0], value) for name, value in options.items() if value is not None]
+    arguments: dict[str, Value] = {}
+    for name, value in (*fixed.items(), *chosen, *given):
+        if name in arguments:
             raise click.UsageError(f"the argument {name} is given twice")
-        found[name] = value
-    return found
+        arguments[name] = value
+    return arguments
 
 
 @click.group(cls=Group)

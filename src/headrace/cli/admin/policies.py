@@ -105,8 +105,8 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         }
         checked(component, name, value)
         with open_directory(data) as directory:
-            known = directory.parameters.all()
-            others = sum(key[:2] == (vhost, component) and key.name != name for key in known)
+            parameters = directory.parameters.all()
+            others = sum(key[:2] == (vhost, component) and key.name != name for key in parameters)
             if others >= POLICIES_MAX:
                 raise AccountError(f"there are {others} of these already, which is the limit")
             directory.parameters.set(vhost, component, name, value)

@@ -67,18 +67,18 @@ def conformance(
         settings = replace(parse_url(url), connection_timeout_s=timeout_s)
     except InvalidUrl as error:
         raise click.ClickException(str(error)) from None
-    found = []
+    reports = []
     for label in versions or VERSIONS:
         try:
-            found.append(report(settings, VERSIONS[label], names, _tell(label)))
+            reports.append(report(settings, VERSIONS[label], names, _tell(label)))
         except OSError as error:
             raise click.ClickException(f"{settings.address}: {error}") from None
-    if not give_json(json_path, [_as_data(one) for one in found]):
-        for one in found:
-            if one.is_served:
-                _print_rules(one, broken)
-        _print_sums(found)
-    sys.exit(1 if any(one.is_must for each in found for one in each.broken) else 0)
+    if not give_json(json_path, [_as_data(version_report) for version_report in reports]):
+        for version_report in reports:
+            if version_report.is_served:
+                _print_rules(version_report, broken)
+        _print_sums(reports)
+    sys.exit(1 if any(verdict.is_must for each in reports for verdict in each.broken) else 0)
 
 
 def _tell(label: str) -> Callable[[Check], None]:
@@ -91,37 +91,37 @@ def _tell(label: str) -> Callable[[Check], None]:
     return tell
 
 
-def _print_rules(one: Report, only_broken: bool) -> None:
+def _print_rules(version_report: Report, only_broken: bool) -> None:
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)
-    verdicts = one.broken if only_broken else one.verdicts
-    click.echo(f"\nAMQP {one.version.label}, {one.product}")
+    verdicts = version_report.broken if only_broken else version_report.verdicts
+    click.echo(f"\nAMQP {version_report.version.label}, {version_report.product}")
     width = max((len(verdict.rule.id) for verdict in verdicts), default=0)
     for verdict in verdicts:
-        said = f"broken: {verdict.broken}" if verdict.broken else "holds"
-        click.echo(f"  {verdict.rule.id:{width}}  {verdict.rule.level:8}  {said}")
+        outcome = f"broken: {verdict.broken}" if verdict.broken else "holds"
+        click.echo(f"  {verdict.rule.id:{width}}  {verdict.rule.level:8}  {outcome}")
         if verdict.broken:
             click.echo(f"  {'':{width}}  {'':8}  ({'; '.join(verdict.titles)})")
 
 
-def _print_sums(found: list[Report]) -> None:
+def _print_sums(reports: list[Report]) -> None:
     click.echo(
         f"\n{'version':8}  {'rules checked':>13}  {'hold':>5}  {'broken':>6}  {'of MUST':>7}"
     )
-    for one in found:
-        if not one.is_served:
-            click.echo(f"{one.version.label:8}  not served")
+    for version_report in reports:
+        if not version_report.is_served:
+            click.echo(f"{version_report.version.label:8}  not served")
             continue
-        checked, broken = len(one.verdicts), len(one.broken)
-        must = sum(verdict.is_must for verdict in one.broken)
-        label = one.version.label
+        checked, broken = len(version_report.verdicts), len(version_report.broken)
+        must = sum(verdict.is_must for verdict in version_report.broken)
+        label = version_report.version.label
         click.echo(f"{label:8}  {checked:13}  {checked - broken:5}  {broken:6}  {must:7}")
 
 
-def _as_data(one: Report) -> dict[str, object]:
+def _as_data(version_report: Report) -> dict[str, object]:
     return {
-        "version": one.version.label,
-        "product": one.product or None,
+        "version": version_report.version.label,
+        "product": version_report.product or None,
         "rules": {
             verdict.rule.id: {
                 "level": verdict.rule.level,
@@ -129,6 +129,6 @@ def _as_data(one: Report) -> dict[str, object]:
                 "broken": verdict.broken or None,
                 "checks": list(verdict.titles),
             }
-            for verdict in one.verdicts
+            for verdict in version_report.verdicts
         },
     }

@@ -169,15 +169,15 @@ def show(rows: Iterator[Answer], form: str) -> None:
 def as_line(row: Answer) -> Answer:
     """Return a message as a row of a table."""
     text = octets_of(row).decode("utf-8", "backslashreplace")
-    said = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
+    properties = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
     if row.get("class", "basic") != "basic":
-        said.insert(0, ("class", row["class"]))
+        properties.insert(0, ("class", row["class"]))
     more = "…" if len(text) > PREVIEW or "cut" in row else ""
     return {
         "position": row["position"],
         "exchange": row["exchange"],
         "routing_key": row["routing_key"],
-        "properties": listed(said),
+        "properties": listed(properties),
         "headers": listed(list(row["headers"].items())),
         "bytes": row["bytes"],
         "body": text[:PREVIEW] + more,
@@ -201,20 +201,20 @@ def octets_of(row: Answer) -> bytes:
 
 def both(selector: str, wanted: tuple[str, ...]) -> str:
     """Return the selector of ``--selector`` and ``--property``."""
-    terms = [is_so(said) for said in wanted]
+    terms = [is_so(condition) for condition in wanted]
     if not terms:
         return selector
     return " AND ".join([f"({selector})", *terms] if selector.strip() else terms)
 
 
-def is_so(said: str) -> str:
+def is_so(condition: str) -> str:
     """Return the condition that a property or a header has a value.
 
     The value matches text, and also a number or boolean of this spelling.
     """
-    name, equals, value = said.partition("=")
+    name, equals, value = condition.partition("=")
     if not equals or not name:
-        raise click.UsageError(f"--property {said!r} is not NAME=VALUE")
+        raise click.UsageError(f"--property {condition!r} is not NAME=VALUE")
     name = name.replace("-", "_") if name.replace("-", "_") in SELECTED else name
     name = f"amqp.{name}" if name in SELECTED else name.removeprefix("headers.")
     quoted = '"' + name.replace('"', '""') + '"'
@@ -237,12 +237,12 @@ def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str |
     default data directory if it exists, else the default port of this machine.
     """
     given = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
-    said = [name for name in given if given[name] is ParameterSource.COMMANDLINE]
-    if "url" in said:
-        if len(said) > 1:
+    on_command_line = [name for name in given if given[name] is ParameterSource.COMMANDLINE]
+    if "url" in on_command_line:
+        if len(on_command_line) > 1:
             raise click.UsageError("give --url, or --data or --socket")
         return url
-    if said or ParameterSource.ENVIRONMENT in (given["data"], given["where"]):
+    if on_command_line or ParameterSource.ENVIRONMENT in (given["data"], given["where"]):
         return None
     return url if url is not None or socket.exists() else DEFAULT_URL
 

@@ -157,8 +157,11 @@ class Migration:
                 async with aclosing(source.read(at, end, batch_max=BATCH)) as batches:
                     async for batch in batches:
                         messages = [
-                            (one.offset, self.copied(one.message(), one.exchange, one.routing_key))
-                            for one in batch
+                            (
+                                record.offset,
+                                self.copied(record.message(), record.exchange, record.routing_key),
+                            )
+                            for record in batch
                         ]
                         await publish(target, name, publisher, messages)
                         moved.moved += len(batch)
@@ -230,39 +233,41 @@ class _Drain:
         tail = taken - (self._start.source_first - count)
         if taken <= 0 or tail <= 0 or not count:
             return
-        known = self._owner.known(self._publisher, self.next - tail, self.next - 1)
-        found: list[Delivery] = []
-        while len(found) < min(tail, count, PREFETCH):
-            found += await self._some(min(tail, PREFETCH) - len(found)) or []
-            if not found[-1:] or not found[-1].redelivered:
+        sent = self._owner.known(self._publisher, self.next - tail, self.next - 1)
+        deliveries: list[Delivery] = []
+        while len(deliveries) < min(tail, count, PREFETCH):
+            deliveries += await self._some(min(tail, PREFETCH) - len(deliveries)) or []
+            if not deliveries[-1:] or not deliveries[-1].redelivered:
                 break
-        if not found:
+        if not deliveries:
             return
-        messages = [self._copied(one) for one in found]
-        same = [digest_of(one) for one in messages] == known
-        same = same and len(set(known)) == len(known)  # Equal ones may not be those that were sent.
-        if same and all(one.redelivered for one in found):
+        messages = [self._copied(delivery) for delivery in deliveries]
+        same = [digest_of(message) for message in messages] == sent
+        same = same and len(set(sent)) == len(sent)  # Equal ones may not be those that were sent.
+        if same and all(delivery.redelivered for delivery in deliveries):
             numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
             self._moved.suppressed = tail
         else:
-            numbered = list(zip(range(self.next, self.next + len(found)), messages, strict=True))
-            self._moved.repeated = min(taken, sum(one.redelivered for one in found))
-            self.next += len(found)
+            numbered = list(
+                zip(range(self.next, self.next + len(deliveries)), messages, strict=True)
+            )
+            self._moved.repeated = min(taken, sum(delivery.redelivered for delivery in deliveries))
+            self.next += len(deliveries)
         await self._send(numbered)
-        await found[-1].ack(multiple=True)
+        await deliveries[-1].ack(multiple=True)
 
     async def rest(self) -> None:
         """Move the rest of the queue."""
-        while found := await self._some(BATCH):
-            messages = [self._copied(one) for one in found]
+        while deliveries := await self._some(BATCH):
+            messages = [self._copied(delivery) for delivery in deliveries]
             await self._send(
-                list(zip(range(self.next, self.next + len(found)), messages, strict=True))
+                list(zip(range(self.next, self.next + len(deliveries)), messages, strict=True))
             )
-            self.next += len(found)
-            await found[-1].ack(multiple=True)
+            self.next += len(deliveries)
+            await deliveries[-1].ack(multiple=True)
 
-    def _copied(self, one: Delivery) -> Message:
-        return self._owner.copied(one, one.exchange, one.routing_key)
+    def _copied(self, delivery: Delivery) -> Message:
+        return self._owner.copied(delivery, delivery.exchange, delivery.routing_key)
 
     async def _send(self, numbered: list[tuple[int, Message]]) -> None:
         self._owner.note(self._publisher, numbered)
@@ -301,8 +306,8 @@ async def publish(
     futures = []
     for number, message in messages:
         headers = {**message.headers, "x-publisher-name": publisher, "x-publishing-id": number}
-        one = replace(message, headers=headers)
-        futures.append(await channel.publish_soon(one, queue, mandatory=True))
+        numbered = replace(message, headers=headers)
+        futures.append(await channel.publish_soon(numbered, queue, mandatory=True))
     for outcome in await asyncio.gather(*futures, return_exceptions=True):
         if outcome is not None:
             raise outcome

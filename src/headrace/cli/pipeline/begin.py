@@ -71,9 +71,9 @@ def new(
     from headrace.pipeline.ready.new import MESSAGES, Answers, samples_of, text_of
 
     cases = cases_beside(file)
-    for one in (file, cases):
-        if one.exists() and not force:
-            raise click.ClickException(f"{one} exists; --force replaces it")
+    for path in (file, cases):
+        if path.exists() and not force:
+            raise click.ClickException(f"{path} exists; --force replaces it")
     chosen = _answer(name, "Name", file.stem)
     kind = _answer(source, "What does it read", "stream", SOURCES)
     from_ = _answer(reads, f"Which {kind}", chosen)
@@ -127,23 +127,23 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
 
     with told():
         made = load_file(file, given(parameters))
-        found = load_cases(cases or cases_beside(Path(file)), made)
+        trial = load_cases(cases or cases_beside(Path(file)), made)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
             spark = session(made, Path(scratch))
             try:
-                outcome = tried(spark, made, found, own.url)
+                outcome = tried(spark, made, trial, own.url)
             finally:
                 spark.stop()
-    problems = differences(found, outcome)
-    if show or not found.expected:
+    problems = differences(trial, outcome)
+    if show or not trial.expected:
         _show(outcome)
     for rule, count in outcome.counts.items():
         click.echo(f"rule {rule}: {count.failed} of {count.checked} failed")
-    for one in problems:
-        click.echo(f"{found.file}:{one.line}: {one}", err=True)
+    for problem in problems:
+        click.echo(f"{trial.file}:{problem.line}: {problem}", err=True)
     if problems:
         raise SystemExit(1)
-    click.echo(f"{found.file}: OK ({len(found.expected)} expectations)")
+    click.echo(f"{trial.file}: OK ({len(trial.expected)} expectations)")
 
 
 def _show(outcome: Outcome) -> None:

@@ -77,10 +77,10 @@ def _iceberg(
 
     with told():
         pipeline = load(file, given(parameters))
-        found = pipeline.sinks.get(sink)
-        if not isinstance(found, IcebergSink):
+        settings = pipeline.sinks.get(sink)
+        if not isinstance(settings, IcebergSink):
             raise PipelineError(f"{file} has no sink {sink!r} of type iceberg")
-        table = IcebergTable(pipeline, found.catalog, found.table)
+        table = IcebergTable(pipeline, settings.catalog, settings.table)
         if not dry_run:
             done = upkeep.compact(table, target_bytes, files_min)
             click.echo(f"{done.files_before} files became {done.files_after}")

@@ -126,21 +126,21 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool, openmetrics: b
 
     with told():
         state = _state(file, parameters)
-    found = state.status()
-    if found is None:
+    last_run = state.status()
+    if last_run is None:
         raise click.ClickException(f"it has never run: {state.home} has no status")
     runs = state.is_held()
-    if not runs and found.state in ("starting", "running", "stopping"):
-        found.state = "killed"
+    if not runs and last_run.state in ("starting", "running", "stopping"):
+        last_run.state = "killed"
     if openmetrics:
         from headrace.pipeline.report.metrics import text_of
 
-        click.echo(text_of(found), nl=False)
+        click.echo(text_of(last_run), nl=False)
     elif as_json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps(asdict(last_run)))
     else:
-        for one in tables(found):
-            console().print(one)
+        for table in tables(last_run):
+            console().print(table)
     raise SystemExit(0 if runs else 3)
 
 
@@ -154,14 +154,16 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
     """
     with told():
         state = _state(file, parameters)
-        found = state.status()
-        if found is None or not state.is_held():
+        last_run = state.status()
+        if last_run is None or not state.is_held():
             raise click.ClickException("it does not run")
-        state.ask_to_stop(found.run)
+        state.ask_to_stop(last_run.run)
         deadline = time.monotonic() + timeout_s
         while state.is_held():
             if time.monotonic() > deadline:
-                raise click.ClickException(f"process {found.pid} did not stop in {timeout_s:g} s")
+                raise click.ClickException(
+                    f"process {last_run.pid} did not stop in {timeout_s:g} s"
+                )
             time.sleep(STOP_POLL_S)
         ended = state.status()
     click.echo(ended.state if ended is not None else "stopped")
@@ -213,14 +215,14 @@ def reset(
                 checkpoint.plan(state, name, batch, checkpoint.positions(position))
                 for name in names
             ]
-            for one in plans:
-                click.echo(one.text)
+            for plan in plans:
+                click.echo(plan.text)
             if not plans:
                 raise click.ClickException("there is no checkpoint")
             if not yes:
                 click.confirm("Do this?", abort=True)
-            for one in plans:
-                click.echo(f"the old checkpoint is {checkpoint.apply(state, one)}")
+            for plan in plans:
+                click.echo(f"the old checkpoint is {checkpoint.apply(state, plan)}")
 
 
 @pipeline.command()
@@ -249,9 +251,9 @@ def example(name: str | None) -> None:
         if name is not None:
             click.echo(ready_path(name).read_text("utf-8"), nl=False)
             return
-        for one in ready_names():
-            first = ready_path(one).read_text("utf-8").splitlines()[1].removeprefix("# ")
-            click.echo(f"{one:<14} {first}")
+        for ready_name in ready_names():
+            first = ready_path(ready_name).read_text("utf-8").splitlines()[1].removeprefix("# ")
+            click.echo(f"{ready_name:<14} {first}")
 
 
 for one in (new, test, archive, compact, replay, dead_letters):

@@ -153,7 +153,7 @@ def _show_counters(counters: Counters) -> None:
     table = Table(title=f"{counters.messages:,} messages, {counters.octets:,} bytes")
     for heading in ("exchange", "routing key", "messages"):
         table.add_column(heading, justify="right" if heading == "messages" else "left")
-    most = sorted(counters.addresses.items(), key=lambda one: -one[1])
+    most = sorted(counters.addresses.items(), key=lambda counter: -counter[1])
     for (exchange, routing_key), count in most[:SHOWN_MAX]:
         table.add_row(exchange or "(default)", routing_key, f"{count:,}")
     if len(most) > SHOWN_MAX:

@@ -38,13 +38,13 @@ def given(parameters: tuple[str, ...]) -> dict[str, str]:
     Raises:
         click.UsageError: one is not NAME=VALUE.
     """
-    found = {}
+    values = {}
     for parameter in parameters:
         name, separator, value = parameter.partition("=")
         if not separator or not name:
             raise click.UsageError(f"--set {parameter!r} is not NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def file_argument(function: Function) -> Function:

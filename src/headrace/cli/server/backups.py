@@ -56,18 +56,18 @@ def verify_data(form: str | None, directory: Path) -> None:
                 facts = backups.summary(backups.verify(directory))
             except backups.DamagedError as error:
                 wrong = str(error)
-        found = asdict(examine(directory))
+        examination = asdict(examine(directory))
     except StoreError as error:
         raise click.ClickException("\n".join(filter(None, (wrong, str(error))))) from None
-    if not wrong and not found["damaged"]:
-        print_facts(facts | found, form)
+    if not wrong and not examination["damaged"]:
+        print_facts(facts | examination, form)
         return
     if form == "json":
-        click.echo(json.dumps({**facts, **found, "wrong": wrong}))
+        click.echo(json.dumps({**facts, **examination, "wrong": wrong}))
     lines = [wrong or f"{directory} is damaged"]
-    held = f"{found['messages']} messages in {found['queues']} queues"
+    held = f"{examination['messages']} messages in {examination['queues']} queues"
     lines.append(f"a start would find {held}, and")
-    lines += [f"  {line}" for line in (*found["findings"], *found["changes"])]
+    lines += [f"  {line}" for line in (*examination["findings"], *examination["changes"])]
     raise click.ClickException("\n".join(lines))
 
 

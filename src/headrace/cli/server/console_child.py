@@ -107,8 +107,8 @@ class ConsoleChild:
 
     def _close(self) -> None:
         for sockets in self._sockets.values():
-            for one in sockets:
-                one.close()
+            for listening in sockets:
+                listening.close()
         self._sockets.clear()
 
     async def _run_once(self) -> bool:
@@ -138,7 +138,7 @@ class ConsoleChild:
                     await process.wait()
 
     def _fds(self, name: str) -> list[int]:
-        return [one.fileno() for one in self._sockets.get(name, ())]
+        return [listening.fileno() for listening in self._sockets.get(name, ())]
 
     def command(self) -> list[str]:
         """Return the command line of the process."""

@@ -95,8 +95,8 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
 
     from headrace.cli.server.console_child import ConsoleChild
     from headrace.server.broker import Broker
-    from headrace.server.config.errors import StartError
     from headrace.server.config.process import settle_garbage_collector
+    from headrace.server.config.settings import StartError
     from headrace.server.management.socket import socket_path
     from headrace.server.systemd import Supervisor
 
@@ -140,8 +140,8 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
 
 def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:
     """Reopen the log files and read the settings again, on SIGHUP."""
-    from headrace.server.config.errors import StartError
     from headrace.server.config.logs import LogError
+    from headrace.server.config.settings import StartError
     from headrace.server.net.tls import TlsError
 
     try:  # First: the settings may be wrong, and yet the file was renamed.

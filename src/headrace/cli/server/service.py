@@ -106,9 +106,9 @@ def reload(socket: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(answer))
         return
-    for one in answer["changed"]:
-        values = f"\t{one['before']}\t{one['after']}" if "after" in one else ""
-        click.echo(f"changed\t{one['name']}{values}")
+    for change in answer["changed"]:
+        values = f"\t{change['before']}\t{change['after']}" if "after" in change else ""
+        click.echo(f"changed\t{change['name']}{values}")
     if answer["certificates"]:
         click.echo("certificates were read again")
     for name, why in answer["restart"].items():

@@ -24,10 +24,10 @@ def trace(socket: Path, vhost: str | None, as_json: bool, what: str) -> None:
     Tracing copies each published message to the exchange amq.rabbitmq.trace with the routing key
     publish.EXCHANGE, and each delivered one with deliver.QUEUE. It stays on over restarts.
     """
-    found = ask(socket, "trace", vhost=vhost, on=SWITCH[what])
+    answer = ask(socket, "trace", vhost=vhost, on=SWITCH[what])
     if as_json:
-        print_facts(found, "json")
+        print_facts(answer, "json")
         return
-    state = "on" if found["on"] else "off"
-    lost = f"; {found['lost']} messages could not be copied" if found["lost"] else ""
-    click.echo(f"vhost '{found['vhost']}': tracing is {state}{lost}")
+    state = "on" if answer["on"] else "off"
+    lost = f"; {answer['lost']} messages could not be copied" if answer["lost"] else ""
+    click.echo(f"vhost '{answer['vhost']}': tracing is {state}{lost}")

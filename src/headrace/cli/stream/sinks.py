@@ -32,8 +32,8 @@ def printed(sink: Row) -> Row:
 @BY_REQUEST.command(sinks, "list", columns=LISTED, printed=printed)
 def list_all(requests: Requests) -> Iterable[Row]:
     """Print sink, last batch, its time, undecided branches and messages, epoch and owner."""
-    found: Iterable[Row] = requests.ask("sink.list")["sinks"]
-    return found
+    rows: Iterable[Row] = requests.ask("sink.list")["sinks"]
+    return rows
 
 
 @sinks.command()
@@ -43,12 +43,12 @@ def list_all(requests: Requests) -> Iterable[Row]:
 def show(url: str, as_json: bool, sink: str) -> None:
     """Print SINK and its undecided branches: batch, name, state, since, messages."""
     with open_requests(url) as requests:
-        found = requests.ask("sink.show", sink=sink)
+        row = requests.ask("sink.show", sink=sink)
     if as_json:
-        print_facts(found, "json")
+        print_facts(row, "json")
         return
-    print_rows([printed(found)], LISTED, BARE)
-    for branch in found["staged"]:
+    print_rows([printed(row)], LISTED, BARE)
+    for branch in row["staged"]:
         since = moment(branch["since_ms"]) or "-"
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])
         click.echo("\t".join(str(field) for field in fields))

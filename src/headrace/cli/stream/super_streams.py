@@ -67,8 +67,8 @@ def list_all(requests: Requests) -> Iterator[Row]:
     """Print the super streams with their numbers of partitions."""
     from headrace.client.blocking_pipeline import list_super_streams
 
-    found = list_super_streams(requests)
-    return ({"name": name, "partitions": count} for name, count in found.items())
+    counts = list_super_streams(requests)
+    return ({"name": name, "partitions": count} for name, count in counts.items())
 
 
 @BY_REQUEST.command(super_stream, "show", columns=PARTITION, wide=True)

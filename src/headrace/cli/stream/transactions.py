@@ -39,8 +39,8 @@ def transaction() -> None:
 @BY_REQUEST.command(transaction, "list", columns=LISTED, wide=True)
 def list_all(requests: Requests) -> Iterable[Row]:
     """Print id, state, start time, publishes, acks and sessions of each transaction."""
-    found: Iterable[Row] = requests.ask("list")["transactions"]
-    return found
+    rows: Iterable[Row] = requests.ask("list")["transactions"]
+    return rows
 
 
 @BY_REQUEST.command(transaction, "prepare")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TypeAlias
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | None"  # bool is an int.
@@ -38,3 +39,8 @@ def printable(text: str) -> str:
 def table_as_json(table: Mapping[str, object]) -> dict[str, Json]:
     """Return a field table as a JSON object."""
     return {name: as_json(value) for name, value in table.items()}
+
+
+def moment(ms: int) -> str:
+    """Return Unix time in ISO 8601."""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -58,6 +58,10 @@ def size_of(text: str) -> int | None:
     return None if found is None or factor is None else int(found[1]) * factor
 
 
+class StartError(Exception):
+    """The broker cannot start; the text says why in one sentence."""
+
+
 class SettingError(ValueError):
     """A setting that cannot be used; the text says which, from where, and why."""
 

@@ -232,9 +232,9 @@ class AccountPlan:
             raise element.fail("value", "it is missing")
         key = Key(EVERYWHERE, GLOBAL, name)
         self._check_rule(element, key, value)
-        known = {one for one in self._now.parameters if one.component == GLOBAL}
-        new = {one for one in self.changes.parameters if one.component == GLOBAL}
-        if len(known | new | {key}) > GLOBALS_MAX:
+        present = {parameter for parameter in self._now.parameters if parameter.component == GLOBAL}
+        new = {parameter for parameter in self.changes.parameters if parameter.component == GLOBAL}
+        if len(present | new | {key}) > GLOBALS_MAX:
             raise element.fail("name", f"there are {GLOBALS_MAX} global parameters already")
         return name, self._parameter(key, value), ""
 
@@ -274,7 +274,9 @@ class AccountPlan:
         if before is None and key.component in POLICIES:
             kind = (key.vhost, key.component)
             if kind not in self._policies_of:
-                self._policies_of[kind] = sum(one[:2] == kind for one in self._now.parameters)
+                self._policies_of[kind] = sum(
+                    parameter[:2] == kind for parameter in self._now.parameters
+                )
             self._policies_of[kind] += 1
             if self._policies_of[kind] > POLICIES_MAX:
                 text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"

@@ -96,7 +96,7 @@ def read_document(octets: bytes) -> Document:
     if len(octets) > DOCUMENT_OCTETS_MAX:
         raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
     try:
-        found = json.loads(
+        document = json.loads(
             octets.decode("utf-8-sig"),
             object_pairs_hook=_object,
             parse_constant=refuse_constant,
@@ -111,17 +111,17 @@ def read_document(octets: bytes) -> Document:
         raise DocumentError("$", f"this is not valid JSON: {error}") from None
     except RecursionError:
         raise DocumentError("$", "lists and objects are nested too deeply") from None
-    if not isinstance(found, dict):
-        raise DocumentError("$", f"definitions are an object, not {json_type(found)}")
-    _not_repeated(found, "$")
-    return _document(found)
+    if not isinstance(document, dict):
+        raise DocumentError("$", f"definitions are an object, not {json_type(document)}")
+    _not_repeated(document, "$")
+    return _document(document)
 
 
-def _document(found: dict[str, object]) -> Document:
+def _document(document: dict[str, object]) -> Document:
     sections: dict[str, list[object]] = {}
     strange: dict[str, int] = {}
     count = 0
-    for name, value in found.items():
+    for name, value in document.items():
         if name in SECTIONS:
             if not isinstance(value, list):
                 raise DocumentError(member("$", name), f"a list is needed, not {json_type(value)}")
@@ -131,7 +131,7 @@ def _document(found: dict[str, object]) -> Document:
             sections[name] = value
         elif name not in ABOUT:
             strange[name] = len(value) if isinstance(value, list | dict) else 1
-    if not sections and not ABOUT & found.keys():
+    if not sections and not ABOUT & document.keys():
         raise DocumentError("$", "it has no field of definitions")
     return Document(sections, strange)
 
@@ -183,10 +183,10 @@ def json_type(value: object) -> str:
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    repeated = Repeated(found)
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return values
+    repeated = Repeated(values)
     repeated.name = repeated_name(pairs)
     return repeated
 

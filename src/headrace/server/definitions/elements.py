@@ -85,7 +85,7 @@ def as_object(value: object) -> object:
     """Return an object that was written as a list of names and values, as Erlang keeps it."""
     if not isinstance(value, list):
         return value
-    names = [one[0] for one in value if isinstance(one, list) and len(one) == 2]
+    names = [pair[0] for pair in value if isinstance(pair, list) and len(pair) == 2]
     is_object = len(names) == len(value) and all(isinstance(name, str) for name in names)
     return dict(value) if is_object and len(set(names)) == len(names) else value
 
@@ -137,14 +137,14 @@ class Element:
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments, checked for a field table."""
-        found = self.mapping(ARGUMENTS)
-        for name, item in found.items():
+        arguments = self.mapping(ARGUMENTS)
+        for name, item in arguments.items():
             _check_argument(name, item, member(member(self.path, ARGUMENTS), name))
         text = self.text(TYPED, "", octets_max=TYPED_OCTETS_MAX)
         if not text:
-            return found
+            return arguments
         try:
-            return typed_arguments(found, text)
+            return typed_arguments(arguments, text)
         except ValueError as error:
             raise self.fail(TYPED, str(error)) from None
 

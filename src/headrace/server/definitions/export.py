@@ -79,9 +79,9 @@ def export(
             yield "policies", {**at, "name": key.name, **_policy(value)}
         else:
             yield "parameters", {**at, "component": key.component, "name": key.name, "value": value}
-    for name, one in list(target.vhosts.items()):
+    for name, virtual_host in list(target.vhosts.items()):
         if vhost is None or name == vhost:
-            yield from _topology(one, {} if vhost is not None else {"vhost": name})
+            yield from _topology(virtual_host, {} if vhost is not None else {"vhost": name})
 
 
 def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict[str, object]:

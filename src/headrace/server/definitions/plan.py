@@ -122,142 +122,151 @@ class Plan(AccountPlan):
     # --- Exchanges, queues, bindings -----------------------------------------------------------
 
     def _exchanges(self, element: Element) -> tuple[str, str, str]:
-        found = read_exchange(element)
+        exchange = read_exchange(element)
         vhost = self._known_vhost(element)
-        self._once(element, "name", found[1:], EXCHANGE, vhost, found.name)
+        self._once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
         there = self._at(vhost)
         try:
-            self._nameable(found.name, "exchange")
-            if there is not None and found.name in there.exchanges:
-                return found.name, *self._compare_exchange(there, found)
-            if found.name.startswith(RESERVED_PREFIX):
-                raise NoEquivalent(found.name, "the name is reserved for exchanges of the broker")
-            if not self._worth(found.durable):
-                raise NoEquivalent(found.name, "transient objects need a running broker")
+            self._nameable(exchange.name, "exchange")
+            if there is not None and exchange.name in there.exchanges:
+                return exchange.name, *self._compare_exchange(there, exchange)
+            if exchange.name.startswith(RESERVED_PREFIX):
+                raise NoEquivalent(
+                    exchange.name, "the name is reserved for exchanges of the broker"
+                )
+            if not self._worth(exchange.durable):
+                raise NoEquivalent(exchange.name, "transient objects need a running broker")
             try:
                 made = new_exchange(
-                    found.type,
-                    found.name,
-                    durable=found.durable,
-                    auto_delete=found.auto_delete,
-                    internal=found.internal,
-                    arguments=found.arguments,
+                    exchange.type,
+                    exchange.name,
+                    durable=exchange.durable,
+                    auto_delete=exchange.auto_delete,
+                    internal=exchange.internal,
+                    arguments=exchange.arguments,
                 )
             except CommandInvalid:
-                raise NoEquivalent(found.name, f"unknown exchange type '{found.type}'") from None
-            self._judge_exchange(found, vhost)
-            made.check_arguments(found.arguments, f"exchange '{found.name}' in vhost '{vhost}'")
+                raise NoEquivalent(
+                    exchange.name, f"unknown exchange type '{exchange.type}'"
+                ) from None
+            self._judge_exchange(exchange, vhost)
+            made.check_arguments(
+                exchange.arguments, f"exchange '{exchange.name}' in vhost '{vhost}'"
+            )
         except NoEquivalent:
-            self._left_out.add((vhost, EXCHANGE, found.name))
+            self._left_out.add((vhost, EXCHANGE, exchange.name))
             raise
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self._hold(element, vhost, made.octets())
-        self._new_exchanges[vhost, found.name] = made
-        self.exchanges.append(found)
-        return found.name, MADE, ""
+        self._new_exchanges[vhost, exchange.name] = made
+        self.exchanges.append(exchange)
+        return exchange.name, MADE, ""
 
-    def _judge_exchange(self, found: Exchange, vhost: str) -> None:
+    def _judge_exchange(self, exchange: Exchange, vhost: str) -> None:
         """Leave out elements with arguments that the virtual host refuses."""
-        known = known_arguments(found.type, found.arguments)
-        what = f"exchange '{found.name}' in vhost '{vhost}'"
+        recognized = known_arguments(exchange.type, exchange.arguments)
+        what = f"exchange '{exchange.name}' in vhost '{vhost}'"
         try:
-            judge_exchange(found.arguments, known, what, self._unknown_arguments(vhost))
+            judge_exchange(exchange.arguments, recognized, what, self._unknown_arguments(vhost))
         except NotUnderstood as error:
-            raise NoEquivalent(found.name, error.text) from None
+            raise NoEquivalent(exchange.name, error.text) from None
 
-    def _compare_exchange(self, vhost: VirtualHost, found: Exchange) -> tuple[str, str]:
-        if not found.name:
+    def _compare_exchange(self, vhost: VirtualHost, exchange: Exchange) -> tuple[str, str]:
+        if not exchange.name:
             return THERE, ""
         try:
             vhost.declare_exchange(
-                found.name,
-                found.type,
-                durable=found.durable,
-                auto_delete=found.auto_delete,
-                internal=found.internal,
-                arguments=found.arguments,
+                exchange.name,
+                exchange.type,
+                durable=exchange.durable,
+                auto_delete=exchange.auto_delete,
+                internal=exchange.internal,
+                arguments=exchange.arguments,
             )
         except ModelError as error:
             return DIFFERENT, error.text
         return THERE, ""
 
     def _queues(self, element: Element) -> tuple[str, str, str]:
-        found = read_queue(element)
+        queue = read_queue(element)
         vhost = self._known_vhost(element)
-        self._once(element, "name", found[1:], QUEUE, vhost, found.name)
+        self._once(element, "name", queue[1:], QUEUE, vhost, queue.name)
         there = self._at(vhost)
-        what = f"queue '{found.name}' in vhost '{vhost}'"
+        what = f"queue '{queue.name}' in vhost '{vhost}'"
         try:
-            self._nameable(found.name, "queue")
-            self._check_type(found)
+            self._nameable(queue.name, "queue")
+            self._check_type(queue)
             mode = self._unknown_arguments(vhost)
-            arguments, none = translate(found.arguments, what, mode, found.name)
+            arguments, none = translate(queue.arguments, what, mode, queue.name)
             if none:
-                raise NoEquivalent(found.name, none)
+                raise NoEquivalent(queue.name, none)
             check_queue_arguments(arguments, what)
-            if there is not None and found.name in there.queues:
-                return found.name, *self._compare_queue(there, found)
-            if not self._worth(found.durable):
-                raise NoEquivalent(found.name, "transient objects need a running broker")
+            if there is not None and queue.name in there.queues:
+                return queue.name, *self._compare_queue(there, queue)
+            if not self._worth(queue.durable):
+                raise NoEquivalent(queue.name, "transient objects need a running broker")
         except NoEquivalent:
-            self._left_out.add((vhost, QUEUE, found.name))
+            self._left_out.add((vhost, QUEUE, queue.name))
             raise
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self._count_queue(element, vhost)
-        self._hold(element, vhost, queue_octets(found.name, arguments))
-        self._new_queues.add((vhost, found.name))
-        self.queues.append(found)
-        return found.name, MADE, ""
+        self._hold(element, vhost, queue_octets(queue.name, arguments))
+        self._new_queues.add((vhost, queue.name))
+        self.queues.append(queue)
+        return queue.name, MADE, ""
 
     @staticmethod
-    def _check_type(found: Queue) -> None:
-        kind = found.arguments.get("x-queue-type", "classic")
-        if isinstance(kind, str) and QUEUE_ARGUMENTS["x-queue-type"](kind, found.arguments):
-            raise NoEquivalent(found.name, f"unknown queue type '{kind}'")
-        lasting = found.durable and not found.auto_delete
+    def _check_type(queue: Queue) -> None:
+        kind = queue.arguments.get("x-queue-type", "classic")
+        if isinstance(kind, str) and QUEUE_ARGUMENTS["x-queue-type"](kind, queue.arguments):
+            raise NoEquivalent(queue.name, f"unknown queue type '{kind}'")
+        lasting = queue.durable and not queue.auto_delete
         if kind in ("quorum", "stream") and not lasting:
-            raise DocumentError(found.path, f"a queue of type {kind} is durable, and stays")
+            raise DocumentError(queue.path, f"a queue of type {kind} is durable, and stays")
 
-    def _compare_queue(self, vhost: VirtualHost, found: Queue) -> tuple[str, str]:
+    def _compare_queue(self, vhost: VirtualHost, queue: Queue) -> tuple[str, str]:
         try:
             vhost.declare_queue(
-                found.name,
-                durable=found.durable,
-                auto_delete=found.auto_delete,
-                arguments=found.declared(vhost.rules.default_queue_type),
+                queue.name,
+                durable=queue.durable,
+                auto_delete=queue.auto_delete,
+                arguments=queue.declared(vhost.rules.default_queue_type),
             )
         except ModelError as error:
             return DIFFERENT, error.text
         return THERE, ""
 
     def _bindings(self, element: Element) -> tuple[str, str, str]:
-        found = read_binding(element)
+        binding = read_binding(element)
         vhost = self._known_vhost(element)
-        name = f"{found.source} -> {found.destination} ({found.routing_key})"
-        key = arguments_digest(found.arguments)
-        self._once(element, "source", None, "binding", vhost, *found[2:6], key)
-        source, is_new = self._source(element, vhost, found.source, name)
-        destination = self._destination(element, vhost, found.kind, found.destination, name)
-        if not found.source and (found.kind, found.destination) == (QUEUE, found.routing_key):
+        name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
+        key = arguments_digest(binding.arguments)
+        self._once(element, "source", None, "binding", vhost, *binding[2:6], key)
+        source, is_new = self._source(element, vhost, binding.source, name)
+        destination = self._destination(element, vhost, binding.kind, binding.destination, name)
+        if not binding.source and (binding.kind, binding.destination) == (
+            QUEUE,
+            binding.routing_key,
+        ):
             return name, THERE, ""  # Every queue is bound to the default exchange so.
-        if not found.source:
+        if not binding.source:
             raise element.fail("source", "nothing can be bound to the default exchange")
         try:
-            source.check(found.routing_key, found.arguments)
+            source.check(binding.routing_key, binding.arguments)
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         # None stands for a destination that the import makes: the size does not depend on it.
         target = cast("ModelQueue | ModelExchange", destination)
-        bound = Bound(source, target, found.routing_key, found.arguments)
+        bound = Bound(source, target, binding.routing_key, binding.arguments)
         if destination is not None and not is_new and bound in source.bindings:
             return name, THERE, ""
         try:
             self._hold(element, vhost, self._weigh(bound, vhost))
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        self.bindings.append(found)
+        self.bindings.append(binding)
         return name, MADE, ""
 
     def _source(
@@ -271,9 +280,9 @@ class Plan(AccountPlan):
         if there is not None and name in there.exchanges:
             return there.exchanges[name], False
         if there is None and (not name or name.startswith(RESERVED_PREFIX)):
-            found = BARE.exchanges.get(name)
-            if found is not None:
-                return found, True
+            exchange = BARE.exchanges.get(name)
+            if exchange is not None:
+                return exchange, True
         if (vhost, EXCHANGE, name) in self._left_out:
             raise NoEquivalent(shown, f"exchange '{name}' is left out")
         raise element.fail("source", f"there is no exchange '{name}', here or in the file")
@@ -288,9 +297,9 @@ class Plan(AccountPlan):
             raise element.fail("destination", "the default exchange cannot be bound")
         there = self._at(vhost)
         if there is not None:
-            known = there.queues.get(name) if kind == QUEUE else there.exchanges.get(name)
-            if known is not None:
-                return known
+            present = there.queues.get(name) if kind == QUEUE else there.exchanges.get(name)
+            if present is not None:
+                return present
         if kind == QUEUE and (vhost, name) in self._new_queues:
             return None
         if kind == EXCHANGE and ((vhost, name) in self._new_exchanges or name in BARE.exchanges):

@@ -150,10 +150,10 @@ def _user(value: Value, note: Note) -> Value:
 
 
 def _limits(component: str, limits: Value, name: str, note: Note) -> Value:
-    known = LIMITS[component]
-    for limit in limits.keys() - known:
+    names = LIMITS[component]
+    for limit in limits.keys() - names:
         note(f"left out: {limit} of {component.partition('-')[0]}s", name)
-    return {limit: value for limit, value in limits.items() if limit in known}
+    return {limit: value for limit, value in limits.items() if limit in names}
 
 
 def _parameter(value: Value, reader: Reader, note: Note) -> Value | None:
@@ -187,8 +187,8 @@ def _rule(value: Value, rule: Value, field: str, reader: Reader, note: Note) -> 
             definition[key] = given
     if not definition:
         return None
-    found = {**rule, "definition": definition}
-    return {**value, field: found} if field else found
+    policy = {**rule, "definition": definition}
+    return {**value, field: policy} if field else policy
 
 
 def _exchanges(
@@ -198,8 +198,8 @@ def _exchanges(
         name, kind = value["name"], value["type"]
         plugin = EXCHANGE_PLUGINS.get(kind)
         since = EXCHANGE_SINCE.get(kind)
-        known = kind in EXCHANGE_TYPES or plugin is not None or since is not None
-        if not known or (plugin and not reader.plugins) or (since or (0, 0)) > reader.version:
+        is_type = kind in EXCHANGE_TYPES or plugin is not None or since is not None
+        if not is_type or (plugin and not reader.plugins) or (since or (0, 0)) > reader.version:
             note(f"left out: exchanges of type {kind}", name)
             missing.add((value.get("vhost"), name))
             continue

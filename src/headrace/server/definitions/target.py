@@ -100,10 +100,10 @@ class Running:
         Raises:
             ResourceError: it was deleted meanwhile, or could not be started.
         """
-        found = self._vhosts.get(name)
-        if found is None:
+        vhost = self._vhosts.get(name)
+        if vhost is None:
             raise ResourceError(self._down.get(name, f"there is no virtual host '{name}' any more"))
-        return found
+        return vhost
 
     def snapshot(self) -> Snapshot:
         """Users, permissions and parameters as of the last :meth:`AccountChanges.poll`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.gateway.connection.offers import OfferError, Offers, hosts_of, pairs, realms_of
-from headrace.server.config.errors import StartError
+from headrace.server.config.settings import StartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,21 +10,24 @@ An operation is a function of a :class:`Call`, of one of three shapes:
 - a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
-Each area has a module with a table ``OPERATIONS``; :mod:`.operations` joins them.
+Each resource has a module whose operations are decorated (:mod:`.operation_table`);
+:mod:`.operations` joins them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, cast
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
+from headrace.gateway.requests.requests import Service
 from headrace.user_tags import ADMINISTRATOR, MONITOR
 
 if TYPE_CHECKING:
     from headrace.gateway.security.access import User
     from headrace.model.events import Actor
+    from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker
 
@@ -39,6 +42,8 @@ SLICE_S = 0.0002
 Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
 Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
+Row = Mapping[str, object]
+Thing = TypeVar("Thing")
 
 
 class Refused(Exception):
@@ -56,6 +61,11 @@ class Refused(Exception):
 def sees_all(user: User | None) -> bool:
     """Return True if a user sees every virtual host and connection; None: the system user."""
     return user is None or not MONITOR.isdisjoint(user.tags)
+
+
+def is_ours(queue: Queue) -> bool:
+    """Return True if a queue is the broker's own, which no operator sees."""
+    return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
 
 
 class Call:
@@ -185,13 +195,28 @@ class Call:
     def vhost(self) -> VirtualHost:
         """Return the virtual host named in ``vhost``, or the default one."""
         name = self.text("vhost", self.broker.settings.default_vhost)
-        found = self.broker.vhosts.get(name)
-        if found is None or not self.sees_vhost(name):
+        vhost = self.broker.vhosts.get(name)
+        if vhost is None or not self.sees_vhost(name):
             self.refuse("not-found", f"there is no virtual host '{name}'")
-        return found
+        return vhost
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
         if self.request.get("vhost") is not None:
             return [self.vhost()]
-        return [one for one in self.broker.vhosts.values() if self.sees_vhost(one.name)]
+        return [vhost for vhost in self.broker.vhosts.values() if self.sees_vhost(vhost.name)]
+
+
+def each(
+    call: Call,
+    things: Callable[[VirtualHost], Iterable[Thing]],
+    describe: Callable[[VirtualHost, Thing], Row | None],
+) -> Steps:
+    """List the things of the virtual hosts of a request."""
+    count = 0
+    for vhost in call.vhosts():
+        for thing in list(things(vhost)):
+            row = describe(vhost, thing)
+            count += row is not None
+            yield row
+    return {"items": count}

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from headrace.server.data.unsynced import UnsyncedChanges
     from headrace.server.login.account_changes import AccountChanges
     from headrace.server.login.login import LoginService
-    from headrace.server.management.access.tickets import Tickets
-    from headrace.server.management.sampling.sampler import Sampler
+    from headrace.server.management.tickets import Tickets
     from headrace.server.net.drain import Drain
     from headrace.server.net.ports import Ports
     from headrace.server.net.transport import Reactor, Transport
@@ -59,7 +58,7 @@ class ManagedBroker:
     node: ClusterNode | None = None  # In a cluster.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.
     backing_up: bool = False
-    sampler: Sampler | None = None  # Made when the first client asks for samples.
+    sampler: object = None  # The operation "sample" makes it when the first client asks.
     event_streams: int = 0  # Clients of the operation "events".
 
     @property

@@ -1,61 +1,84 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all operations, joined from the modules of the areas."""
+"""The table of all operations, joined from the modules of the resources."""
 
-from headrace.server.management import (
+from headrace.server.management.call import Operation
+from headrace.server.management.operation_table import OperationRow
+from headrace.server.management.resources import (
     alarms,
+    audit_log,
     backups,
-    clients,
+    bindings,
+    certificates,
+    channels,
     cluster,
+    connections,
+    consumers,
+    deduplication,
     definitions,
     events,
-    objects,
-    peek,
-    service,
-    tracing,
-)
-from headrace.server.management.access import logins
-from headrace.server.management.call import Operation
-from headrace.server.management.reads import (
-    audit_search,
-    certificates,
-    exactly_once,
-    logs,
-    routes,
-    settings,
-)
-from headrace.server.management.sampling import operation as sampling
-from headrace.server.management.writes import (
-    accounts,
+    exchanges,
+    groups,
     jobs,
+    leases,
+    limits,
+    logins,
+    logs,
+    maintenance,
     messages,
     parameters,
+    permissions,
+    policies,
+    queues,
+    settings,
+    staged_batches,
+    status,
+    streams,
     topology,
+    tracing,
     transactions,
+    users,
+    vhosts,
 )
+from headrace.server.management.sampling import operation as sampling
 
-OPERATIONS: dict[str, Operation] = {
-    **accounts.OPERATIONS,
-    **alarms.OPERATIONS,
-    **audit_search.OPERATIONS,
-    **backups.OPERATIONS,
-    **certificates.OPERATIONS,
-    **clients.OPERATIONS,
-    **cluster.OPERATIONS,
-    **transactions.OPERATIONS,
-    **definitions.OPERATIONS,
-    **jobs.OPERATIONS,
-    **events.OPERATIONS,
-    **exactly_once.OPERATIONS,
-    **logins.OPERATIONS,
-    **logs.OPERATIONS,
-    **messages.OPERATIONS,
-    **objects.OPERATIONS,
-    **parameters.OPERATIONS,
-    **peek.OPERATIONS,
-    **routes.OPERATIONS,
-    **sampling.OPERATIONS,
-    **service.OPERATIONS,
-    **settings.OPERATIONS,
-    **topology.OPERATIONS,
-    **tracing.OPERATIONS,
+RESOURCES = (
+    logins,
+    queues,
+    streams,
+    exchanges,
+    bindings,
+    topology,
+    messages,
+    jobs,
+    transactions,
+    leases,
+    groups,
+    staged_batches,
+    deduplication,
+    connections,
+    channels,
+    consumers,
+    vhosts,
+    users,
+    permissions,
+    policies,
+    limits,
+    parameters,
+    definitions,
+    backups,
+    status,
+    maintenance,
+    settings,
+    logs,
+    audit_log,
+    alarms,
+    events,
+    sampling,
+    tracing,
+    certificates,
+    cluster,
+)
+ROWS: dict[str, OperationRow] = {
+    row.name: row for resource in RESOURCES for row in resource.operation.rows
 }
+OPERATIONS: dict[str, Operation] = {name: row.run for name, row in ROWS.items()}

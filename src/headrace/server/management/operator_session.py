@@ -7,6 +7,7 @@ publishes by the way of 0-9-1 clients. So each rule of these holds for operators
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.gateway.conversion.headers import shortstr
@@ -20,12 +21,16 @@ from headrace.gateway.v0_x.connection.special_publish import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
+from headrace.server.management.call import Refused
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import CLASS_BASIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from headrace.gateway.requests.requests import Handler, RequestAnswer
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Call
+    from headrace.server.management.call import Answered, Call
 
 FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
 IMPERSONATOR = "impersonator"  # Who has this tag may publish as another user.
@@ -108,3 +113,40 @@ class OperatorSession:
         tally = channel.tallied()
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
+
+
+def attempt(
+    work: Callable[[], RequestAnswer | Generator[None, None, RequestAnswer] | None],
+) -> RequestAnswer:
+    """Run a step of a request; return its answer."""
+    try:
+        answer = work()
+    except RefusedRequest as error:
+        raise Refused(error.code, error.text) from None
+    return answer if isinstance(answer, dict) else {}
+
+
+async def run_request(call: Call, handler: Handler, **fields: object) -> Answered:
+    """Run a request, in slices where it is long; answer when its changes are durable."""
+    request = OperatorSession(call).request(fields)
+    call.broker.events.require()
+    try:
+        with call.acting():
+            begun = handler(request)
+    except RefusedRequest as error:
+        raise Refused(error.code, error.text) from None
+    answer = begun if isinstance(begun, dict) else await finish(call, begun)
+    if not await call.durable(request.vhost.name):
+        call.refuse("precondition", "the journal cannot be written")
+    return answer
+
+
+async def finish(call: Call, steps: Generator[None, None, RequestAnswer]) -> RequestAnswer:
+    """Return the answer of a request in slices."""
+    while True:
+        with call.acting():
+            try:
+                attempt(lambda: next(steps))
+            except StopIteration as end:
+                return dict(end.value)
+        await asyncio.sleep(0)

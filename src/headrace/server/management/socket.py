@@ -17,9 +17,9 @@ An operation with more input reads the lines that follow, up to ``{"end": true}`
 request may follow. Where such an operation is refused before the end, the connection is closed.
 
 With ``as``, a ticket of the operation ``login``, an operation runs as that user, with its rights
-only (:mod:`headrace.server.management.access.rules`); ``peer`` and ``agent`` say where the user is,
-for the audit log. Without it the system user has all rights. The kernel names the peer's user
-(SO_PEERCRED): only the broker's own system user and root are served.
+only (:mod:`headrace.server.management.operation_table`); ``peer`` and ``agent`` are the user's
+address and program, for the audit log. Without it the system user has all rights. The kernel names
+the peer's user (SO_PEERCRED): only the broker's own system user and root are served.
 
 Everything is bounded: clients (a new one replaces the one idle longest), the length of a line,
 the time to send a request and to read an answer.
@@ -50,9 +50,8 @@ from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.access.gate import check
-from headrace.server.management.access.logins import peer_of
 from headrace.server.management.call import SLICE_S, Answered, Call, Operation, Refused, Steps
+from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
 from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks
@@ -60,6 +59,7 @@ from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.operation_table import OperationRow
 
 log = logging.getLogger(__name__)
 
@@ -71,14 +71,6 @@ ACCEPT_TURNS = 3  # Of the loop, until asyncio has told of a connection that it 
 LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
-# Operations with lines behind the request; others have them where it says so by ``lines``.
-WITH_LINES = frozenset(("import definitions",))
-# Operations under the names that they had in earlier versions.
-FORMER_NAMES = {
-    "list errands": "list jobs",
-    "show errand": "show job",
-    "cancel errand": "cancel job",
-}
 # Fields that the audit log has elsewhere, or must not have.
 UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
@@ -92,11 +84,18 @@ class ManagementSocket:
     """Listens on a Unix socket, and serves a table of operations."""
 
     def __init__(
-        self, broker: ManagedBroker, path: Path, operations: Mapping[str, Operation]
+        self,
+        broker: ManagedBroker,
+        path: Path,
+        operations: Mapping[str, Operation],
+        rows: Mapping[str, OperationRow],
     ) -> None:
+        """``rows`` has the rights of operations; those without are the system user's alone."""
         self.broker = broker
         self.path = path
         self.operations = operations
+        self.rows = rows
+        self.former_names = {row.former_name: row.name for row in rows.values() if row.former_name}
         self.clients: set[asyncio.Task[None]] = set()
         self.idle: dict[asyncio.Task[None], None] = {}  # Idle clients, longest first.
         self._server: asyncio.Server | None = None
@@ -234,27 +233,27 @@ class Client:
         if not line:
             return None
         try:
-            found = read_json(line)
+            request = read_json(line)
         except UnfitValue as error:
             raise Refused("bad-request", f"a line is a JSON object: {error}") from None
         except ValueError:
             raise Refused("bad-request", "a line is a JSON object") from None
-        if not isinstance(found, dict):
+        if not isinstance(request, dict):
             raise Refused("bad-request", "a line is a JSON object")
-        if found.get("end") is True and len(found) == 1:
+        if request.get("end") is True and len(request) == 1:
             self.owes_lines = False
             return None
-        return found
+        return request
 
     async def do(self, request: Answered) -> None:
         """Run a request, and answer it."""
         what = request.get("do")
-        if isinstance(what, str) and what in FORMER_NAMES:
-            what = FORMER_NAMES[what]
+        if isinstance(what, str) and what in self.owner.former_names:
+            what = self.owner.former_names[what]
             request = {**request, "do": what}
         self.doing = request
-        follow = request.get("lines") is True
-        self.owes_lines = follow or (isinstance(what, str) and what in WITH_LINES)
+        row = self.owner.rows.get(what) if isinstance(what, str) else None
+        self.owes_lines = request.get("lines") is True or (row is not None and row.takes_lines)
         operation = self.owner.operations.get(what) if isinstance(what, str) else None
         if operation is None:
             await self.fail("bad-request", f"there is no operation {what!r}")
@@ -270,7 +269,10 @@ class Client:
         )  # fmt: skip
         try:
             self.act_as(call)
-            check(call, str(what))
+            if row is not None:
+                row.check(call)
+            elif call.user is not None:
+                call.refuse("refused", f"operation '{what}' is not for users")
             with call.acting():
                 outcome = operation(call)
             if inspect.isawaitable(outcome):
@@ -415,10 +417,10 @@ def remove_stale(path: Path, address: str) -> None:
         SocketError: another process listens there, or it is not a socket.
     """
     try:
-        found = path.lstat()
+        facts = path.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(facts.st_mode):
         raise SocketError(f"{path} exists and is not a socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)

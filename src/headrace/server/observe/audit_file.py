@@ -26,8 +26,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.server.config.errors import StartError
 from headrace.server.config.logs import shift
+from headrace.server.config.settings import StartError
 from headrace.server.observe.audited_events import LOST
 
 if TYPE_CHECKING:

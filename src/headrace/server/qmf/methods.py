@@ -17,7 +17,7 @@ from headrace.gateway.v0_10.arguments import plain
 from headrace.model.arguments.queue_lifetime import Plan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
-from headrace.server.management import clients
+from headrace.server.management.resources import connections
 from headrace.server.qmf.asking import BAD_REQUEST
 from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
 from headrace.user_tags import ADMINISTRATOR
@@ -314,7 +314,7 @@ def close(call: Asking) -> Steps:
         call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
     if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:
         call.refuse("refused", f"user '{call.user.name}' is no {ADMINISTRATOR}")
-    clients.close(view.call, connection, CLOSED)
+    connections.close(view.call, connection, CLOSED)
     return {}
 
 

@@ -20,15 +20,12 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
-from headrace.server.management.call import Call
-from headrace.server.management.clients import (
-    consumers_of,
-    describe_channel,
-    describe_connection,
-    describe_consumer,
-    describe_session,
-)
-from headrace.server.management.objects import describe_exchange, describe_queue, is_ours
+from headrace.server.management.call import Call, is_ours
+from headrace.server.management.resources.channels import describe_channel, describe_session
+from headrace.server.management.resources.connections import describe_connection
+from headrace.server.management.resources.consumers import consumers_of, describe_consumer
+from headrace.server.management.resources.exchanges import describe_exchange
+from headrace.server.management.resources.queues import describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
@@ -41,8 +38,8 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.config.json_values import Json
-    from headrace.server.management.clients import ChannelRow
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.resources.channels import ChannelRow
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.

@@ -10,33 +10,38 @@ from array import array
 from typing import TYPE_CHECKING
 
 from headrace.measures import CHANNEL, CONNECTION, LOGINS, PROTOCOL, QUEUE, TOTALS
+from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.sampling.rows import SHAPES, queue_static
 from headrace.server.management.sampling.sampler import Gone, Sampler, Track
+from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Operation, Steps
+    from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.management.sampling.queue_looks import QueueLooks
     from headrace.server.management.sampling.queue_row import QueueRow
 
+operation = OperationTable()
 
 LOOKED_AT = 256  # Objects of a step that has nothing to tell,
 ROWS = 64  # and rows of a line.
 
 
+@operation("sample", LOOK, fields="`since`, `kinds`")
 async def sample(call: Call) -> Steps:
     """Tell the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
     since = call.number("since", 0)
     kinds = kinds_of(call)
     broker = call.broker
-    if broker.sampler is None:
-        broker.sampler = Sampler(broker)
+    sampler = broker.sampler
+    if not isinstance(sampler, Sampler):
+        broker.sampler = sampler = Sampler(broker)
     began_s = time.monotonic()
-    await broker.sampler.look()
-    return tell(call, broker.sampler, kinds, since, began_s)
+    await sampler.look()
+    return tell(call, sampler, kinds, since, began_s)
 
 
 def kinds_of(call: Call) -> list[str]:
@@ -160,6 +165,3 @@ def packed(numbers: list[int] | tuple[int, ...]) -> str:
     if sys.byteorder == "big":
         column.byteswap()
     return base64.b64encode(column).decode()
-
-
-OPERATIONS: dict[str, Operation] = {"sample": sample}

@@ -7,7 +7,7 @@ import itertools
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.server.management.objects import is_ours
+from headrace.server.management.call import is_ours
 from headrace.server.management.sampling.queue_row import QueueRow, Scan
 
 if TYPE_CHECKING:

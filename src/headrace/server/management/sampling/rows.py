@@ -23,8 +23,8 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
-from headrace.server.management.clients import describe_connection, octets_of
-from headrace.server.management.objects import metadata_of
+from headrace.server.management.resources.connections import describe_connection, octets_of
+from headrace.server.management.resources.vhosts import metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from headrace.model.stream.consumer_groups import ConsumerGroup
     from headrace.model.tallies import ChannelTally
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.resources.channels import ChannelRow
+    from headrace.server.management.resources.connections import ClientConnection
 
 Values = tuple[int, ...]
 Static = tuple[object, ...]

@@ -40,7 +40,7 @@ from headrace.measures import (
 from headrace.model.tallies import ChannelTally
 from headrace.server.config.process import keep_what_lives
 from headrace.server.management.call import SLICE_S
-from headrace.server.management.clients import describe_channel, describe_session
+from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_looks import QueueLooks
 from headrace.server.management.sampling.rows import SHAPES
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.resources.channels import ChannelRow
+    from headrace.server.management.resources.connections import ClientConnection
     from headrace.server.management.sampling.queue_row import QueueRow
     from headrace.server.management.sampling.rows import Static, Values
 

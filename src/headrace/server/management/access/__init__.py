@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Acting as a user on the management socket: tickets, and the rights of each operation."""

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fields of requests that several resources read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.server.definitions.document import DocumentError
+from headrace.server.definitions.elements import Element
+from headrace.server.management.call import Refused
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Call
+
+NAME_OCTETS_MAX = 255
+
+
+def arguments_of(call: Call) -> dict[str, object]:
+    """Return the arguments of a request, checked for a field table."""
+    return table_of(call.request.get("arguments"), "arguments")
+
+
+def table_of(value: object, what: str) -> dict[str, object]:
+    """Return a JSON object that a field table can hold.
+
+    Raises:
+        Refused: the value is something else.
+    """
+    try:
+        return Element(what, 0, {"arguments": value}, None).arguments()
+    except DocumentError as error:
+        raise Refused("bad-request", f"'{what}': {error.text}") from None
+
+
+def name_of(call: Call, field: str = "name", default: str | None = None) -> str:
+    """Return a name in a request."""
+    return call.text(field, default, octets_max=NAME_OCTETS_MAX)
+
+
+def reason_of(call: Call, default: str, octets_max: int) -> str:
+    """Return the reason in a request, which is shown to clients or in lists."""
+    reason = call.text("reason", default, octets_max=octets_max)
+    if not reason.isprintable():
+        call.refuse("bad-request", "'reason' has characters that cannot be printed")
+    return reason
+
+
+def fields_of(call: Call, *names: str) -> dict[str, object]:
+    """Return those fields of a request that it has."""
+    return {name: call.request[name] for name in names if call.request.get(name) is not None}

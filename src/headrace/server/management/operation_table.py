@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decorator that makes a function an operation, and says all that is known of it.
+
+A module of a resource has a table, and names each operation where its function is::
+
+    operation = OperationTable()
+
+
+    @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`")
+    def delete_queue(call: Call) -> Answered: ...
+
+From there come the rights that are checked before it runs, and its row in the page of the
+management socket. The system user, who asks without a ticket, needs no rights.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.server.management.call import Call, Operation
+    from headrace.user_tags import Tags
+
+    Function = TypeVar("Function", bound=Operation)
+
+
+class Need(NamedTuple):
+    """A permission on the name in a field of the request."""
+
+    permission: str
+    kind: str  # Of the object; empty: the field ``kind`` has it, queue by default.
+    field: str
+
+
+CONFIGURE_QUEUE = Need("configure", "queue", "name")
+READ_QUEUE = Need("read", "queue", "queue")
+
+
+class OperationRow(NamedTuple):
+    """One operation: what runs, what its user needs, and what the page says of it."""
+
+    name: str
+    run: Operation
+    tags: Tags  # The user has one of them.
+    needs: tuple[Need, ...]
+    own_vhost: bool  # But for administrators the virtual host is one the user may open.
+    fields: str  # Of the request, as the page has them.
+    note: str  # On permissions that the operation checks or gives by itself.
+    takes_lines: bool  # Lines follow each request; else where it says so by ``lines``.
+    former_name: str  # In earlier versions; clients may still use it.
+
+    def check(self, call: Call) -> None:
+        """Refuse a call whose user may not run the operation.
+
+        Permissions are checked as for AMQP, by the same code.
+
+        Raises:
+            Refused: the user lacks a tag, or does not see the virtual host.
+            AccessRefused: the user lacks a permission.
+        """
+        user = call.user
+        if user is None:
+            return
+        if self.tags.isdisjoint(user.tags):
+            tags = ", ".join(sorted(self.tags))
+            call.refuse("refused", f"user '{user.name}' has none of the tags {tags}")
+        if not self.needs and not self.own_vhost:
+            return
+        vhost = call.vhost()
+        if self.own_vhost and not call.administers and not user.may_open(vhost.name):
+            call.refuse("refused", f"access to vhost '{vhost.name}' refused for user '{user.name}'")
+        access = call.broker.access
+        for need in self.needs:
+            kind = need.kind or call.text("kind", "queue")
+            name = call.text(need.field, "")
+            queue = vhost.queues.get(name) if kind == "queue" else None
+            object_name = queue.access_name if queue else name
+            access.check(user, vhost.name, need.permission, kind, object_name)
+
+
+class OperationTable:
+    """The operations of one resource; a decorator that adds each."""
+
+    def __init__(self) -> None:
+        self.rows: list[OperationRow] = []
+
+    def __call__(
+        self,
+        name: str,
+        tags: Tags,
+        *needs: Need,
+        own_vhost: bool = False,
+        fields: str = "",
+        note: str = "",
+        takes_lines: bool = False,
+        former_name: str = "",
+    ) -> Callable[[Function], Function]:
+        """Return the decorator of the function that runs an operation."""
+
+        def add(function: Function) -> Function:
+            row = (name, function, tags, needs, own_vhost, fields, note, takes_lines, former_name)
+            self.rows.append(OperationRow(*row))
+            return function
+
+        return add

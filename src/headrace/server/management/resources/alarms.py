@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations about alarms (:mod:`headrace.server.observe.alarms`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.server.config.json_values import moment
+from headrace.server.management.fields import reason_of
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.observe.alarms import EVERYWHERE
+from headrace.user_tags import ADMINISTER, MONITOR
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+REASON_OCTETS_MAX = 100  # Several are joined in one short string.
+REASON = "set by an operator"
+
+
+@operation("list alarms", MONITOR)
+def list_alarms(call: Call) -> Steps:
+    """List the alarms, and count the blocked publishers."""
+    alarms = call.broker.alarms
+    for alarm, since_ms in list(alarms.active.items()):
+        yield {
+            "source": alarm.source,
+            "vhost": alarm.vhost,
+            "reason": alarm.reason,
+            "since": moment(since_ms),
+        }
+    return {"items": len(alarms.active), "blocked": len(alarms.reactor.blocked)}
+
+
+@operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
+def set_alarm(call: Call) -> Answered:
+    """Block the publishers of one virtual host, or of all."""
+    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    where = place_of(call)
+    call.log(f"sets an alarm{named(where)}: {reason}")
+    call.broker.alarms.hold(where, reason)
+    return {}
+
+
+@operation("clear alarm", ADMINISTER, fields="`vhost`")
+def clear_alarm(call: Call) -> Answered:
+    """Unblock them; alarms of memory and disk clear themselves."""
+    where = place_of(call)
+    if not call.broker.alarms.release(where):
+        call.refuse("not-found", f"no operator set an alarm{named(where)}")
+    call.log(f"clears the alarm{named(where)}")
+    return {}
+
+
+def place_of(call: Call) -> str:
+    """Return the virtual host of an alarm, or ``EVERYWHERE``."""
+    return EVERYWHERE if call.request.get("vhost") is None else call.vhost().name
+
+
+def named(vhost: str) -> str:
+    """Return the virtual host as the end of a log line."""
+    return f" for vhost '{vhost}'" if vhost else ""

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that looks for lines in the whole file of the audit log, the newest first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.logs import AUDIT, LINE_CHARACTERS_MAX, path_of, regular
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
+
+COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
+BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
+LINES_PER_SLICE = 64  # Of a block, before others have their turn.
+LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer says where to go on.
+LINE_OCTETS_MAX = 1 << 20  # A longer line is passed over; less than is looked at.
+FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
+PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
+TIME = re.compile(rb'\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
+
+
+class Wanted:
+    """The lines that a request asks for."""
+
+    def __init__(self, call: Call) -> None:
+        self._fields = {field: call.text(name, "") for name, field in FIELDS}
+        self._text = call.text("text", "").lower()
+        self._since, self._until = (time_of(call, name) for name in ("since", "until"))
+
+    def has(self, line: bytes) -> bool:
+        """Return True if a line is asked for."""
+        if self._since or self._until:
+            match = TIME.match(line)
+            time = match[1] if match else b""
+            if not time or time < self._since or (self._until and time >= self._until):
+                return False
+        if self._text and self._text not in line.decode(errors="replace").lower():
+            return False
+        if not any(self._fields.values()):
+            return True
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(fields, dict) and all(
+            fields.get(field) == value for field, value in self._fields.items() if value
+        )
+
+
+def time_of(call: Call, name: str) -> bytes:
+    """Return a time as lines have it, in UTC; empty without it."""
+    text = call.text(name, "")
+    if not text:
+        return b""
+    try:
+        when = datetime.fromisoformat(text)
+        when = (when if when.tzinfo else when.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        call.refuse("bad-request", f"'{name}' is not a time such as 2026-11-23T07:00:00Z")
+    return (when.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z").encode()
+
+
+@operation(
+    "show audit log",
+    ADMINISTER,
+    fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
+)
+async def show_audit_log(call: Call) -> Answered:
+    """Send lines of the audit log, the newest first, each with its place; ``before`` goes on."""
+    count = call.number("count", COUNT, least=1, most=COUNT_MAX)
+    wanted = Wanted(call)
+    path = path_of(call, AUDIT)
+    try:
+        handle = await asyncio.to_thread(regular, path)
+    except OSError as error:
+        call.refuse("precondition", f"{path}: {error.strerror}")
+    try:
+        facts = os.fstat(handle)
+        end = end_of(call, facts)
+        least = max(0, end - LOOKED_OCTETS_MAX)
+        sent = 0
+        rest = b""  # The beginning of a line whose end was read.
+        while end > least and sent < count:
+            size = min(BLOCK_OCTETS, end)
+            block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
+            end -= size
+            rest, lines = (b"", block) if not end else cut(block)
+            at = end + len(rest)
+            for place, line in backwards(lines, at):
+                if line is None:
+                    await asyncio.sleep(0)
+                elif wanted.has(line):
+                    text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
+                    await call.tell({"at": f"{facts.st_ino}-{place}", "line": text})
+                    sent += 1
+                    if sent == count:
+                        return {"items": sent, "before": f"{facts.st_ino}-{place}"}
+            if len(rest) > LINE_OCTETS_MAX:
+                rest = b""
+        left = end + len(rest)
+        return {"items": sent, "before": f"{facts.st_ino}-{left}" if left else None}
+    finally:
+        os.close(handle)
+
+
+def end_of(call: Call, facts: os.stat_result) -> int:
+    """Return where to begin: at the end, or before the place of an earlier answer."""
+    text = call.text("before", "")
+    if not text:
+        return facts.st_size
+    place = PLACE.fullmatch(text)
+    if place is None:
+        call.refuse("bad-request", "'before' is not a position from an answer")
+    if int(place[1]) != facts.st_ino or int(place[2]) > facts.st_size:
+        call.refuse("conflict", "the file of that place was renamed; begin without 'before'")
+    return int(place[2])
+
+
+def cut(block: bytes) -> tuple[bytes, bytes]:
+    """Return the end of a line that begins before a block, and the whole lines behind it."""
+    first, line_end, lines = block.partition(b"\n")
+    return (first + line_end, lines) if line_end else (block, b"")
+
+
+def backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield lines from the last one on, with their places; now and then None for a pause."""
+    end = len(lines)
+    count = 0
+    while end > 0:
+        begin = lines.rfind(b"\n", 0, end - 1) + 1
+        line = lines[begin:end].rstrip(b"\r\n")
+        if line:
+            yield at + begin, line
+        end = begin
+        count += 1
+        if not count % LINES_PER_SLICE:
+            yield at, None

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations on backups (:mod:`headrace.server.data.backup`).
+
+The system user names any directory. Users name a backup in the directory of the setting
+``backup_directory``, and no path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.server.data.backup import back_up
+from headrace.server.management.operation_table import OperationTable
+from headrace.store.backup import backup
+from headrace.store.errors import StoreError
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+BUSY_S = 10.0  # A busy line is sent after so long.
+LISTED_MAX = 1000  # The last ones by name.
+NO_ROOT = "the setting backup_directory is empty: backups have no names here"
+
+
+@operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
+async def make_backup(call: Call) -> Answered:
+    """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
+    directory, base = places_of(call)
+    broker = call.broker
+    if broker.backing_up:
+        call.refuse("conflict", "another backup is being made")
+    call.log(f"makes a backup in {directory}")
+    broker.backing_up = True
+    try:
+        return await while_busy(
+            call,
+            back_up(
+                broker.storage,
+                directory,
+                base,
+                verify=call.flag("verify", True),
+                wait_for_disk=broker.drain.wait_for_disk,
+                report=call.tell,
+            ),
+        )
+    finally:
+        broker.backing_up = False
+
+
+async def while_busy(call: Call, work: Coroutine[None, None, Answered]) -> Answered:
+    """Return the result of work, which may be silent for long."""
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait((task,), timeout=BUSY_S))[0]:
+            await call.busy()
+        return task.result()
+    finally:
+        if not task.done():  # The operator has disconnected.
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+def places_of(call: Call) -> tuple[Path, Path | None]:
+    """Return the directory of a new backup, and that of its base."""
+    name = call.text("name", "")
+    if name:
+        if call.request.get("directory") is not None:
+            call.refuse("bad-request", "a backup has a 'name' or a 'directory', not both")
+        base = call.text("base", "")
+        return named(call, "name", name), named(call, "base", base) if base else None
+    if call.user is not None:
+        call.refuse("bad-request", "'name' is missing: users name no directories")
+    directory, base = Path(call.text("directory")), call.text("base", "")
+    if not directory.is_absolute() or (base and not Path(base).is_absolute()):
+        call.refuse("bad-request", "directories are named from the root")
+    return directory, Path(base) if base else None
+
+
+def named(call: Call, field: str, name: str) -> Path:
+    """Return the directory of a backup with a name."""
+    root = root_of(call)
+    if root is None:
+        call.refuse("precondition", NO_ROOT)
+    if not NAME.fullmatch(name):
+        call.refuse(
+            "bad-request",
+            f"'{field}' has 1 to 64 letters, digits, dots, hyphens and underscores; a letter or a "
+            "digit is first",
+        )
+    if (root / name).is_symlink():
+        call.refuse("precondition", f"'{name}' is a link, and no backup")
+    return root / name
+
+
+def root_of(call: Call) -> Path | None:
+    """Return the directory of backups with names."""
+    root = call.broker.settings.backup_directory
+    return None if root is None else root.absolute()
+
+
+@operation("list backups", ADMINISTER)
+async def list_backups(call: Call) -> Steps:
+    """List the backups that have names; none without ``backup_directory``."""
+    root = root_of(call)
+    rows = [] if root is None else await asyncio.to_thread(rows_in, root)
+    return listed(rows)
+
+
+def listed(rows: list[Answered]) -> Steps:
+    """Yield rows."""
+    yield from rows
+    return {"items": len(rows)}
+
+
+def rows_in(root: Path) -> list[Answered]:
+    """Return the backups in a directory, by name; what is incomplete has no ``finished``.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        paths = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []  # The first backup makes it.
+    except OSError as error:
+        raise StoreError(f"{root}: {error.strerror or error}") from error
+    homes = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
+    return [described(home) for home in homes[-LISTED_MAX:]]
+
+
+def described(home: Path) -> Answered:
+    """Return a backup as a row of a list."""
+    row: Answered = {"name": home.name, "begun": None, "finished": None, "bytes": None}
+    row |= {"files": None, "vhosts": None, "identity": None, "error": ""}
+    try:
+        summary = backup.summary(backup.read_manifest(home))
+    except StoreError as error:
+        return {**row, "error": str(error)}
+    size = summary.pop("octets")
+    return {**row, **summary, "bytes": size}

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bindings of queues and exchanges to exchanges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_digest
+from headrace.model.exchange.exchange import Exchange
+from headrace.model.queue.queue import Queue
+from headrace.server.config.json_values import as_json
+from headrace.server.management.call import Refused
+from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.operator_session import host_of
+from headrace.user_tags import LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
+BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
+BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
+
+
+class BindingRow(TypedDict):
+    """A binding, in lists."""
+
+    source: str
+    vhost: str
+    kind: str
+    destination: str
+    routing_key: str
+    arguments: object
+    arguments_digest: str  # Identifies arguments with values that JSON does not have.
+
+
+def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:
+    """Return a binding as a row of a list."""
+    return {
+        "source": binding.source.name,
+        "vhost": vhost.name,
+        "kind": "queue" if isinstance(binding.destination, Queue) else "exchange",
+        "destination": binding.destination.name,
+        "routing_key": binding.routing_key,
+        "arguments": as_json(binding.arguments or {}),
+        "arguments_digest": binding.arguments_digest,
+    }
+
+
+@operation("list bindings", LOOK, fields="`vhost`, `source`, `destination`")
+def list_bindings(call: Call) -> Steps:
+    """List the bindings, without those of the default exchange; of one source or destination."""
+    source, destination = call.text("source", ""), call.text("destination", "")
+    count = 0
+    for vhost in call.vhosts():
+        for exchange in list(vhost.exchanges.values()):
+            for binding in list(exchange.bindings) if source in ("", exchange.name) else ():
+                if destination in ("", binding.destination.name):
+                    count += 1
+                    yield describe_binding(vhost, binding)
+                else:
+                    yield None
+            yield None
+    return {"items": count}
+
+
+@operation("bind", USE, *BINDING, fields=BINDING_FIELDS)
+def bind(call: Call) -> Answered:
+    """Bind a queue, or an exchange, to an exchange; return the binding."""
+    host = host_of(call)
+    source, destination, key, arguments = binding_of(call)
+    is_new = not is_bound(host.vhost, source, destination, key, arguments)
+    host.bind(source, destination, key, arguments)
+    return {
+        "created": is_new,
+        "routing_key": key,
+        "arguments": as_json(arguments),
+        "arguments_digest": arguments_digest(arguments),
+    }
+
+
+@operation(
+    "unbind",
+    USE,
+    *BINDING,
+    fields=f"{BINDING_FIELDS}; `arguments_digest` of a list instead of `arguments`",
+)
+def unbind(call: Call) -> Answered:
+    """Remove a binding.
+
+    JSON lacks some types of arguments, so ``arguments_digest`` of a list may be given instead.
+    """
+    host = host_of(call)
+    source, destination, key, arguments = binding_of(call)
+    digest = call.text("arguments_digest", "")
+    if digest and arguments:
+        call.refuse("bad-request", "'arguments' and 'arguments_digest' exclude each other")
+    if digest:
+        arguments = bound_arguments(host.vhost, source, destination, key, digest)
+    if not host.unbind(source, destination, key, arguments):
+        what = f"{destination[0]} '{destination[1]}' in vhost '{host.vhost.name}'"
+        call.refuse("not-found", f"{what} has no such binding to exchange '{source}'")
+    return {}
+
+
+def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]]:
+    """Return source, destination, routing key and arguments of a binding."""
+    kind = call.text("kind", QUEUE)
+    if kind not in (QUEUE, EXCHANGE):
+        call.refuse("bad-request", f"'kind' is {QUEUE} or {EXCHANGE}")
+    destination = (kind, name_of(call, "destination"))
+    key = name_of(call, "routing_key", "")
+    return name_of(call, "source", ""), destination, key, arguments_of(call)
+
+
+def bound_arguments(
+    vhost: VirtualHost, source: str, destination: tuple[str, str], key: str, digest: str
+) -> dict[str, object]:
+    """Return the arguments of the binding with a digest, as the broker holds them.
+
+    Raises:
+        Refused: there is none.
+    """
+    exchange = vhost.exchanges.get(source)
+    for binding in () if exchange is None else exchange.bindings:
+        kind = EXCHANGE if isinstance(binding.destination, Exchange) else QUEUE
+        same = (kind, binding.destination.name) == destination and binding.routing_key == key
+        if same and binding.arguments_digest == digest:
+            return dict(binding.arguments or {})
+    what = f"{destination[0]} '{destination[1]}' in vhost '{vhost.name}'"
+    raise Refused("not-found", f"{what} has no such binding to exchange '{source}'")
+
+
+def is_bound(
+    vhost: VirtualHost,
+    source: str,
+    destination: tuple[str, str],
+    key: str,
+    arguments: dict[str, object],
+) -> bool:
+    """Return True if a binding exists."""
+    exchange = vhost.exchanges.get(source)
+    kind, name = destination
+    target = vhost.queues.get(name) if kind == QUEUE else vhost.exchanges.get(name)
+    if exchange is None or target is None:
+        return False
+    return Binding(exchange, target, key, arguments) in exchange.bindings

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that lists the certificates of TLS, each with the time at which it expires."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import TYPE_CHECKING
+
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.net.der_certificates import expires
+from headrace.server.net.tls import read_server_names
+from headrace.user_tags import MONITOR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from headrace.server.config.settings import Settings
+    from headrace.server.management.call import Call, Steps
+
+operation = OperationTable()
+
+PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+
+
+@operation("list certificates", MONITOR)
+def list_certificates(call: Call) -> Steps:
+    """List the certificates in the files of TLS, with ``expires``."""
+    count = 0
+    for setting, path in files_of(call.broker.settings):
+        try:
+            certificates = PEM.findall(path.read_text("ascii", "replace"))
+            ends = [expires(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates]
+        except (OSError, ValueError) as error:
+            call.refuse("precondition", f"{setting} {path} cannot be read: {error}")
+        for end in ends:
+            count += 1
+            yield {"setting": setting, "file": str(path), "expires": end.isoformat()}
+        yield None
+    return {"items": count}
+
+
+def files_of(settings: Settings) -> Iterator[tuple[str, Path]]:
+    """Yield the files with certificates, each with the setting that names it."""
+    if settings.tls_cert is None:
+        return
+    yield "tls_cert", settings.tls_cert
+    if settings.tls_ca is not None:
+        yield "tls_ca", settings.tls_ca
+    for each in read_server_names(settings.tls_server_names):
+        yield "tls_server_names", each.chain

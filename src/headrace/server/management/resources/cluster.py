@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations about the cluster of a broker (:mod:`headrace.server.cluster`)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headrace.server.cluster.assignment import ledger_name
+from headrace.server.management.operation_table import OperationTable
+from headrace.store.errors import StoreError
+from headrace.user_tags import ADMINISTER, MONITOR
+
+if TYPE_CHECKING:
+    from headrace.server.cluster.node import ClusterNode
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.store.ledger.members import StandbyRow
+    from headrace.store.ledger.postgres_members import Members
+
+operation = OperationTable()
+
+ALONE = "this broker is in no cluster: start it with the setting cluster"
+MOVE_S = 30.0
+STANDBYS_S = 2.0  # How long the database may take.
+
+
+def node_of(call: Call) -> ClusterNode:
+    """Return the node of the broker; refuse the request if it is in no cluster."""
+    node = call.broker.node
+    if node is None:
+        call.refuse("precondition", ALONE)
+    return node
+
+
+@operation("cluster status", MONITOR)
+async def status(call: Call) -> Answered:
+    """Tell the cluster, this broker's place in it, and the standbys of the database."""
+    node = node_of(call)
+    return {
+        "cluster": node.cluster.id,
+        "database": node.cluster.address.text,
+        "broker": node.name,
+        "state": node.heartbeat.state,
+        "frozen": node.frozen,
+        "trouble": node.trouble,
+        "brokers": [row.name for row in node.census.living()],
+        "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
+        "standbys": [standby._asdict() for standby in await standbys_of(node)],
+    }
+
+
+async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
+    """Return the standbys of the database; none while it does not answer."""
+    rows: list[StandbyRow] = []
+
+    def look(members: Members) -> None:
+        rows.extend(members.standbys())
+
+    try:
+        async with asyncio.timeout(STANDBYS_S):
+            await node.on_heartbeat(look)
+    except (OSError, TimeoutError):
+        return []
+    return rows
+
+
+@operation("list brokers", MONITOR)
+def list_brokers(call: Call) -> Steps:
+    """List the brokers of the cluster, those that left or are down, too."""
+    node = node_of(call)
+    served: dict[str, int] = {}
+    for name in node.wanted():
+        owner = node.owner_of(name)
+        served[owner] = served.get(owner, 0) + 1
+    rows = [watched.row for _, watched in sorted(node.census.watched.items())]
+    for row in rows:
+        yield {
+            "name": row.name,
+            "address": f"{row.host}:{row.port}",
+            "state": node.state_of(row.name),
+            "vhosts": served.get(row.name, 0),
+            "own": row.name == node.name,
+        }
+    return {"items": len(rows)}
+
+
+@operation("list owners", MONITOR)
+def list_owners(call: Call) -> Steps:
+    """List the virtual hosts, who serves each, and how far the copy of this broker is behind."""
+    node = node_of(call)
+    vhosts = sorted(node.wanted().items())
+    for name, number in vhosts:
+        ledger = ledger_name(name, number)
+        row = node.ledgers.get(ledger)
+        yield {
+            "vhost": name,
+            "broker": node.owner_of(name),
+            "wanted": "" if row is None else row.wanted,
+            "epoch": 0 if row is None else row.epoch,
+            "entries": 0 if row is None else row.last - row.front + 1,
+            "behind": 0 if ledger in node.served else node.copies.behind.get(ledger, -1),
+            "trouble": node.down.get(ledger, "") or str(node.copies.broken.get(ledger, "")),
+        }
+    return {"items": len(vhosts)}
+
+
+@operation("move vhost", ADMINISTER, fields="`vhost`, `broker`")
+async def move(call: Call) -> Answered:
+    """Let another broker serve a virtual host."""
+    node = node_of(call)
+    vhost = call.text("vhost")
+    broker = call.text("broker")
+    if vhost not in node.wanted():
+        call.refuse("not-found", f"there is no vhost '{vhost}'")
+    call.log(f"moves vhost '{vhost}' to broker '{broker}'")
+    begun_s = node.loop.time()
+    try:
+        if not await node.move(vhost, broker, MOVE_S):
+            call.refuse("precondition", f"broker {broker!r} has not taken it after {MOVE_S:g} s")
+    except (StoreError, OSError) as error:
+        call.refuse("precondition", str(error))
+    return {"vhost": vhost, "broker": broker, "took_s": round(node.loop.time() - begun_s, 2)}
+
+
+@operation("accept loss", ADMINISTER, fields="`vhost`")
+async def accept(call: Call) -> Answered:
+    """Serve a virtual host without what the database lost; keep this broker's files aside."""
+    node = node_of(call)
+    vhost = call.text("vhost")
+    if vhost not in node.wanted():
+        call.refuse("not-found", f"there is no vhost '{vhost}'")
+    call.log(f"accepts that the database lost entries of vhost '{vhost}'")
+    try:
+        aside = await node.accept_loss(vhost)
+    except (StoreError, OSError) as error:
+        call.refuse("precondition", str(error))
+    return {"vhost": vhost, "directory": aside}

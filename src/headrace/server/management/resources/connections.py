@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections of clients, open or opening."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import TYPE_CHECKING, TypedDict
+
+from headrace.gateway.connection.connection_events import addresses
+from headrace.gateway.v0_10.connection.connection import Connection010
+from headrace.protocol.v0_x.handshake import State
+from headrace.server.config.json_values import as_json
+from headrace.server.management.fields import reason_of
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.relay.link import RelayedTransport
+from headrace.user_tags import ADMINISTER, LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.net.transport import Transport
+
+    ClientConnection = Connection0x | Connection010
+
+operation = OperationTable()
+
+STATES = {
+    State.AWAITING_HEADER: "connected",
+    State.GREETED: "greeted",
+    State.STARTING: "starting",
+    State.AUTHENTICATING: "authenticating",
+    State.SECURING: "authenticating",
+    State.TUNING: "tuning",
+    State.TUNED: "tuned",
+    State.OPENING: "opening",
+    State.OPEN: "open",
+    State.CLOSING: "closing",
+    State.CLOSED: "closed",
+}
+TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of struct tcp_info,
+TCP_OCTETS_AT = 120  # and their place in it.
+REASON = "closed by an operator"
+REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
+
+
+class ConnectionRow(TypedDict):
+    """A connection, in lists."""
+
+    id: int
+    user: str
+    vhost: str
+    host: str
+    port: int
+    protocol: str
+    tls: str
+    mechanism: str
+    state: str
+    channels: int
+    name: str
+    client: str
+    heartbeat_s: int
+    frame_max: int
+    pending: int
+    publishes: bool
+    bytes_sent: int
+    bytes_received: int
+
+
+@operation("list connections", LOOK, fields="`vhost`, `user`")
+def list_connections(call: Call) -> Steps:
+    """List the connections, open or opening."""
+    wanted, user = wanted_vhost(call), call.text("user", "")
+    count = 0
+    for connection in visible_connections(call):
+        if is_chosen(connection, wanted, user):
+            count += 1
+            yield describe_connection(connection)
+        else:
+            yield None
+    return {"items": count}
+
+
+@operation("show connection", LOOK, fields="`id`")
+def show_connection(call: Call) -> Answered:
+    """Return everything known of one connection."""
+    connection = find(call)
+    properties = as_json(connection.client_properties)
+    return {**describe_connection(connection), "client_properties": properties}
+
+
+@operation("close connection", USE, fields="`id`, `reason`; another user's: `administrator`")
+def close_connection(call: Call) -> Answered:
+    """Close one connection; its client gets the reason with code 320.
+
+    Users close their own; those of others are an administrator's matter.
+    """
+    connection = find(call)
+    user = connection.user
+    if not call.administers and (user is None or not user.same_as(call.user)):
+        call.refuse("refused", f"connection {connection.number} is another user's")
+    close(call, connection, reason_of(call, REASON, REASON_OCTETS_MAX))
+    return {"closed": 1}
+
+
+@operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
+def close_connections(call: Call) -> Steps:
+    """Close the connections of a user, of a virtual host, or all of them."""
+    user, reason = call.text("user", ""), reason_of(call, REASON, REASON_OCTETS_MAX)
+    wanted = wanted_vhost(call)
+    if not user and wanted is None and not call.flag("all"):
+        call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
+    count = 0
+    for connection in visible_connections(call):
+        if not connection.transport.closing and is_chosen(connection, wanted, user):
+            close(call, connection, reason)
+            count += 1
+        yield None
+    return {"closed": count}
+
+
+def visible_connections(call: Call) -> list[ClientConnection]:
+    """Return the connections that are not closed, oldest first."""
+    connections: list[ClientConnection] = list(call.broker.context.connections.values())
+    return [
+        connection
+        for connection in connections
+        if connection.transport is not None and call.sees_user(connection.user)
+    ]
+
+
+def wanted_vhost(call: Call) -> VirtualHost | None:
+    """Return the virtual host of a request; None where it names none."""
+    return None if call.request.get("vhost") is None else call.vhost()
+
+
+def is_chosen(connection: ClientConnection, vhost: VirtualHost | None, user: str) -> bool:
+    """Return True if a connection is open and of this virtual host and user, where given."""
+    return (
+        not connection.transport.closed
+        and (vhost is None or connection.vhost is vhost)
+        and user in ("", user_of(connection))
+    )
+
+
+def find(call: Call) -> ClientConnection:
+    """Return the connection with the number ``id``."""
+    number = call.number("id")
+    connection: ClientConnection | None = call.broker.context.connections.get(number)
+    if connection is None or connection.transport is None or not call.sees_user(connection.user):
+        call.refuse("not-found", f"there is no connection {number}")
+    return connection
+
+
+def close(call: Call, connection: ClientConnection, reason: str) -> None:
+    """Close a connection for an operator."""
+    call.log(f"closes connection {connection.number}: {reason}")
+    if connection.transport.handshake_ticks:
+        connection.transport.lost()  # Not open yet: a close cannot be sent.
+    else:
+        connection.force_close(reason)
+
+
+def user_of(connection: ClientConnection) -> str:
+    """Return the user of a connection; empty before the login."""
+    return "" if connection.user is None else connection.user.name
+
+
+def vhost_of(connection: ClientConnection) -> str:
+    """Return the name of a connection's virtual host; empty before it is open."""
+    return "" if connection.vhost is None else connection.vhost.name
+
+
+def describe_connection(connection: ClientConnection) -> ConnectionRow:
+    """Return a connection as a row of a list."""
+    transport: Transport = connection.transport
+    state = State(connection.state_number)
+    if isinstance(connection, Connection010):
+        version, frame_max = "0-10", connection.offered_frame_size
+    else:
+        version, frame_max = connection.version.label, connection.frame_max
+    peer, port = addresses(transport)[0]
+    properties = connection.client_properties or {}
+    product = (text_of(properties.get(key)) for key in ("product", "version"))
+    return {
+        "id": connection.number,
+        "user": user_of(connection),
+        "vhost": vhost_of(connection),
+        "host": peer,
+        "port": port,
+        "protocol": "" if state is State.AWAITING_HEADER else version,
+        "tls": tls_of(transport),
+        "mechanism": connection.mechanism,
+        "state": "blocked" if connection.blocked else STATES[state],
+        "channels": connection.channel_count(),
+        "name": text_of(properties.get("connection_name")),
+        "client": " ".join(filter(None, product)),
+        "heartbeat_s": transport.heartbeat_ticks // 2,
+        "frame_max": frame_max,
+        "pending": connection.pending(),
+        "publishes": bool(connection.publishes),
+        **octets_of(transport),
+    }
+
+
+class Octets(TypedDict):
+    """The bytes of a connection as the kernel counted them."""
+
+    bytes_sent: int  # Acknowledged by the peer.
+    bytes_received: int
+
+
+def octets_of(transport: Transport) -> Octets:
+    """Return the kernel's byte counts of a connection."""
+    if isinstance(transport, RelayedTransport):
+        return {"bytes_sent": transport.octets_out, "bytes_received": transport.octets_in}
+    sent = received = 0
+    with contextlib.suppress(OSError, struct.error, AttributeError):
+        size = TCP_OCTETS_AT + TCP_OCTETS.size
+        info = transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+        sent, received = TCP_OCTETS.unpack_from(info, TCP_OCTETS_AT)
+    return {"bytes_sent": sent, "bytes_received": received}
+
+
+def tls_of(transport: Transport) -> str:
+    """Return the version of TLS that a connection uses; empty without TLS."""
+    tls = None if transport.stream is None else transport.stream.get_extra_info("ssl_object")
+    return "" if tls is None else str(tls.version())
+
+
+def text_of(value: object) -> str:
+    """Return a value of the client's properties as text; empty if it is not text."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return value if isinstance(value, str) else ""

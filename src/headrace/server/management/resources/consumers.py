@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers of all versions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from headrace.gateway.requests.requests import Service
+from headrace.gateway.v0_10.session.subscription import Subscription
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.channels import channel_of, session_name
+from headrace.server.management.resources.connections import user_of
+from headrace.user_tags import LOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.message import Message
+    from headrace.model.queue.destination import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.server.management.call import Call, Steps
+    from headrace.server.management.resources.connections import ClientConnection
+
+operation = OperationTable()
+
+COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
+
+
+class ConsumerRow(TypedDict):
+    """A consumer, in lists."""
+
+    queue: str
+    vhost: str
+    tag: str
+    connection: int
+    channel: int
+    user: str
+    ack: bool
+    prefetch: int
+    unacked: int | None
+    priority: int
+    exclusive: bool
+    browses: bool
+    active: bool
+    waits: bool
+    session: str
+    credit: int | None
+    arguments: object
+
+
+@operation("list consumers", LOOK, fields="`vhost`, `user`")
+def list_consumers(call: Call) -> Steps:
+    """List the consumers of all versions."""
+    user = call.text("user", "")
+    count = 0
+    for vhost in call.vhosts():
+        for queue in list(vhost.queues.values()):
+            for consumer in consumers_of(queue):
+                if isinstance(consumer, Service):
+                    continue
+                line = describe_consumer(call, vhost.name, queue, consumer)
+                if user in ("", line["user"]):
+                    count += 1
+                    yield line
+            yield None
+    return {"items": count}
+
+
+def consumers_of(queue: Queue) -> Iterator[Consumer]:
+    """Yield the consumers and browsers of a queue, of every content class."""
+    lanes = [] if queue.lanes is None else list(queue.lanes.values())
+    for lane in (queue, *lanes):
+        yield from list(lane.consumers or ())
+        if lane.browsing is not None:
+            yield from list(lane.browsing.browsers)
+
+
+def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
+    """Return a consumer as a row of a list."""
+    connection: ClientConnection | None = call.broker.context.connections.get(consumer.publisher)
+    row: ConsumerRow = {
+        "queue": queue.name,
+        "vhost": vhost,
+        "tag": consumer.tag,
+        "connection": consumer.publisher,
+        "channel": 0,
+        "user": "" if connection is None else user_of(connection),
+        "ack": not consumer.no_ack,
+        "prefetch": 0,
+        "unacked": 0,
+        "priority": consumer.priority,
+        "exclusive": bool(consumer.exclusive),
+        "browses": bool(consumer.browses),
+        "active": not queue.single_active or queue.single_active_consumer is consumer,
+        "waits": bool(consumer.parked),
+        "session": "",
+        "credit": None,
+        "arguments": as_json(consumer.arguments),
+    }
+    if isinstance(consumer, BasicConsumer):
+        row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
+        row["channel"] = consumer.channel.number
+    elif isinstance(consumer, Subscription):
+        session = consumer.session
+        row["unacked"] = unsettled_of(consumer, session)
+        row["channel"] = channel_of(session, connection)
+        row["session"] = session_name(session)
+        row["credit"] = consumer.credit_messages
+    return row
+
+
+def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
+    """Return the unsettled deliveries of a subscription; None where counting would take long."""
+    if len(session.subscriptions) == 1 or not session.deliveries.unsettled:
+        return int(session.deliveries.unsettled)
+    ring = session.deliveries.ring
+    unsettled: list[Message | None] = list(session.deliveries.old.values())
+    if len(unsettled) + (0 if ring is None else ring.count) > COUNTED_MAX:
+        return None
+    if ring is not None:
+        unsettled += [ring.at(place) for place in range(ring.count)]
+    return sum(message is not None and message.consumer is consumer for message in unsettled)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deduplication: the message ids that queues and exchanges remember."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.exchange.deduplication import CACHE_TTL, HEADER
+from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
+from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.exchange.deduplication import Ids
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+
+@operation("list deduplication", LOOK, fields="`vhost`")
+def list_deduplication(call: Call) -> Steps:
+    """List the queues and exchanges that drop messages whose id they know."""
+    count = 0
+    for vhost in call.vhosts():
+        for queue in list(vhost.queues.values()):
+            row = None
+            if isinstance(queue, DeduplicatingQueue):
+                count += 1
+                row = {
+                    **describe(vhost, "queue", queue.name, queue.arguments, queue.cache()),
+                    "held": queue.held_ids,
+                    "duplicates": queue.duplicates,
+                }
+            yield row
+        for exchange in list(vhost.exchanges.values()):
+            row = None
+            if exchange.observer is not None and exchange.deduplicates:
+                count += 1
+                ids = exchange.observer.ids
+                row = {
+                    **describe(vhost, "exchange", exchange.name, exchange.arguments, ids),
+                    "held": 0,
+                    "duplicates": None,  # Counted by queues alone.
+                }
+            yield row
+    return {"items": count}
+
+
+def describe(
+    vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: Ids | None
+) -> Answered:
+    """Return what a queue or an exchange remembers; ``held`` is beside ``remembered``."""
+    return {
+        "kind": kind,
+        "name": name,
+        "vhost": vhost.name,
+        "header": str(arguments.get(HEADER, HEADER)),
+        "remembered": 0 if ids is None else len(ids),
+        "remembered_max": 0 if ids is None else ids.size_max,
+        "cache_ttl_ms": as_json(arguments.get(CACHE_TTL)),
+    }

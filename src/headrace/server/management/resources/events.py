@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operation that streams the broker's events, until its client disconnects or ends it.
+
+An item is ``{"kind", "at_ms", "facts"}``, named as by the exchange ``amq.rabbitmq.event``. More
+events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` tells
+how many. A user is shown what its tags let it see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.server.config.json_values import as_json
+from headrace.server.management.call import Refused
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK
+
+if TYPE_CHECKING:
+    from headrace.model.events import Event
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
+
+BACKLOG_MAX = 10_000
+STREAMS_MAX = 8  # At a time: a broker has room for few listeners.
+KINDS_MAX = 32  # That a client names.
+KIND_CHARACTERS_MAX = 255
+BUSY_S = 10.0  # A busy line is sent after so long without an event.
+ACCOUNTS = ("user.", "permission.", "topic.permission.", "parameter.")  # Administrators' events.
+CLIENTS = ("connection.", "channel.", "consumer.")
+
+
+class EventBacklog:
+    """The events that one client has not been sent yet."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._kinds = kinds_of(call)
+        self._vhost = call.vhost().name if call.request.get("vhost") is not None else None
+        self._waiting: deque[Event] = deque()
+        self._lost = 0
+        self._some = asyncio.Event()
+
+    def hear(self, event: Event) -> None:
+        """Take an event that is asked for, and that the user may see."""
+        if not self._is_wanted(event) or not sees(self._call, event):
+            return
+        if len(self._waiting) >= BACKLOG_MAX:
+            self._lost += 1
+        else:
+            self._waiting.append(event)
+        self._some.set()
+
+    def _is_wanted(self, event: Event) -> bool:
+        if self._vhost is not None and event.facts.get("vhost") != self._vhost:
+            return False
+        return not self._kinds or f"{event.kind}.".startswith(self._kinds)
+
+    def wake(self) -> None:
+        """End :meth:`wait`."""
+        self._some.set()
+
+    async def wait(self) -> None:
+        """Wait for an event, for ``BUSY_S`` at most."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._some.wait(), BUSY_S)
+        self._some.clear()
+
+    async def send(self) -> None:
+        """Send what waits."""
+        if not self._waiting:
+            await self._call.busy()
+        while self._waiting:
+            event = self._waiting.popleft()
+            facts = {name: as_json(value) for name, value in event.facts.items()}
+            await self._call.tell({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            await self._call.tell({"lost": lost})
+
+
+def kinds_of(call: Call) -> tuple[str, ...]:
+    """Return the beginnings of the kinds in ``kinds``; none for all.
+
+    "queue" stands for "queue.created" and "queue.deleted".
+    """
+    kinds = call.request.get("kinds")
+    if kinds is None:
+        return ()
+    if not isinstance(kinds, list) or not 0 < len(kinds) <= KINDS_MAX:
+        call.refuse("bad-request", f"'kinds' is a list of 1 to {KINDS_MAX} kinds")
+    if not all(isinstance(kind, str) and 0 < len(kind) <= KIND_CHARACTERS_MAX for kind in kinds):
+        call.refuse("bad-request", f"a kind has 1 to {KIND_CHARACTERS_MAX} characters")
+    return tuple(f"{kind}." for kind in kinds)
+
+
+@operation("events", LOOK)
+async def stream_events(call: Call) -> Answered:
+    """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
+    broker = call.broker
+    if broker.event_streams >= STREAMS_MAX:
+        call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
+    backlog = EventBacklog(call)
+    broker.events.listen(backlog.hear)
+    broker.event_streams += 1
+    ending = asyncio.create_task(end_of(call))
+    ending.add_done_callback(lambda _: backlog.wake())
+    try:
+        await call.busy()  # From here on no event is missed.
+        while not ending.done():
+            await backlog.wait()
+            if call.user is not None and not broker.tickets.lasts(call.text("as")):
+                call.refuse("refused", "the ticket has ended")
+            await backlog.send()
+        return {}
+    finally:
+        ending.cancel()
+        broker.event_streams -= 1
+        broker.events.ignore(backlog.hear)
+
+
+async def end_of(call: Call) -> None:
+    """Return when the client disconnects, or sends ``{"end": true}``."""
+    line: Answered | None = {}
+    while line is not None:
+        try:
+            line = await call.receive()
+        except TimeoutError:  # It has nothing to say.
+            continue
+        except (Refused, OSError):
+            return
+
+
+def sees(call: Call, event: Event) -> bool:
+    """Return True if the user of a call may see an event."""
+    if call.user is None:
+        return True
+    kind, facts = event.kind, event.facts
+    if kind.startswith(ACCOUNTS):
+        return call.administers
+    if call.sees_all:
+        return True
+    if kind.startswith(CLIENTS):
+        return facts.get("user_who_performed_action") == call.user.name
+    vhost = facts.get("vhost")
+    return isinstance(vhost, str) and call.sees_vhost(vhost)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exchanges of all types."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from headrace.model.exchange.binding import EXCHANGE
+from headrace.model.exchange.exchange import Exchange
+from headrace.server.config.json_values import as_json
+from headrace.server.management.call import Row, each
+from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.operator_session import host_of
+from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
+from headrace.user_tags import LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
+
+
+@operation("list exchanges", LOOK, fields="`vhost`")
+def list_exchanges(call: Call) -> Steps:
+    """List the exchanges."""
+    return each(call, lambda vhost: vhost.exchanges.values(), describe_exchange)
+
+
+def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
+    """Return an exchange as a row of a list."""
+    return {
+        "name": exchange.name,
+        "vhost": vhost.name,
+        "type": exchange.type,
+        "bindings": len(exchange.bindings),
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "alternate": exchange.alternate or "",
+        "arguments": as_json(exchange.arguments),
+    }
+
+
+@operation("show exchange", LOOK, fields="`vhost`, `name`")
+def show_exchange(call: Call) -> Answered:
+    """Return everything known of one exchange."""
+    vhost = call.vhost()
+    exchange = vhost.find_exchange(call.text("name", ""))
+    shown = itertools.islice(exchange.bindings, BINDINGS_SHOWN_MAX)
+    bindings = [describe_binding(vhost, binding) for binding in shown]
+    return {**describe_exchange(vhost, exchange), "binding_list": bindings}
+
+
+@operation(
+    "declare exchange",
+    USE,
+    CONFIGURE_EXCHANGE,
+    fields="`vhost`, `name`, `type` (direct), `durable` (true), `auto_delete`, `internal`, "
+    "`arguments`",
+)
+def declare_exchange(call: Call) -> Answered:
+    """Declare an exchange; one with the same attributes may exist."""
+    host, name, arguments = host_of(call), name_of(call), arguments_of(call)
+    is_new = name not in host.vhost.exchanges
+    host.declare_exchange(
+        name,
+        name_of(call, "type", "direct"),
+        durable=call.flag("durable", True),
+        auto_delete=call.flag("auto_delete"),
+        internal=call.flag("internal"),
+        arguments=arguments,
+    )
+    return {"created": is_new}
+
+
+@operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
+def delete_exchange(call: Call) -> Answered:
+    """Delete an exchange."""
+    host, name = host_of(call), name_of(call)
+    host.check("configure", EXCHANGE, name)
+    host.find_exchange(name)
+    host.delete_exchange(name, if_unused=call.flag("if_unused"))
+    return {}

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs over the messages of a queue: move, copy, requeue and delete by selector.
+
+They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and the
+same rights. A job of an operator goes on when its connection to the socket ends; ``cancel
+job`` ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from headrace.gateway.requests import messages
+from headrace.server.management.call import Row, each
+from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.operator_session import OperatorSession, attempt
+from headrace.user_tags import LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.gateway.requests.requests import RequestAnswer, RequestCall
+    from headrace.model.operations.jobs import Running
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+RUNNING = ("choosing", "moving")
+LOOK_S = 0.05  # Between two looks at a running job.
+REPORT_S = 0.5  # Between two reports of its progress.
+FROM = Need("read", "queue", "from")
+TO = Need("write", "queue", "to")
+CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
+
+
+@operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
+def list_jobs(call: Call) -> Steps:
+    """List the running jobs."""
+    return each(call, lambda vhost: vhost.jobs, describe_job)
+
+
+def describe_job(vhost: VirtualHost, running: Running) -> Row:
+    """Return a running job as a row of a list."""
+    what, far = running.what, running.job.progress()
+    return {
+        "id": running.name,
+        "vhost": vhost.name,
+        "do": what["do"],
+        "from": what["from"],
+        "to": what.get("to", ""),
+        **{name: far[name] for name in ("state", "looked", "done", "shown")},
+    }
+
+
+def request_of(call: Call) -> RequestCall:
+    """Return a request on messages, as the user of a call."""
+    fields = {"id": secrets.token_hex(8), **call.request, "wait": False}
+    return OperatorSession(call).request(fields)
+
+
+@operation("move messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
+async def move_messages(call: Call) -> Answered:
+    """Move messages of a queue to another."""
+    return await run_job(call, "move")
+
+
+@operation("copy messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
+async def copy_messages(call: Call) -> Answered:
+    """Copy messages of a queue to another."""
+    return await run_job(call, "copy")
+
+
+@operation("requeue messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
+async def requeue_messages(call: Call) -> Answered:
+    """Return dead letters to the queues that they come from."""
+    return await run_job(call, "requeue")
+
+
+@operation("delete messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
+async def delete_messages(call: Call) -> Answered:
+    """Delete messages of a queue."""
+    return await run_job(call, "delete")
+
+
+async def run_job(call: Call, do: str) -> Answered:
+    """Run a job; its items are the progress, its answer is the result.
+
+    With ``wait`` false the answer comes at once, with the ``id`` to ask with.
+    """
+    wait = call.flag("wait", True)
+    request = request_of(call)
+    answer = attempt(lambda: messages.run(request, do))
+    if not call.flag("dry_run") and not answer.get("already"):  # Neither does anything.
+        call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
+    reported_s = time.monotonic()
+    while wait and answer.get("state") in RUNNING:
+        if time.monotonic() - reported_s > REPORT_S:
+            reported_s = time.monotonic()
+            await call.tell(answer)
+        await asyncio.sleep(LOOK_S)
+        answer = attempt(lambda: messages.show(request))
+    return await settled(call, request, answer)
+
+
+@operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
+async def show_job(call: Call) -> Answered:
+    """Return the progress, or the result, of a job."""
+    request = request_of(call)
+    return await settled(call, request, attempt(lambda: messages.show(request)))
+
+
+@operation("cancel job", USE, fields="`vhost`, `id`", former_name="cancel errand")
+async def cancel_job(call: Call) -> Answered:
+    """Cancel a job, unless it is decided; return its result."""
+    request = request_of(call)
+    attempt(lambda: messages.show(request))
+    steps = messages.cancel(request)
+    while True:
+        with call.acting():
+            try:
+                attempt(lambda: next(steps))
+            except StopIteration as end:
+                return await settled(call, request, dict(end.value))
+        await asyncio.sleep(LOOK_S)
+
+
+async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:
+    """Return an answer once what it says is durable."""
+    ended = answer.get("state") not in RUNNING
+    if ended and not await call.durable(request.vhost.name):
+        call.refuse("precondition", "the journal cannot be written")
+    return {**answer, "id": request.request["id"]}

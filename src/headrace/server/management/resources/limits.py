@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Limits of virtual hosts and of users."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import InvalidArgument
+from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.rules import (
+    LIMITS_NAME,
+    USER_LIMITS,
+    VHOST_LIMITS,
+    check_parameter,
+)
+from headrace.server.config.json_values import as_json
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.users import known_user
+from headrace.server.management.resources.vhosts import known_vhost
+from headrace.user_tags import ADMINISTER, LOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.store.catalog.users import UserDirectory
+
+operation = OperationTable()
+
+
+@operation("list limits", LOOK, fields="`vhost`, `of`: `vhosts` or `users`")
+def list_limits(call: Call) -> Steps:
+    """List the limits of virtual hosts, or with ``of`` = users those of users."""
+    of_users = call.text("of", "vhosts") == "users"
+    component = USER_LIMITS if of_users else VHOST_LIMITS
+    count = 0
+    for key, value in list(call.broker.access.snapshot.parameters.items()):
+        name = key.name if of_users else key.vhost
+        own = call.user is not None and call.user.name == name
+        shown = call.administers or own if of_users else call.sees_vhost(name)
+        if key.component != component or not shown:
+            yield None
+            continue
+        count += 1
+        yield {"user" if of_users else "vhost": name, "value": as_json(value)}
+    return {"items": count}
+
+
+@operation("put limit", ADMINISTER, fields="`vhost` or `user`, `name`, `value`")
+async def put_limit(call: Call) -> Answered:
+    """Set one limit of a virtual host, or of a ``user``."""
+    key, name = limits_of(call), call.text("name")
+    value = call.number("value", least=-1)
+    try:
+        check_parameter(key.component, key.name, {name: value})
+    except InvalidArgument as error:
+        call.refuse("bad-request", error.text)
+
+    def set_one(limits: dict[str, object]) -> None:
+        limits[name] = value
+
+    return await change_limits(call, key, set_one)
+
+
+@operation("delete limit", ADMINISTER, fields="`vhost` or `user`, `name`")
+async def delete_limit(call: Call) -> Answered:
+    """Remove one limit of a virtual host, or of a ``user``."""
+    key, name = limits_of(call), call.text("name")
+    if name not in call.broker.access.snapshot.parameters.get(key, {}):
+        call.refuse("not-found", f"there is no limit '{name}'")
+
+    def remove_one(limits: dict[str, object]) -> None:
+        limits.pop(name, None)
+
+    return await change_limits(call, key, remove_one)
+
+
+def limits_of(call: Call) -> Key:
+    """Return the key of the limits that a request is about."""
+    if call.request.get("user") is None:
+        return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
+    return Key(EVERYWHERE, USER_LIMITS, known_user(call))
+
+
+async def change_limits(
+    call: Call, key: Key, change: Callable[[dict[str, object]], None]
+) -> Answered:
+    """Change limits on the thread of the file, so that none of two changes is lost."""
+
+    def work(users: UserDirectory) -> bool:
+        before = users.parameters.all().get(key)
+        limits = dict(before or {})
+        change(limits)
+        if limits:
+            users.parameters.change({key: limits})
+        elif before is not None:
+            users.parameters.clear(*key)
+        return before is None
+
+    return {"created": await call.broker.accounts.perform(work, call.actor)}

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The logs of the broker: their last lines, and files that are rotated or reopened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from headrace.server.config.logs import KEPT_MAX, LogError
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from headrace.server.config.logs import Logs
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
+
+LINES, LINES_MAX = 200, 2000
+READ_OCTETS = 1 << 20  # Of the end of a file.
+LINE_CHARACTERS_MAX = 4096
+BROKER, AUDIT = "broker", "audit"
+NO_PROCESS = "this broker was not started by `headrace serve`"
+
+
+@operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
+async def show_log(call: Call) -> Answered:
+    """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
+
+    A file is read on a thread: its disk may be slow.
+    """
+    count = call.number("count", LINES, least=1, most=LINES_MAX)
+    path = path_of(call, call.text("of", BROKER))
+    try:
+        lines = await asyncio.to_thread(last_lines, path, count)
+    except OSError as error:
+        call.refuse("precondition", f"{path}: {error.strerror}")
+    for line in lines:
+        await call.tell({"line": line[:LINE_CHARACTERS_MAX]})
+    return {"items": len(lines), "file": str(path)}
+
+
+def path_of(call: Call, which: str) -> Path:
+    """Return the file of a log."""
+    if which not in (BROKER, AUDIT):
+        call.refuse("bad-request", f"'of' is {BROKER} or {AUDIT}")
+    if which == AUDIT:
+        file = call.broker.audit.file
+        if file is None:
+            call.refuse("precondition", "there is no audit log: the setting audit_log is empty")
+        return file.path
+    logs = call.broker.logs
+    if logs is None or logs.path is None:
+        call.refuse("precondition", "log_file is not set: the log goes to standard error")
+    return logs.path
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """Return the last lines of a regular file.
+
+    Raises:
+        OSError: it cannot be read, or is a device or a pipe.
+    """
+    handle = regular(path)
+    with os.fdopen(handle, "rb") as file:
+        start = max(0, os.fstat(handle).st_size - READ_OCTETS)
+        file.seek(start)
+        lines = file.read(READ_OCTETS).splitlines()
+    whole = lines[1:] if start else lines  # The first may be a part.
+    return [line.decode(errors="replace") for line in whole[-count:]]
+
+
+def regular(path: Path) -> int:
+    """Open a regular file; return its descriptor.
+
+    Raises:
+        OSError: it cannot be read, or is a device or a pipe.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(0, "it is not a regular file")
+
+
+@operation("rotate logs", ADMINISTER, fields="`keep`")
+def rotate_logs(call: Call) -> Answered:
+    """Rename the log file and the audit log, and begin new ones."""
+    keep = call.number("keep", 7, least=1, most=KEPT_MAX)
+    call.broker.audit.rotate(keep)
+    return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
+
+
+@operation("reopen logs", ADMINISTER)
+def reopen_logs(call: Call) -> Answered:
+    """Reopen the log file and the audit log by their names, after a rename."""
+    call.broker.audit.reopen()
+
+    def reopened(logs: Logs) -> Answered:
+        logs.reopen()
+        return {"reopened": None}
+
+    return with_logs(call, reopened)
+
+
+def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
+    """Call ``work`` with the broker's log."""
+    if call.broker.logs is None:
+        call.refuse("precondition", NO_PROCESS)
+    try:
+        return work(call.broker.logs)
+    except LogError as error:
+        call.refuse("precondition", str(error))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Maintenance: the broker goes out of service, and comes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.server.management.fields import reason_of
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.net.drain import CLOSE_S
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call
+
+operation = OperationTable()
+
+REASON = "the broker goes out of service for maintenance"
+REASON_OCTETS_MAX = 200
+GRACE_S_MAX = 3600
+GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual hosts of this one.
+
+
+@operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
+async def drain(call: Call) -> Answered:
+    """Close the ports, wait for clients to leave, then confirm and close the rest."""
+    broker = call.broker
+    grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
+    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    call.log("drains the broker")
+    if broker.node is not None:
+        await broker.node.give_all(GIVE_S)
+    draining = broker.drain
+    draining.begin()
+    before = len(draining.left())
+    await call.tell({"connections": before, "grace_s": grace_s})
+    await draining.wait_for_none(grace_s)
+    left = before - len(draining.left())
+    closed = await draining.close_clients(reason) if draining.active else 0
+    all_closed = await draining.wait_for_none(CLOSE_S)
+    synced = await draining.wait_for_disk()
+    if not draining.active:
+        call.refuse("conflict", "the broker was resumed meanwhile")
+    still_open = len(draining.left())
+    answer: Answered = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
+    return answer if all_closed else {**answer, "stubborn": still_open}
+
+
+@operation("resume", ADMINISTER)
+def resume(call: Call) -> Answered:
+    """Open the ports again."""
+    if not call.broker.drain.active:
+        call.refuse("precondition", "the broker is not drained")
+    call.log("resumes the broker")
+    call.broker.drain.end()
+    if call.broker.node is not None:
+        call.broker.node.resume()
+    return {"listens": dict(call.broker.addresses)}

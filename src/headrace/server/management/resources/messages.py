@@ -1,0 +1,391 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages: peeking without a trace, publishing, and taking from a queue.
+
+A message is published as that of a 0-9-1 client, by the same way.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.conversion.contents import Contents
+from headrace.gateway.conversion.headers import address_of
+from headrace.gateway.conversion.preview import beginning
+from headrace.model.errors import AccessRefused, NotImplementedHere
+from headrace.model.exchange.binding import QUEUE
+from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
+from headrace.model.operations.peek import Peek, PeekedMessage, place
+from headrace.model.queue.destination import Consumer
+from headrace.model.queue_kinds.delayed import NAME as DELAYED
+from headrace.model.queue_kinds.delayed import DelayedQueue
+from headrace.model.selector import compile_selector
+from headrace.model.selector.build import LENGTH_MAX
+from headrace.model.stream.stream import Stream
+from headrace.model.tallies import ChannelTally
+from headrace.protocol.codec_0_x import BasicProperties
+from headrace.protocol.errors import AmqpError
+from headrace.server.config.json_values import as_json
+from headrace.server.management.fields import name_of, table_of
+from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
+from headrace.server.management.operator_session import OperatorSession, host_of
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9_1
+from headrace.user_tags import USE
+from headrace.wire.errors import MalformedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.selector import Selector
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.wire.table import Value
+
+operation = OperationTable()
+
+COUNT = 10  # Messages shown by default.
+BODY_OCTETS = 1024  # Bytes of each body shown by default,
+BODY_OCTETS_MAX = 1 << 20  # and at most.
+MS = 1000
+OCTETS_PER_STEP = 16384  # See management.socket.STEPS_PER_SLICE.
+CLASSES = {KIND_FILE: "file", KIND_STREAM: "stream"}
+PROPERTIES = (
+    *("content_type", "content_encoding", "priority", "correlation_id", "reply_to"),
+    *("message_id", "type", "user_id", "app_id", "cluster_id"),
+)
+PAYLOAD_OCTETS_MAX = 16 << 20
+STRING, BASE64 = "string", "base64"
+TEXT_PROPERTIES = (
+    *(name for name in PROPERTIES if name != "priority"),
+    "expiration",
+)
+NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
+GOT_MAX = 1000  # Messages of one answer,
+GOT_OCTETS_MAX = 64 << 20  # and the bytes of their bodies after which no more are taken.
+TRUNCATE = 50_000  # Bytes shown of each body, unless a request says otherwise.
+REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
+ACK_MODES = {
+    "ack_requeue_true": REQUEUE,
+    "ack_requeue_false": ACCEPT,
+    "reject_requeue_true": REQUEUE,
+    "reject_requeue_false": DISCARD,
+}
+CODES = {
+    ReplyCode.NOT_FOUND: "not-found",
+    ReplyCode.ACCESS_REFUSED: "refused",
+    ReplyCode.RESOURCE_ERROR: "limit",
+}
+
+
+# --- Peeking --------------------------------------------------------------------------------------
+
+
+@operation("peek", USE, READ_QUEUE, fields="`vhost`, `queue`, `selector`, `from`, `count`, `bytes`")
+def peek(call: Call) -> Steps:
+    """List the ready messages of a queue, or the records of a stream, that a selector chooses.
+
+    They come in the order of delivery, or with ``from`` in the order of position.
+    """
+    vhost = call.vhost()
+    name = call.text("queue")
+    queue = vhost.queues.get(name)
+    if queue is None and name == DELAYED:
+        return {"items": 0}  # The first delayed message makes it.
+    if queue is None:
+        call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
+    left = call.number("count", COUNT, least=1)
+    octets_max = call.number("bytes", BODY_OCTETS, most=BODY_OCTETS_MAX)
+    selector = selector_of(call)
+    first = place_of(call, queue)
+    looks = [
+        Peek(vhost, lane, first=first, selector=selector)
+        for lane in (queue, *(queue.lanes or {}).values())
+    ]
+    call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
+    count = 0
+    for look in looks:
+        for shown in look.run():
+            if shown is None:
+                yield None
+                continue
+            count += 1
+            yield describe_message(vhost, shown, octets_max)
+            for _ in range(min(octets_max, shown.message.body_size) // OCTETS_PER_STEP):
+                yield None  # A large body counts as many steps.
+            if count >= left:
+                return {"items": count}
+    return {"items": count}
+
+
+def selector_of(call: Call) -> Selector | None:
+    """Return the selector of a request, or None."""
+    text = call.text("selector", "", octets_max=4 * LENGTH_MAX)
+    return compile_selector(text) if text.strip() else None
+
+
+def place_of(call: Call, queue: Queue) -> int | None:
+    """Return the position of ``from``, or None without it.
+
+    It is a number, first, last or next, or an ISO time.
+    """
+    asked = call.request.get("from")
+    if asked is None:
+        return None
+    if isinstance(queue, DelayedQueue):
+        call.refuse("bad-request", "delayed messages are shown in the order in which they are due")
+    if isinstance(asked, str):
+        with contextlib.suppress(ValueError):
+            moment = datetime.fromisoformat(asked)
+            asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if isinstance(queue, Stream):
+        return int(queue.resolve(asked))
+    return place(queue, {"from": asked}, "from", 0)
+
+
+def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answered:
+    """Return a message as a row."""
+    message = shown.message
+    assert isinstance(vhost.contents, Contents)
+    values = vhost.contents.values(message)
+    exchange, routing_key = address_of(message)
+    row: Answered = {
+        "position": message.seq,
+        "class": CLASSES.get(message.flags & KIND_MASK, "basic"),
+        "exchange": exchange,
+        "routing_key": routing_key,
+        "redelivered": bool(message.flags & REDELIVERED),
+        "deliveries": message.deliveries,
+        "persistent": values.get("amqp.durable"),
+    }
+    for name in PROPERTIES:
+        value = values.property(name)
+        if value is not None:
+            row[name] = as_json(value)
+    sent = values.property("timestamp")
+    if isinstance(sent, int | datetime):
+        row["timestamp"] = iso(sent, 1)
+    for name, when_ms in (
+        ("expires", 0 if shown.due_ms else message.deadline_ms),
+        ("due", shown.due_ms),
+        ("arrived", shown.arrived_ms),
+    ):
+        if when_ms > 0:
+            row[name] = iso(when_ms, MS)
+    row["headers"] = as_json(values.headers)
+    row["bytes"] = message.body_size
+    return row | body_fields(beginning(message, octets_max), message.body_size)
+
+
+def body_fields(octets: bytes, size: int) -> Answered:
+    """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
+    cut = len(octets) < size
+    fields: Answered = {"cut": True} if cut else {}
+    try:
+        fields["body"] = codecs.getincrementaldecoder("utf-8")().decode(octets, not cut)
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(octets).decode()
+    return fields
+
+
+def iso(when: datetime | int, per_second: int) -> str | int:
+    """Return a time in ISO 8601; Unix time that no datetime holds stays a number."""
+    if isinstance(when, int):
+        try:
+            return datetime.fromtimestamp(when / per_second, UTC).isoformat()
+        except (OverflowError, ValueError, OSError):
+            return int(when)
+    return when.isoformat()
+
+
+# --- Publishing -----------------------------------------------------------------------------------
+
+
+@operation(
+    "publish",
+    USE,
+    Need("write", "exchange", "exchange"),
+    fields="`vhost`, `exchange`, `routing_key`, `properties`, `payload`, "
+    "`payload_encoding`, `lines`",
+)
+async def publish(call: Call) -> Answered:
+    """Publish a message, mandatory and confirmed; answer when it is durable.
+
+    ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
+    ``payload_encoding``. With ``lines`` the payload goes on in the lines that follow.
+    """
+    session = OperatorSession(call)
+    vhost = session.vhost
+    exchange, key = name_of(call, "exchange", ""), name_of(call, "routing_key", "")
+    properties, body = properties_of(call), await payload_of(call)
+    if reason := call.broker.alarms.reason(vhost):
+        call.refuse("limit", f"publishers of vhost '{vhost.name}' are blocked: {reason}")
+    call.broker.events.require()
+    try:
+        with call.acting():
+            routed, refused = session.publish(exchange, key, properties, body)
+    except (ValueError, TypeError, MalformedError) as error:
+        call.refuse("bad-request", f"'properties': {error}")
+    except AmqpError as error:
+        call.refuse(CODES.get(error.code, "precondition"), error.text)
+    if not await call.durable(vhost.name):
+        call.refuse("precondition", "the message could not be written to disk")
+    if refused:
+        full = "the disk is full; a persistent message was not taken"
+        reached = "a queue refused the message: its length limit is reached"
+        call.refuse("limit", full if vhost.store.full else reached)
+    return {"routed": routed}
+
+
+def properties_of(call: Call) -> BasicProperties:
+    """Return the properties of a message, each of the type that 0-9-1 has for it."""
+    given = call.request.get("properties") or {}
+    if not isinstance(given, dict):
+        call.refuse("bad-request", "'properties' is not an object")
+    properties = BasicProperties()
+    for name, value in given.items():
+        if name == "headers":
+            headers = table_of(value, name)
+            properties.headers = cast("dict[str, Value]", headers)
+        elif name in TEXT_PROPERTIES and isinstance(value, str):
+            setattr(properties, name, value)
+        elif name in NUMBER_PROPERTIES and type(value) is int:
+            if not 0 <= value <= NUMBER_PROPERTIES[name]:
+                call.refuse("bad-request", f"property '{name}' is {value}")
+            setattr(properties, name, value)
+        else:
+            call.refuse("bad-request", f"property '{name:.64}' is unknown, or of another type")
+    return properties
+
+
+async def payload_of(call: Call) -> bytes:
+    """Return the body of a message, with that of the lines that follow."""
+    encoding = call.text("payload_encoding", STRING)
+    if encoding not in (STRING, BASE64):
+        call.refuse("bad-request", f"'payload_encoding' is {STRING} or {BASE64}")
+    first = piece_of(call, call.request, encoding)
+    if not call.flag("lines"):
+        return first
+    pieces, size = [first], len(first)
+    while (line := await call.receive()) is not None:
+        pieces.append(piece_of(call, line, encoding))
+        size += len(pieces[-1])
+        if size > PAYLOAD_OCTETS_MAX:
+            call.refuse("limit", f"a payload has {PAYLOAD_OCTETS_MAX} bytes at most")
+    return b"".join(pieces)
+
+
+def piece_of(call: Call, line: Mapping[str, object], encoding: str) -> bytes:
+    """Return the part of a payload that a line has."""
+    payload = line.get("payload", "")
+    if not isinstance(payload, str):
+        call.refuse("bad-request", "'payload' is not a string")
+    try:
+        return base64.b64decode(payload, validate=True) if encoding == BASE64 else payload.encode()
+    except UnicodeEncodeError:
+        call.refuse("bad-request", "'payload' has half of a surrogate pair")
+    except (binascii.Error, ValueError):
+        call.refuse("bad-request", "'payload' is not valid base64")
+
+
+# --- Getting --------------------------------------------------------------------------------------
+
+
+class OperatorsGetter(Consumer):
+    """Holds what an operator gets until it is settled; it is in no queue's round."""
+
+    def hold(self, position: int) -> None:
+        """Do nothing: the whole answer waits until all is durable."""
+
+
+@operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
+async def get(call: Call) -> Answered:
+    """Take up to ``count`` messages, and settle them as ``ackmode`` says, before the answer."""
+    host = host_of(call)
+    mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
+    if mode is None:
+        call.refuse("bad-request", f"'ackmode' must be one of {', '.join(ACK_MODES)}")
+    count = call.number("count", 1, least=1)
+    octets_max = call.number("truncate", TRUNCATE, most=BODY_OCTETS_MAX)
+    name = name_of(call, "queue")
+    host.check("read", QUEUE, name)
+    queue = host.find_queue(name)
+    check_gettable(host.vhost, queue)
+    with call.acting():
+        got = take(queue, min(count, GOT_MAX), mode)
+        rows = [
+            {
+                **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
+                **as_sent(host.vhost, message),
+                "left": left,
+            }
+            for message, left in got
+        ]
+        count_gets(call, host.vhost, [message for message, _ in got], mode)
+        settle(queue, [message for message, _ in got], mode)
+    if not await call.durable(host.vhost.name):
+        call.refuse("precondition", "the journal cannot be written")
+    for row in rows:
+        await call.tell(row)
+    return {"items": len(rows), "left": queue.message_count()}
+
+
+def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) -> None:
+    """Count an operator's messages as those of a channel."""
+    tally = ChannelTally()
+    tally.get_no_ack = len(got) if mode == ACCEPT else 0
+    tally.get = len(got) - tally.get_no_ack
+    tally.get_empty = int(not got)
+    tally.redeliver = sum(message.flags & REDELIVERED != 0 for message in got)
+    call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
+
+
+def as_sent(vhost: VirtualHost, message: Message) -> Answered:
+    """Return properties with the values that the publisher set, None without one."""
+    assert isinstance(vhost.contents, Contents)
+    values = vhost.contents.values(message)
+    return {name: values.property(name) for name in ("delivery_mode", "expiration")}
+
+
+def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
+    """Refuse a queue of which no message can be got, as basic.get does."""
+    what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+    if queue.exclusive_consumer is not None:
+        raise AccessRefused(f"{what} in exclusive use")
+    if queue.browse_only:
+        raise AccessRefused(f"{what} is for browsing only")
+    if queue.is_stream:
+        raise NotImplementedHere(f"{what} is a stream, which is read by peek")
+
+
+def take(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
+    """Take messages, each with the number of those left behind it."""
+    getter = OperatorsGetter(queue, "", mode == ACCEPT)
+    queue.used_ms = queue.counters.now_ms
+    got: list[tuple[Message, int]] = []
+    octets = 0
+    while len(got) < count and octets < GOT_OCTETS_MAX:
+        message = queue.get(getter)
+        if message is None:
+            break
+        octets += message.body_size
+        got.append((message, queue.message_count()))
+    return got
+
+
+def settle(queue: Queue, got: list[Message], mode: str) -> None:
+    """Settle what was got."""
+    for message in got:
+        if mode == ACCEPT:
+            queue.remove(message)
+        elif mode == DISCARD:
+            queue.discard(message)
+        else:
+            queue.requeue(message)
+    queue.drain()

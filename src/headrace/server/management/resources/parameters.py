@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters of the whole broker, and the refusal of those of a virtual host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.errors import InvalidArgument
+from headrace.model.policy.parameters import EVERYWHERE, Key
+from headrace.model.policy.rules import (
+    CLUSTER_NAME,
+    GLOBAL,
+    GLOBALS_MAX,
+    check_global,
+)
+from headrace.server.config.json_values import as_json
+from headrace.server.definitions.document import check_nested
+from headrace.server.definitions.rules import COMPONENTS
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import ADMINISTER, LOOK, POLICY
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+
+async def clear(call: Call, key: Key) -> Answered:
+    """Remove a parameter."""
+    if key not in call.broker.access.snapshot.parameters:
+        where = f" in virtual host '{key.vhost}'" if key.vhost else ""
+        call.refuse("not-found", f"there is no {key.component} '{key.name}'{where}")
+    await call.broker.accounts.perform(lambda users: users.parameters.clear(*key), call.actor)
+    return {}
+
+
+@operation(
+    "put parameter",
+    POLICY,
+    own_vhost=True,
+    fields="`vhost`, `component`, `name`, `value`; always refused, with the reason",
+)
+def put_parameter(call: Call) -> Answered:
+    """Refuse a parameter of a virtual host: the components here have operations of their own."""
+    component = call.text("component")
+    if component in COMPONENTS:
+        call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
+    call.refuse("precondition", f"unknown parameter component '{component}'")
+
+
+@operation("delete parameter", POLICY, own_vhost=True, fields="`vhost`, `component`, `name`")
+def delete_parameter(call: Call) -> Answered:
+    """Refuse to remove a parameter of a virtual host, for the same reasons."""
+    component, name = call.text("component"), call.text("name")
+    if component in COMPONENTS:
+        call.refuse("bad-request", f"{component} is set by the operations of policies and limits")
+    call.refuse("not-found", f"there is no {component} '{name}'")
+
+
+@operation("list global parameters", LOOK)
+def list_global_parameters(call: Call) -> Steps:
+    """List the parameters of the whole broker; the cluster's name is ``cluster_name``."""
+    count = 0
+    for key, value in list(call.broker.access.snapshot.parameters.items()):
+        if key.component != GLOBAL:
+            yield None
+            continue
+        count += 1
+        yield {"name": key.name, "value": as_json(value)}
+    return {"items": count}
+
+
+@operation("put global parameter", ADMINISTER, fields="`name`, `value`")
+async def put_global_parameter(call: Call) -> Answered:
+    """Set a parameter of the whole broker: any value of JSON, kept for clients."""
+    name, value = call.text("name", octets_max=255), call.request.get("value")
+    check_nested(value, "value")
+    return {"created": await set_global(call, name, value)}
+
+
+@operation("put name", ADMINISTER, fields="`name`: the global parameter `cluster_name`")
+async def put_name(call: Call) -> Answered:
+    """Set the name of the cluster that clients are told."""
+    await set_global(call, CLUSTER_NAME, call.text("name"))
+    return {}
+
+
+async def set_global(call: Call, name: str, value: object) -> bool:
+    """Set a parameter of the whole broker; return True if it is new."""
+    try:
+        check_global(name, value)
+    except InvalidArgument as error:
+        call.refuse("bad-request", error.text)
+    key = Key(EVERYWHERE, GLOBAL, name)
+    parameters = call.broker.access.snapshot.parameters
+    if (
+        key not in parameters
+        and sum(parameter.component == GLOBAL for parameter in parameters) >= GLOBALS_MAX
+    ):
+        call.refuse("limit", f"there are {GLOBALS_MAX} global parameters already")
+    await call.broker.accounts.perform(
+        lambda users: users.parameters.change({key: value}), call.actor
+    )
+    return key not in parameters
+
+
+@operation("delete global parameter", ADMINISTER, fields="`name`")
+async def delete_global_parameter(call: Call) -> Answered:
+    """Remove a parameter of the whole broker."""
+    return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues of all types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+from headrace.gateway.requests.requests import Service
+from headrace.model.arguments.values import queue_type
+from headrace.model.exchange.binding import QUEUE
+from headrace.model.stream.stream import Stream
+from headrace.node_name import node_name
+from headrace.server.config.json_values import as_json, moment
+from headrace.server.management.call import Row, each, is_ours
+from headrace.server.management.fields import arguments_of, name_of
+from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
+from headrace.server.management.operator_session import host_of
+from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
+from headrace.server.management.resources.consumers import consumers_of, describe_consumer
+from headrace.server.management.resources.streams import place_of, segments_of, stream_facts
+from headrace.user_tags import LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+
+class QueueRow(TypedDict):
+    """A queue, in lists."""
+
+    name: str
+    vhost: str
+    type: str
+    replicas: int
+    ready: int
+    unacked: int
+    held: int
+    bytes: int
+    consumers: int
+    published: int
+    delivered: int
+    acknowledged: int
+    durable: bool
+    auto_delete: bool
+    exclusive: bool
+    owner: int
+    single: bool
+    policy: str
+    operator_policy: str
+    arguments: object
+
+
+@operation("list queues", LOOK, fields="`vhost`")
+def list_queues(call: Call) -> Steps:
+    """List the queues, without the broker's own."""
+    return each(call, lambda vhost: vhost.queues.values(), describe_queue)
+
+
+def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
+    """Return a queue as a row of a list; None for the broker's own."""
+    if is_ours(queue):
+        return None
+    policy, operator_policy = vhost.policies_of(queue)
+    return {
+        "name": queue.name,
+        "vhost": vhost.name,
+        "type": queue_type(queue.arguments),
+        "replicas": 1,  # Of every type: this node has it.
+        "ready": queue.message_count(),
+        "unacked": queue.unacked_count,
+        "held": queue.pending_count,
+        "bytes": queue.ready_bytes,
+        "consumers": queue.consumer_count(),
+        "published": queue.published,
+        "delivered": queue.delivered,
+        "acknowledged": queue.acknowledged,
+        "durable": bool(queue.durable),
+        "auto_delete": bool(queue.auto_delete),
+        "exclusive": queue.exclusive_owner is not None,
+        "owner": getattr(queue.exclusive_owner, "number", 0),
+        "single": bool(queue.single_active),
+        "policy": policy,
+        "operator_policy": operator_policy,
+        "arguments": as_json(queue.arguments),
+    }
+
+
+@operation("show queue", LOOK, fields="`vhost`, `name`")
+def show_queue(call: Call) -> Answered:
+    """Return everything known of one queue."""
+    vhost = call.vhost()
+    queue = vhost.queues.get(call.text("name"))
+    if queue is None:
+        call.refuse("not-found", f"no queue '{call.text('name')}' in vhost '{vhost.name}'")
+    row: Row = describe_queue(vhost, queue) or {"name": queue.name, "vhost": vhost.name}
+    answer = {
+        **row,
+        "members": [node_name()],
+        "max_length": queue.max_length,
+        "max_length_bytes": queue.max_length_bytes,
+        "message_ttl_ms": queue.message_ttl_ms,
+        "expires_ms": queue.expires_ms,
+        "max_priority": queue.ready.max_priority,
+        "delivery_limit": queue.delivery_limit,
+        "dead_letter_exchange": queue.dead_letter_exchange,
+        "dead_letter_routing_key": queue.dead_letter_routing_key,
+        "alternate_exchange": queue.alternate_exchange,
+        "user": vhost.declared_by.get(queue, ""),
+        "effective_arguments": as_json(vhost.effective(queue)),
+        "used_at": moment(queue.used_ms),
+        "consumer_list": [
+            {**describe_consumer(call, vhost.name, queue, consumer), **place_of(queue, consumer)}
+            for consumer in consumers_of(queue)
+            if not isinstance(consumer, Service)
+        ][:BINDINGS_SHOWN_MAX],
+        "bindings": [describe_binding(vhost, b) for b in vhost.bindings_to(queue)][
+            :BINDINGS_SHOWN_MAX
+        ],
+    }
+    if not isinstance(queue, Stream):
+        return answer
+    return {**answer, **stream_facts(queue), **segments_of(queue.log)}
+
+
+@operation(
+    "declare queue",
+    USE,
+    CONFIGURE_QUEUE,
+    fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
+)
+def declare_queue(call: Call) -> Answered:
+    """Declare a queue; one with the same attributes may exist."""
+    host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
+    if call.flag("exclusive"):
+        call.refuse("bad-request", "an exclusive queue belongs to a connection")
+    is_new = name not in host.vhost.queues
+    queue = host.declare_queue(
+        name,
+        durable=call.flag("durable", True),
+        auto_delete=call.flag("auto_delete"),
+        arguments=arguments,
+    )
+    return {"created": is_new, "name": queue.name}
+
+
+@operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
+def delete_queue(call: Call) -> Answered:
+    """Delete a queue; return how many ready messages it had."""
+    host, name = host_of(call), name_of(call)
+    host.check("configure", QUEUE, name)
+    host.find_queue(name)
+    if_unused, if_empty = call.flag("if_unused"), call.flag("if_empty")
+    return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
+
+
+@operation("purge queue", USE, Need("read", "queue", "name"), fields="`vhost`, `name`")
+def purge_queue(call: Call) -> Answered:
+    """Drop the ready messages of a queue."""
+    return {"count": host_of(call).purge_queue(name_of(call))}

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings that apply, each with its source; reading them again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from headrace.server.config.logs import LogError
+from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError, StartError
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.resources.logs import NO_PROCESS
+from headrace.server.net.tls import TlsError
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from headrace.server.config.settings import Setting
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+DEFAULT, FILE = "default", "file"
+HIDDEN = "…"  # In the place of a secret.
+
+
+@operation("list settings", ADMINISTER)
+def list_settings(call: Call) -> Steps:
+    """List the settings; a secret one does not show its value."""
+    for row in SETTINGS:
+        value = getattr(call.broker.settings, row.name)
+        yield {
+            "name": row.name,
+            "value": shown(row, value),
+            "default": shown(row, row.default),
+            "source": source_of(row, value),
+            "unit": row.unit,
+            "reload": row.name not in NEEDS_RESTART,
+            "help": row.help,
+        }
+    return {"items": len(SETTINGS)}
+
+
+def shown(row: Setting, value: object) -> object:
+    """Return a value as JSON has it."""
+    if row.secret and value:
+        return HIDDEN
+    return value if isinstance(value, bool | int | float) or value is None else str(value)
+
+
+def source_of(row: Setting, value: object) -> str:
+    """Return the flag, the variable, "file" or "default": the one of them that has the value."""
+    if value == row.default:
+        return DEFAULT
+    words = (row.flag, f"--no-{row.flag[2:]}")
+    if any(word in words or word.startswith(f"{row.flag}=") for word in sys.argv[1:]):
+        return row.flag
+    text = os.environ.get(row.variable)
+    try:
+        if text is not None and row.read(text, row.variable) == value:
+            return row.variable
+    except SettingError:  # It was set after the broker's start.
+        pass
+    return FILE
+
+
+@operation("reload", ADMINISTER)
+def reload(call: Call) -> Answered:
+    """Read the settings again."""
+    call.log("has the settings read again")
+    try:
+        done = call.broker.reload()
+    except (SettingError, LogError, StartError, TlsError) as error:
+        call.refuse("precondition", str(error))
+    if done is None:
+        call.refuse("precondition", NO_PROCESS)
+    return {**done}

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's status, counts and health."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.server.config.json_values import moment
+from headrace.server.data.journal_sums import sizes
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK, MONITOR
+
+if TYPE_CHECKING:
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.managed_broker import ManagedBroker
+
+operation = OperationTable()
+
+
+@operation("status", MONITOR, fields="`counts` (true)")
+def status(call: Call) -> Steps:
+    """Return version, addresses, and counts; without ``counts`` those that take no time."""
+    broker = call.broker
+    counters = broker.counters
+    delivered, acknowledged = counters.queues_ended.delivered(), counters.queues_ended.ack
+    for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
+        delivered += vhost.queues_ended.delivered()
+        acknowledged += vhost.queues_ended.ack
+        for queue in list(vhost.queues.values()):  # A step each: there may be many.
+            for lane in (queue, *(queue.lanes or {}).values()):
+                delivered += lane.delivered
+                acknowledged += lane.acknowledged
+            yield None
+    return {
+        "version": __version__,
+        "pid": os.getpid(),
+        "since": moment(broker.started_ms),
+        "identity": broker.storage.identity,
+        "listens": dict(broker.addresses),
+        "mechanisms": broker.context.mechanisms.decode().split(),
+        "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
+        "draining": broker.drain.active,
+        "connections": len(broker.drain.left()),
+        "connections_max": broker.settings.connections_max,
+        "vhosts": len(broker.vhosts),
+        "memory_used": counters.memory_used,
+        "memory_max": counters.memory_max,
+        **journals_of(broker),
+        "loop_delays": broker.loop_delay.by_bound(),
+        "loop_delay_sum_s": round(broker.loop_delay.sum_s, 6),
+        "loop_delay_longest_s": round(broker.loop_delay.longest_s, 6),
+        "disk_free_min": broker.settings.disk_free_min,
+        "published": counters.published,
+        "delivered": delivered,
+        "acknowledged": acknowledged,
+    }
+
+
+def journals_of(broker: ManagedBroker) -> Answered:
+    """Return what the journals have written, and how large they are; each group has one sync."""
+    stores = list(broker.storage.stores.values())
+    counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
+    return {
+        "journal_groups": counts.groups,
+        "journal_copied_bytes": counts.copied_bytes,
+        "journal_bytes": size.bytes,
+        "journal_segments": size.segments,
+        "paged_out": counts.paged_out,
+        "paged_in": counts.paged_in,
+    }
+
+
+def alarms_ok(broker: ManagedBroker) -> str:
+    """Return the active alarms; empty for none."""
+    return ", ".join(
+        f"{alarm.reason} ({alarm.vhost})" if alarm.vhost else alarm.reason
+        for alarm in broker.alarms.active
+    )
+
+
+def listeners_ok(broker: ManagedBroker) -> str:
+    """Return the closed ports; empty for none."""
+    listeners = broker.ports.listeners.values()
+    closed = [str(listener.address[1]) for listener in listeners if listener.socket is None]
+    return f"closed: port {', '.join(closed)}" if closed else ""
+
+
+def store_ok(broker: ManagedBroker) -> str:
+    """Return the files that cannot be written; empty for none."""
+    troubled = [f"journal of vhost '{n}'" for n, s in broker.storage.stores.items() if s.full]
+    if broker.audit.file is not None and broker.audit.file.failing:
+        held = "; logins and changes are refused" if broker.audit.file.strict else ""
+        troubled.append(f"audit log: {broker.audit.file.failing}{held}")
+    return f"cannot be written: {', '.join(troubled)}" if troubled else ""
+
+
+def ready_ok(broker: ManagedBroker) -> str:
+    """Return why new clients are not accepted; empty if they are."""
+    return "draining" if broker.drain.active else "" if broker.started_ms else "starting"
+
+
+def cluster_ok(broker: ManagedBroker) -> str:
+    """Return what keeps virtual hosts of the cluster from being served; empty for nothing."""
+    node = broker.node
+    if node is None:
+        return ""
+    troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
+    troubles += node.warnings.active.values()
+    troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
+    return "; ".join(troubles)
+
+
+CHECKS = {
+    "ready": ready_ok,
+    "listeners": listeners_ok,
+    "alarms": alarms_ok,
+    "store": store_ok,
+    "cluster": cluster_ok,
+}
+
+
+def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
+    """Return who else serves a virtual host; empty if it is this broker."""
+    if broker.context.serves(vhost):
+        return ""
+    owner = broker.node.serving(vhost) if broker.node is not None else None
+    return f"'{vhost}' is served by {f'broker {owner.name!r}' if owner else 'no broker'}"
+
+
+@operation("health", LOOK, fields="`checks`, `vhost`")
+def health(call: Call) -> Answered:
+    """Run ``checks``, or all; return the problem each finds, empty for none.
+
+    With ``vhost`` it is also checked whether this broker serves that virtual host.
+    """
+    wanted = call.request.get("checks", list(CHECKS))
+    if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
+        call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
+    problems = {name: CHECKS[name](call.broker) for name in wanted}
+    if "vhost" in call.request:
+        problems["vhost"] = vhost_ok(call.broker, call.text("vhost"))
+    return {"healthy": not any(problems.values()), "checks": problems}

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams: their offsets, limits and segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.stream.stream import Stream
+from headrace.server.config.json_values import as_json, moment
+from headrace.server.management.call import Row, each, is_ours
+from headrace.server.management.operation_table import OperationTable
+from headrace.store.stream.log import DiskStreamLog
+from headrace.user_tags import LOOK
+
+if TYPE_CHECKING:
+    from headrace.model.queue.destination import Consumer
+    from headrace.model.queue.queue import Queue
+    from headrace.model.stream.log import StreamLog
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Call, Steps
+
+operation = OperationTable()
+
+SEGMENTS_SHOWN_MAX = 1000  # Of a stream, likewise.
+
+
+@operation("list streams", LOOK, fields="`vhost`")
+def list_streams(call: Call) -> Steps:
+    """List the streams."""
+    return each(call, lambda vhost: vhost.queues.values(), describe_stream)
+
+
+def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
+    """Return a stream as a row of a list; None for other queues."""
+    if is_ours(queue) or not isinstance(queue, Stream):
+        return None
+    return {
+        "name": queue.name,
+        "vhost": vhost.name,
+        **stream_facts(queue),
+        "consumers": queue.consumer_count(),
+        "groups": len(vhost.groups.of(queue)),
+        "arguments": as_json(queue.arguments),
+    }
+
+
+def stream_facts(stream: Stream) -> Row:
+    """Return the offsets and limits of a stream."""
+    log = stream.log
+    return {
+        "first_offset": log.first_offset,
+        "next_offset": log.next_offset,
+        "durable_offset": log.committed_offset,
+        "bytes": log.octets,
+        "max_bytes": log.max_length_bytes,
+        "max_age_ms": log.max_age_ms,
+    }
+
+
+def place_of(queue: Queue, consumer: Consumer) -> Row:
+    """Return the offset that a reader of a stream reads next, and how many records are after it."""
+    if not isinstance(queue, Stream):
+        return {}
+    position = queue.position_of(consumer)
+    lag = None if position is None else max(0, queue.log.committed_offset - position)
+    return {"position": position, "lag": lag}
+
+
+def segments_of(log: StreamLog) -> Row:
+    """Return the segments of a stream, the latest ones; in memory there are none."""
+    segments = log.segments if isinstance(log, DiskStreamLog) else []
+    return {
+        "segment_count": len(segments),
+        "segments": [
+            {
+                "number": segment.number,
+                "first_offset": segment.first_offset,
+                "begun": moment(segment.begun_ms),
+                "bytes": segment.written,
+            }
+            for segment in segments[-SEGMENTS_SHOWN_MAX:]
+        ],
+    }

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations on routes: where a message would go, and what is bound around an object."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.model.exchange.binding import EXCHANGE, QUEUE
+from headrace.model.queue.queue import Queue
+from headrace.server.config.json_values import as_json
+from headrace.server.management.call import is_ours
+from headrace.server.management.fields import name_of, table_of
+from headrace.server.management.operation_table import OperationTable
+from headrace.user_tags import LOOK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.model.exchange.binding import Binding, Destination
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+QUEUES_SHOWN_MAX = 1000  # Of one route.
+NODES, NODES_MAX = 40, 200  # Of a topology.
+EDGES_MAX = 1000
+EDGES_OF_NODE = 200  # That are looked at, of each object.
+KEYS_MAX = 32  # Further routing keys of one message.
+COPIES = ("CC", "BCC")  # Headers with further routing keys.
+BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
+
+
+# --- Routes ---------------------------------------------------------------------------------------
+
+
+@operation("route", LOOK, fields="`vhost`, `exchange`, `routing_key`, `headers`")
+def route(call: Call) -> Answered:
+    """Return the queues that a message would reach. Nothing is published or counted.
+
+    The exchanges match as for a message. Duplicates are not looked for, and where an exchange
+    chooses at random, so does each answer.
+    """
+    vhost = call.vhost()
+    first = vhost.find_exchange(name_of(call, "exchange", ""))
+    key = name_of(call, "routing_key", "")
+    headers = table_of(call.request.get("headers"), "headers")
+    reached: dict[Queue, None] = {}
+    vhost.follow(first, key, lambda: headers, reached, copies=copies_of(call, headers))
+    queues = [queue for queue in reached if not is_ours(queue)]
+    return {
+        "routed": bool(queues),
+        "count": len(queues),
+        "queues": [queue.name for queue in queues[:QUEUES_SHOWN_MAX]],
+    }
+
+
+def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
+    """Return the routing keys in the headers CC and BCC."""
+    keys: list[str] = []
+    for name in COPIES:
+        given = headers.get(name, [])
+        if not isinstance(given, list) or not all(isinstance(key, str) for key in given):
+            call.refuse("bad-request", f"header '{name}' is not a list of routing keys")
+        keys += given
+    if len(keys) > KEYS_MAX:
+        call.refuse("limit", f"a message has {KEYS_MAX} further routing keys at most")
+    return keys
+
+
+# --- Topology -------------------------------------------------------------------------------------
+
+
+@operation(
+    "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
+)
+def show_topology(call: Call) -> Steps:
+    """Return what is bound around an exchange or a queue, the nearest first.
+
+    Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
+    found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
+    """
+    vhost = call.vhost()
+    kind, name = call.text("kind", EXCHANGE), name_of(call, "name", "")
+    most = call.number("count", NODES, least=1, most=NODES_MAX)
+    start: Destination
+    if kind == EXCHANGE:
+        start = vhost.find_exchange(name)
+    elif kind == QUEUE and name in vhost.queues:
+        start = vhost.queues[name]
+    else:
+        call.refuse("not-found", f"no {kind} '{name}' in vhost '{vhost.name}'")
+    graph = Topology(vhost, most)
+    yield from graph.walk(start)
+    return {"nodes": graph.nodes(), "edges": graph.edges, "cut": graph.cut}
+
+
+class Topology:
+    """The objects around one of them, and the edges between these."""
+
+    def __init__(self, vhost: VirtualHost, most: int) -> None:
+        self._vhost = vhost
+        self._most = most
+        self._places: dict[Destination, int] = {}
+        self._edges: dict[tuple[Destination, Destination, str, object], None] = {}
+        self.edges: list[Answered] = []
+        self.cut = False
+
+    def walk(self, start: Destination) -> Iterator[None]:
+        """Find the nearest objects, and all edges between them; a step for each object."""
+        pending = deque([start])
+        self._places[start] = 0
+        while pending:
+            node = pending.popleft()
+            yield None
+            for source, destination, what, binding in self._around(node):
+                other = destination if source is node else source
+                if other not in self._places:
+                    if len(self._places) >= self._most or len(self.edges) >= EDGES_MAX:
+                        self.cut = True
+                        continue
+                    self._places[other] = len(self._places)
+                    pending.append(other)
+                self._add(source, destination, what, binding)
+
+    def _add(
+        self, source: Destination, destination: Destination, what: str, binding: Binding | None
+    ) -> None:
+        mark = (source, destination, what, binding)
+        if mark in self._edges:
+            return
+        if len(self._edges) >= EDGES_MAX:
+            self.cut = True
+            return
+        self._edges[mark] = None
+        self.edges.append(
+            {
+                "from": self._places[source],
+                "to": self._places[destination],
+                "what": what,
+                "routing_key": "" if binding is None else binding.routing_key,
+                "arguments": {} if binding is None else as_json(binding.arguments or {}),
+            }
+        )
+
+    def _around(
+        self, node: Destination
+    ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
+        """Yield the edges of an object, so many at most."""
+        for binding in self._some(self._vhost.bindings_to(node)):
+            yield binding.source, node, BINDING, binding
+        if isinstance(node, Queue):
+            name, what = node.dead_letter_exchange, DEAD_LETTER
+        else:
+            for binding in self._some(node.bindings):
+                if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
+                    yield node, binding.destination, BINDING, binding
+            name, what = node.alternate, ALTERNATE
+        target = None if name is None else self._vhost.exchanges.get(name)
+        if target is not None:
+            yield node, target, what, None
+
+    def _some(self, bindings: Iterable[Binding]) -> list[Binding]:
+        first = list(itertools.islice(bindings, EDGES_OF_NODE + 1))
+        if len(first) > EDGES_OF_NODE:
+            self.cut = True
+        return first[:EDGES_OF_NODE]
+
+    def nodes(self) -> list[Answered]:
+        """Return the objects in the order of their numbers."""
+        return [
+            {
+                "kind": QUEUE if isinstance(node, Queue) else EXCHANGE,
+                "name": node.name,
+                "type": "" if isinstance(node, Queue) else node.type,
+                "ready": node.message_count() if isinstance(node, Queue) else 0,
+            }
+            for node in self._places
+        ]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches of distributed transactions, and decisions in place of their coordinator.
+
+A decision is a request of :mod:`headrace.gateway.requests`, with the same fields and rights.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.gateway.requests import transactions
+from headrace.gateway.requests.transactions import describe as describe_branch
+from headrace.model.exchange.binding import QUEUE
+from headrace.server.management.call import Row, each
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.operator_session import host_of, run_request
+from headrace.user_tags import LOOK, USE
+
+if TYPE_CHECKING:
+    from headrace.model.transaction.dtx import Branch
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.call import Answered, Call, Steps
+
+operation = OperationTable()
+
+DECISIONS = ("commit", "rollback", "forget")
+
+
+@operation("list transactions", LOOK, fields="`vhost`")
+def list_transactions(call: Call) -> Steps:
+    """List the branches of distributed transactions."""
+    return each(call, lambda vhost: vhost.branches, describe_transaction)
+
+
+def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
+    """Return a branch of a distributed transaction as a row of a list."""
+    row = describe_branch(branch)
+    return {"xid": row.pop("xid"), "vhost": vhost.name, **row}
+
+
+@operation(
+    "decide transaction",
+    USE,
+    fields="`vhost`, `xid`, `what`: `commit`, `rollback` or `forget`; `heuristic`",
+    note="configure `amq.headrace.transactions`",
+)
+async def decide_transaction(call: Call) -> Answered:
+    """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
+    what = call.text("what")
+    if what not in DECISIONS:
+        call.refuse("bad-request", f"'what' must be one of {', '.join(DECISIONS)}")
+    host_of(call).check("configure", QUEUE, transactions.QUEUE)
+    xid, heuristic = call.text("xid"), call.flag("heuristic")
+    call.log(f"decides the transaction {xid!r} in {call.vhost().name!r}: {what}")
+    return await run_request(call, partial(transactions.decide, what), xid=xid, heuristic=heuristic)

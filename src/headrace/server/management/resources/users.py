@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users that log in by a password."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.gateway.security.passwords import NO_PASSWORD, make_account
+from headrace.model.policy.accounts import check_name
+from headrace.server.definitions.elements import Element, read_account
+from headrace.server.definitions.export import hash_fields
+from headrace.server.management.operation_table import OperationTable
+from headrace.store.catalog.changes import Changes
+from headrace.user_tags import ADMINISTER
+
+if TYPE_CHECKING:
+    from headrace.model.policy.accounts import Account
+    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.store.catalog.users import UserDirectory
+
+operation = OperationTable()
+
+PASSWORD_OCTETS_MAX = 65536
+
+
+@operation("list users", ADMINISTER, fields="`hashes`")
+def list_users(call: Call) -> Steps:
+    """List the users that may log in; with ``hashes`` also the hashes of their passwords."""
+    hashes = call.flag("hashes")
+    accounts = call.broker.access.snapshot.accounts
+    connections: dict[str, int] = {}
+    for transport in list(call.broker.transports):
+        if transport.connection.user is not None:
+            name = transport.connection.user.name
+            connections[name] = connections.get(name, 0) + 1
+        yield None
+    for account in list(accounts.values()):
+        yield {
+            "name": account.name,
+            "tags": " ".join(account.tags),
+            "connections": connections.get(account.name, 0),
+            **(hash_fields(account, False) if hashes else {}),
+        }
+    return {"items": len(accounts)}
+
+
+@operation(
+    "put user",
+    ADMINISTER,
+    fields="`name`, `tags`, `password`, or `password_hash` and `hashing_algorithm`, "
+    "or `keep_password`",
+)
+async def put_user(call: Call) -> Answered:
+    """Add or change a user.
+
+    With ``password``, or ``password_hash`` and ``hashing_algorithm``, these are set; with
+    ``keep_password`` those of before stay. Without any the user cannot log in with a password.
+    """
+    request = {name: value for name, value in call.request.items() if name != "password"}
+    given = read_account(Element("users", 0, request, None))
+    check_name("user", given.name)
+    is_new = call.broker.access.account(given.name) is None
+    password = call.text("password", "", octets_max=PASSWORD_OCTETS_MAX)
+    if password and given.password_hash != NO_PASSWORD:
+        call.refuse("bad-request", "'password' and 'password_hash' exclude each other")
+    if call.flag("keep_password"):
+        given = replace(account_of(call, given.name), tags=given.tags)
+
+    def change(users: UserDirectory) -> None:
+        account = make_account(given.name, password, given.tags) if password else given
+        users.change(Changes(accounts={account.name: account}))
+
+    await call.broker.accounts.perform(change, call.actor)
+    return {"created": is_new}
+
+
+@operation("delete user", ADMINISTER, fields="`name`")
+async def delete_user(call: Call) -> Answered:
+    """Delete a user; its connections are closed."""
+    name = account_of(call, call.text("name")).name
+    await call.broker.accounts.perform(lambda users: users.delete_user(name), call.actor)
+    return {}
+
+
+@operation("show user", ADMINISTER, fields="`name`")
+def show_user(call: Call) -> Answered:
+    """Return a user with the hash of its password, as an export of definitions does."""
+    account = account_of(call, call.text("name"))
+    return {"name": account.name, "tags": list(account.tags), **hash_fields(account, False)}
+
+
+def account_of(call: Call, name: str) -> Account:
+    """Return the account of a user; refuse the request if there is none."""
+    account = call.broker.access.account(name)
+    if account is None:
+        call.refuse("not-found", f"there is no user '{name}'")
+    return account
+
+
+def known_user(call: Call) -> str:
+    """Return the name of the user of a request, who has an account."""
+    return account_of(call, call.text("user")).name

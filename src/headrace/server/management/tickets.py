@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tickets: proofs of a login that stand for a user on the management socket.
+
+A ticket is 256 random bits, of which only a hash is kept. It is good for the address of the login
+only. It ends when it is idle for ``IDLE_S``, after ``LIFE_S`` at the latest, with the user's
+password, tags or account, with the token that it was got for, or by a logout. A broker with a data
+directory keeps the tickets of its own accounts over a restart
+(:mod:`headrace.server.management.ticket_file`); the time without a broker counts as idle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import time
+from typing import TYPE_CHECKING
+
+from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
+from headrace.operator_logins import KeptLogins, is_over
+from headrace.server.management.ticket_file import KeptTicket, mark_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor, Future
+
+    from headrace.gateway.security.access import Access, User
+    from headrace.model.policy.accounts import Account
+    from headrace.server.management.ticket_file import TicketFile
+
+log = logging.getLogger(__name__)
+
+TICKETS_MAX = 4096  # Of all users; the one idle longest gives way,
+OF_USER_MAX = 256  # and of one user.
+TICKET_BYTES = 32
+
+
+class Ticket:
+    """A ticket and the login that it stands for."""
+
+    __slots__ = ("account", "began_s", "used_s", "user")
+
+    def __init__(self, user: User, account: Account | None, now_s: float) -> None:
+        """``account`` is None for a user with a token, who needs none."""
+        self.user = user
+        self.account = account
+        self.began_s = now_s
+        self.used_s = now_s
+
+
+class Tickets:
+    """The tickets of a broker."""
+
+    def __init__(
+        self,
+        access: Access,
+        is_withdrawn: Callable[[User], bool],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        file: TicketFile | None = None,
+        writer: Executor | None = None,
+    ) -> None:
+        """Take up the tickets of a file, if one is given.
+
+        Args:
+            is_withdrawn: tells whether a user's token is of an issuer no longer trusted.
+            file: where tickets are kept; ``writer`` writes it.
+        """
+        self._access = access
+        self._is_withdrawn = is_withdrawn
+        self._clock = clock
+        self._tickets: KeptLogins[Ticket] = KeptLogins()
+        self._file = file
+        self._writer = writer
+        self._written: Future[None] | None = None  # The next write, which has all changes so far.
+        if file is not None:
+            self._restore(file.read())
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def issue(self, user: User) -> str:
+        """Return a new ticket for a user who has just proven a password or token."""
+        self._tickets.make_room(lambda ticket: ticket.user.same_as(user), OF_USER_MAX)
+        account = None if user.grants is not None else self._access.account(user.name)
+        text = secrets.token_urlsafe(TICKET_BYTES)
+        self._tickets.add(key_of(text), Ticket(user, account, self._clock()), TICKETS_MAX)
+        self._changed()
+        return text
+
+    def user_of(self, text: str, peer: RemotePeer | None = None) -> User | None:
+        """Return the user of a ticket as of now; None for an unknown or ended one.
+
+        ``peer`` is where the present request comes from: None but for the login's address.
+        Without ``peer`` it is where the login came from.
+        """
+        key = key_of(text)
+        ticket = self._tickets.get(key)
+        if ticket is None or (peer is not None and peer.host != ticket.user.peer.host):
+            return None
+        now_s = self._clock()
+        if not self._lasts(ticket, now_s):
+            del self._tickets[key]
+            return None
+        ticket.used_s = now_s
+        self._tickets.move_to_end(key)
+        if ticket.account is None:
+            return ticket.user
+        try:
+            return self._access.admit(ticket.user.name, peer or ticket.user.peer)
+        except LoginRefused:
+            return None  # As guest from another machine.
+
+    def lasts(self, text: str) -> bool:
+        """Return True if a ticket has not ended; it does not count as used."""
+        ticket = self._tickets.get(key_of(text))
+        return ticket is not None and self._lasts(ticket, self._clock())
+
+    def end(self, text: str) -> Future[None] | None:
+        """End a ticket; an unknown one is no error. Return what ends when the file says so."""
+        if self._tickets.pop(key_of(text), None) is None:
+            return None
+        return self._changed()
+
+    def close(self) -> None:
+        """Write when each ticket was used last; at the end of the broker."""
+        if self._writer is not None:
+            self._writer.submit(self._write).result()
+
+    # --- The file -----------------------------------------------------------------------------
+
+    def _changed(self) -> Future[None] | None:
+        """Have the tickets written; changes until then are written with them."""
+        if self._writer is None:
+            return None
+        if self._written is None:
+            self._written = self._writer.submit(self._write)
+        return self._written
+
+    def _write(self) -> None:
+        """Write the tickets of accounts; not on the loop, but at the end."""
+        self._written = None  # A change from here on needs another write.
+        tickets = list(self._tickets.items())
+        offset_s = time.time() - self._clock()
+        kept = [
+            KeptTicket(
+                key=key.hex(),
+                user=ticket.user.name,
+                account=mark_of(ticket.account),
+                host=ticket.user.peer.host,
+                port=ticket.user.peer.port,
+                encrypted=ticket.user.peer.encrypted,
+                began_ms=round(1000 * (ticket.began_s + offset_s)),
+                used_ms=round(1000 * (ticket.used_s + offset_s)),
+            )
+            for key, ticket in tickets
+            if ticket.account is not None
+        ]
+        assert self._file is not None
+        try:
+            self._file.write(kept)
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._file.path, error)
+
+    def _restore(self, kept: list[KeptTicket]) -> None:
+        """Take up tickets whose users are as they were."""
+        now_s = self._clock()
+        offset_s = time.time() - now_s
+        for row in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
+            account = self._access.account(row.user)
+            if account is None or mark_of(account) != row.account:
+                continue
+            peer = RemotePeer(row.host, row.port, is_loopback(row.host), row.encrypted)
+            try:
+                user = self._access.admit(row.user, peer)
+            except LoginRefused:
+                continue
+            ticket = Ticket(user, account, min(now_s, row.began_ms / 1000 - offset_s))
+            ticket.used_s = min(now_s, row.used_ms / 1000 - offset_s)
+            if self._lasts(ticket, now_s):
+                self._tickets[bytes.fromhex(row.key)] = ticket
+
+    def _lasts(self, ticket: Ticket, now_s: float) -> bool:
+        if is_over(ticket.began_s, ticket.used_s, now_s):
+            return False
+        user, account = ticket.user, ticket.account
+        if account is None:
+            return not self._access.expired(user) and not self._is_withdrawn(user)
+        current = self._access.account(user.name)
+        return (
+            current is not None
+            and current.password_hash == account.password_hash
+            and current.tags == account.tags
+        )
+
+
+def key_of(text: str) -> bytes:
+    """Return the hash under which a ticket is kept."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
