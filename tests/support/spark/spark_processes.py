@@ -31,7 +31,9 @@ def environment(**more: str) -> dict[str, str]:
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "160m",
-        "SPARK_DAEMON_JAVA_OPTS": os.environ.get(quick_start.OPTIONS, ""),
+        quick_start.JAVA_OPTIONS: " ".join(  # Executors, too, are given these by nothing else.
+            os.environ.get(name, "") for name in (quick_start.JAVA_OPTIONS, quick_start.OPTIONS)
+        ),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(Path(headrace.__file__).parent.parent),
         **more,
