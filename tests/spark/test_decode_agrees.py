@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from headrace.columns.decode.csv import CsvCodec, Dialect
+from headrace.columns.decode.csv import CsvCodec
+from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.json import JsonCodec
 from headrace.columns.schema.ddl import parse_schema
 

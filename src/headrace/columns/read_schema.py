@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.columns.options.decode_options import Evolution
 from headrace.columns.options.options import OptionError, read_options
-from headrace.columns.sample import value_type
 from headrace.columns.schema.columns import all_columns
 from headrace.columns.schema.types import BinaryType, StringType, StructField, StructType
 
@@ -41,6 +40,9 @@ def _understood(options: Mapping[str, str]) -> ReadOptions | None:
 
 
 def _decoded_fields(read: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
+    # A read without decoding, in a process that Spark starts for it, does without it and Arrow's.
+    from headrace.columns.sample import value_type
+
     fields = [StructField("value", value_type(read, decoding))]
     if decoding.evolution is not Evolution.NONE:
         fields.append(StructField(decoding.rescued, StringType()))

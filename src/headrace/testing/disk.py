@@ -20,11 +20,12 @@ nothing of that until the cache is dropped.
 import errno
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headrace.store.disk import Disk
 
 BLOCK = 512  # Octets that reach the platter together.
+UNLIMITED = 1 << 60  # Octets.
 
 
 class StoredFile:
@@ -33,7 +34,7 @@ class StoredFile:
     def __init__(self) -> None:
         self.cache = bytearray()
         self.platter = bytearray()
-        self.unsynced: list[tuple[int, bytes]] = []
+        self.unsynced: list[tuple[int, bytes]] = []  # Writes, in their order.
         self.lost: set[int] = set()  # Blocks that keep nothing while the cache has them.
         self.locked = False
 
@@ -49,7 +50,7 @@ class FaultyDisk(Disk):
         self.directories: dict[str, bool] = {}  # Whether the parent was synced.
         self.handles: dict[int, StoredFile] = {}
         self.next_handle = 1000
-        self.capacity = 1 << 60  # Octets for all files together.
+        self.capacity = UNLIMITED  # Octets for all files together.
         self.errors = 0.0
         self.sync_errors = 0.0
         self.sync_errno = errno.EIO
@@ -128,14 +129,15 @@ class FaultyDisk(Disk):
     def sync_directory(self, path: str) -> None:
         """See :class:`Disk`."""
         self._maybe_fail()
+        kept = []
         for name, file in self.name_changes:
             if os.path.dirname(name) == path:
                 self._make_durable(name, file)
-        self.name_changes = [
-            change for change in self.name_changes if os.path.dirname(change[0]) != path
-        ]
-        for name in self.directories:
-            if os.path.dirname(name) == path:
+            else:
+                kept.append((name, file))
+        self.name_changes = kept
+        for name, synced in self.directories.items():
+            if not synced and os.path.dirname(name) == path:
                 self.directories[name] = True
 
     def _make_durable(self, name: str, file: StoredFile | None) -> None:
@@ -157,7 +159,7 @@ class FaultyDisk(Disk):
     def _grow(self, file: StoredFile, size: int) -> None:
         more = size - len(file.cache)
         if more > 0:
-            if self.used() + more > self.capacity:
+            if self.capacity < UNLIMITED and self.used() + more > self.capacity:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             file.cache.extend(bytes(more))
 
@@ -168,18 +170,15 @@ class FaultyDisk(Disk):
         self._maybe_fail()
         if self.short_writes and len(data) > 1 and self.random.random() < self.short_writes:
             data = data[: self.random.randrange(1, len(data))]
-        room = self.capacity - self.used() + len(file.cache) - at
-        if room < len(data):
-            if room <= 0:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            data = data[:room]
+        if self.capacity < UNLIMITED:
+            room = self.capacity - self.used() + len(file.cache) - at
+            if room < len(data):
+                if room <= 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                data = data[:room]
         self._grow(file, at + len(data))
         file.cache[at : at + len(data)] = data
-        lo = at
-        while lo < at + len(data):
-            hi = min((lo // BLOCK + 1) * BLOCK, at + len(data))
-            file.unsynced.append((lo, data[lo - at : hi - at]))
-            lo = hi
+        file.unsynced.append((at, data))
         return len(data)
 
     def read(self, handle: int, size: int, at: int) -> bytes:
@@ -204,8 +203,12 @@ class FaultyDisk(Disk):
             self._lose_some(file, for_good=True)
             raise
         file.platter.extend(bytes(max(0, len(file.cache) - len(file.platter))))
-        for at, block in file.unsynced:
-            self._keep(file, at, block)
+        if file.lost:
+            for at, block in _blocks(file.unsynced):
+                self._keep(file, at, block)
+        else:
+            for at, data in file.unsynced:
+                file.platter[at : at + len(data)] = data
         file.unsynced = []
 
     def _keep(self, file: StoredFile, at: int, block: bytes) -> None:
@@ -221,7 +224,7 @@ class FaultyDisk(Disk):
     def _lose_some(self, file: StoredFile, *, for_good: bool = False) -> None:
         """Let each block reach the platter, or not; none of them is dirty any more."""
         reached: dict[int, bool] = {}  # One sync writes a block once, however it came to be.
-        for at, block in file.unsynced:
+        for at, block in _blocks(file.unsynced):
             number = at // BLOCK
             if not for_good or number not in reached:
                 reached[number] = self.random.random() < 0.5
@@ -299,3 +302,14 @@ class FaultyDisk(Disk):
         file.cache[at] ^= 1 << self.random.randrange(8)
         file.platter[at : at + 1] = file.cache[at : at + 1]
         return at
+
+
+def _blocks(writes: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Return writes in parts that reach the platter together."""
+    for at, data in writes:
+        end = at + len(data)
+        lo = at
+        while lo < end:
+            hi = min((lo // BLOCK + 1) * BLOCK, end)
+            yield lo, data[lo - at : hi - at]
+            lo = hi

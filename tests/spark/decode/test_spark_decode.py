@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.columns.decode.codec import Codec, Policy, TextCodec
-from headrace.columns.decode.csv import CsvCodec, Dialect
+from headrace.columns.decode.csv import CsvCodec
+from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.json import JsonCodec
 from headrace.columns.decode.values import NOTES_MAX
 from headrace.columns.options.options import OptionError, read_options

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pyspark
@@ -12,6 +14,8 @@ import pytest
 
 from headrace.spark.runtime import quick_start
 from headrace.spark.runtime.quick_start import ARCHIVE, CACHE, HOME, JAVA_OPTIONS, OPTIONS
+
+COLLECT_RARELY = (10_000, 20, 50)  # Of the broker.
 
 PACKAGE = Path(pyspark.__file__).resolve().parent
 
@@ -29,10 +33,26 @@ def test_workers_import_the_installed_package() -> None:
     assert not quick_start.use()  # No archive yet.
     home = Path(os.environ[HOME])
     assert (home / "jars").resolve() == PACKAGE / "jars"
-    names = [path.name for path in (home / "python" / "lib").iterdir()]
-    assert len(names) == 1
-    assert names[0].startswith("py4j-")
+    (instead_of_zip,) = (home / "python" / "lib").iterdir()  # Of py4j neither.
+    assert [path.name for path in instead_of_zip.iterdir()] == ["sitecustomize.py"]
     assert OPTIONS not in os.environ
+
+
+def test_a_worker_collects_rarely_and_begins_as_its_distribution_has_it(tmp_path: Path) -> None:
+    quick_start.use()
+    ours = Path(os.environ[HOME], "python", "lib", "pyspark.zip")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.begun = __name__\n")
+    jar = tmp_path / "spark-core_2.13-4.1.0.jar"
+    program = "import gc, sys; print(gc.get_threshold()[0], sys.begun, str(sys.path).count('.jar'))"
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": f"{ours}{os.pathsep}{jar}{os.pathsep}{tmp_path}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout == f"{COLLECT_RARELY[0]} sitecustomize 0\n"
+    assert told.stderr == ""
 
 
 def test_an_archive_is_used_beside_other_options(monkeypatch: pytest.MonkeyPatch) -> None:

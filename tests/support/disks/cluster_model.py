@@ -241,7 +241,7 @@ class ReplicatedHistory(History):
             "publisher",
             fact.seq,
             transaction=str(transaction or ""),
-            content=zlib.crc32(fact.body),
+            content=fact.content,
         )
 
     def promise(self, durable: Callable[[], int], event: Event) -> None:
@@ -301,19 +301,23 @@ class ReplicatedHistory(History):
     def confirm(self) -> None:
         """Tell what is durable."""
         super().confirm()
+        synced = self.journal.synced
         waiting = []
         for durable, event in self.promises:
-            if durable() <= self.journal.synced:
+            if durable() <= synced:
                 self.events.append(event._replace(epoch=self.epoch))
             else:
                 waiting.append((durable, event))
         self.promises = waiting
+        reserved = {
+            queue: max((one.seq for one in noted if one.durable <= synced), default=-1)
+            for queue, noted in self.reservations.items()
+        }
         for fact in self.owed():
-            key = fact.queue, fact.seq
-            noted = self.reservations.get(fact.queue, ())
-            if key in self.handed_out or fact.published > self.journal.synced:
+            if fact.seq > reserved.get(fact.queue, -1) or fact.published > synced:
                 continue
-            if any(one.seq >= fact.seq and one.durable <= self.journal.synced for one in noted):
+            key = fact.queue, fact.seq
+            if key not in self.handed_out:
                 self.handed_out.add(key)
                 self.redelivered.add(key)  # A regular stop says so.
                 again = bool(fact.message.flags & REDELIVERED)

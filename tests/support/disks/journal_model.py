@@ -17,7 +17,9 @@ compared with the history:
 - what may have been delivered says so, and nothing else does.
 """
 
+import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 
 from headrace.model.message import (
@@ -60,6 +62,11 @@ class Fact:
     dropped: bool = False
     replaced_by: int = 0  # The seq of the message for which the queue removed it.
     earlier: "Fact | None" = None  # What it was before it was given back.
+
+    @cached_property
+    def content(self) -> int:
+        """A checksum of the body."""
+        return zlib.crc32(self.body)
 
     def was_held_by(self, xid: bytes) -> bool:
         """Return True if a branch held it, now, before another one, or before it was requeued."""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of Spark from the PySpark package: masters, workers, servers, driver programs."""
+"""Processes of Spark from the PySpark package: masters, workers, servers, driver programs.
+
+They start as quickly as sessions of the tests do, from the home that tests/conftest.py chose.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from pathlib import Path
 import pyspark
 
 import headrace
+from headrace.spark.runtime import quick_start
 
 WAIT_S = 270.0  # Of a machine that is busy otherwise; some 10 s are needed.
 POLL_S = 0.02
-HOME = Path(pyspark.__file__).parent
+HOME = Path(os.environ.get(quick_start.HOME, Path(pyspark.__file__).parent))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -27,6 +31,9 @@ def environment(**more: str) -> dict[str, str]:
         "SPARK_HOME": str(HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "160m",
+        quick_start.JAVA_OPTIONS: " ".join(  # Executors, too, are given these by nothing else.
+            os.environ.get(name, "") for name in (quick_start.JAVA_OPTIONS, quick_start.OPTIONS)
+        ),
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(Path(headrace.__file__).parent.parent),
         **more,

@@ -8,9 +8,7 @@ and these are what they should be; otherwise each body is parsed by itself.
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Final
 
@@ -19,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pv
 
 from headrace.columns.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
+from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.infer import grow, type_of_text
 from headrace.columns.decode.text_columns import InexactValue, converted
 from headrace.columns.decode.values import Note, text_converter
@@ -27,34 +26,6 @@ from headrace.columns.schema.types import StructField, StructType, arrow_type
 JOINED_BYTES_MAX: Final = 1 << 30
 TEXT_LENGTH_MAX: Final = 1 << 30  # Characters of one text.
 COLUMNS_NEW_MAX: Final = 1000  # Of one record, beyond those of the schema.
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The CSV dialect of records."""
-
-    separator: str = ","
-    quote: str = '"'
-    escape: str | None = None
-    null: str = ""
-
-    def parse(self, body: bytes) -> list[str]:
-        """The texts of one record; ValueError or csv.Error when the body is not one record."""
-        text = body.decode()
-        if not text.strip("\r\n"):
-            raise ValueError("it is empty")
-        records = list(
-            csv.reader(
-                io.StringIO(text, newline=""),
-                delimiter=self.separator,
-                quotechar=self.quote,
-                escapechar=self.escape,
-                strict=True,
-            )
-        )
-        if len(records) != 1:
-            raise ValueError(f"it has {len(records)} records")
-        return records[0]
 
 
 class CsvCodec:

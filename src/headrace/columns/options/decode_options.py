@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.client.url import Secret
 from headrace.columns.decode.codec import Policy
-from headrace.columns.decode.csv import Dialect
+from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.dates import zone_of
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import Use

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A start of Spark in half the time: what it does anew at each start is kept in a directory.
 
-Two things cost it the most. Its Python workers import PySpark out of a zip without bytecode, so
-each compiles it; a home of Spark without that zip lets them import the installed package. Its Java
+Two things cost it the most. Its Python workers import PySpark and py4j out of zips without
+bytecode, so each compiles them; a home of Spark without these zips lets them import the installed
+packages. In the place of one of them is what they begin with: `quick_start_python`. Its Java
 machine loads and checks 20,000 classes; an archive of class data has them ready. The archive is
 made by `prepare`; without it only the first is gained.
 
-The directory belongs to one PySpark, one Java and its options: its name tells them apart.
+The directory belongs to one PySpark, one Java and its options, and to what we put into it: its name
+tells them apart.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ OPTIONS: Final = "SPARK_SUBMIT_OPTS"  # Of the Java machine that a session start
 JAVA_OPTIONS: Final = "JDK_JAVA_OPTIONS"
 ARCHIVE: Final = "classes.jsa"
 LINKED: Final = ("bin", "data", "jars", "licenses", "sbin")
+IN_PYTHON: Final = "python/lib/pyspark.zip/sitecustomize.py"  # Spark has that zip in PYTHONPATH.
+BEGINNING: Final = Path(__file__).with_name("quick_start_python.py")
 PREPARE_MAX_S: Final = 600
 
 
@@ -114,7 +118,9 @@ def _run(home: Path, archive: Path, scratch: Path) -> None:
 def _place() -> Path:
     """Return the directory of this PySpark, this Java and its options."""
     options = os.environ.get(JAVA_OPTIONS, "")
-    what = "\n".join((str(_package()), version("pyspark"), _java(), options))
+    what = "\n".join(
+        (str(_package()), version("pyspark"), _java(), options, BEGINNING.read_text("utf-8"))
+    )
     return cache() / hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
@@ -136,7 +142,7 @@ def _java() -> str:
 
 
 def _home(place: Path) -> Path:
-    """Return a home of Spark: links to the installed package's parts, without its zip."""
+    """Return a home of Spark: links to the installed package's parts, without its zips."""
     home, package = place / "home", _package()
     if home.is_dir():
         return home
@@ -147,8 +153,11 @@ def _home(place: Path) -> Path:
             (made / name).symlink_to(package / name)
     library = made / "python" / "lib"
     library.mkdir(parents=True)
-    for py4j in (package / "python" / "lib").glob("py4j-*.zip"):
-        (library / py4j.name).symlink_to(py4j)
+    if find_spec("py4j") is None:
+        for py4j in (package / "python" / "lib").glob("py4j-*.zip"):
+            (library / py4j.name).symlink_to(py4j)
+    (made / IN_PYTHON).parent.mkdir()
+    shutil.copyfile(BEGINNING, made / IN_PYTHON)
     try:
         made.rename(home)
     except OSError:  # Another process was first.

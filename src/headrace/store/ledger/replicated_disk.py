@@ -413,7 +413,12 @@ class ReplicatedDisk(PassingDisk):
 
     def relative(self, path: str) -> str:
         """Return a path as entries have it."""
-        return os.path.relpath(path, self.home)
+        inside = f"{self.home}/"
+        return (
+            path.removeprefix(inside)
+            if path.startswith(inside)
+            else os.path.relpath(path, self.home)
+        )
 
     # --- The port of files ------------------------------------------------------------------
 

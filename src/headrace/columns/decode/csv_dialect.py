@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dialect of CSV that options choose; light, as what plans a read does not decode."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """The CSV dialect of records."""
+
+    separator: str = ","
+    quote: str = '"'
+    escape: str | None = None
+    null: str = ""
+
+    def parse(self, body: bytes) -> list[str]:
+        """The texts of one record; ValueError or csv.Error when the body is not one record."""
+        text = body.decode()
+        if not text.strip("\r\n"):
+            raise ValueError("it is empty")
+        records = list(
+            csv.reader(
+                io.StringIO(text, newline=""),
+                delimiter=self.separator,
+                quotechar=self.quote,
+                escapechar=self.escape,
+                strict=True,
+            )
+        )
+        if len(records) != 1:
+            raise ValueError(f"it has {len(records)} records")
+        return records[0]
