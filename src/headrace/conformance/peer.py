@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.protocol.codec_0_x import (
     BasicDeliver,
@@ -47,10 +47,11 @@ def must(condition: object, what: str) -> None:
 class Peer(RawClient):
     """One connection; `open` logs in and opens channel 1."""
 
-    properties: ClassVar[dict[str, Value]] = {"product": PRODUCT}
-
     def failed(self, text: str) -> BrokenRule:
         return BrokenRule(text)
+
+    def client_properties(self) -> dict[str, Value]:
+        return {"product": PRODUCT}
 
     def cut_off(self) -> None:
         """An end is an end: which rule it breaks, the check says."""

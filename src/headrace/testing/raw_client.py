@@ -9,7 +9,7 @@ for tests, checks and measurements; programs use `headrace.client`.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -70,6 +70,10 @@ M = TypeVar("M", bound=MethodBase)
 class NotServed(Exception):
     """The broker does not speak this version."""
 
+    def __init__(self, answer: bytes = b"") -> None:
+        super().__init__(answer)
+        self.answer = answer  # To the protocol header; empty if the broker hung up.
+
 
 class Content(NamedTuple):
     """A method that came with content."""
@@ -89,12 +93,6 @@ class Closed(NamedTuple):
 
 class RawClient(RawSocket):
     """One connection. `open` logs in and opens channel 1; before, nothing is sent."""
-
-    # What connection.start-ok says of the client. The capability asks why a login is refused.
-    properties: ClassVar[dict[str, Value]] = {
-        "product": PRODUCT,
-        "capabilities": {"authentication_failure_close": True},
-    }
 
     def __init__(
         self,
@@ -157,7 +155,7 @@ class RawClient(RawSocket):
         while (frame := self.frame()) is not None:
             kind, channel, payload = frame
             if kind == FRAME_METHOD:
-                return channel, decode_method(self.version, payload)
+                return channel, self._decode(payload)
         return None
 
     def next(self) -> tuple[int, MethodBase | Content]:
@@ -168,18 +166,24 @@ class RawClient(RawSocket):
                 raise self.failed(f"a frame of type {kind} where a method was due")
             if kind != FRAME_METHOD:  # A heartbeat.
                 continue
-            try:
-                method = decode_method(self.version, payload)
-                return channel, self._content(method, channel) if method.CONTENT else method
-            except AmqpError as error:
-                raise self.failed(f"what the broker sent cannot be read: {error}") from error
+            method = self._decode(payload)
+            return channel, self._content(method, channel) if method.CONTENT else method
         raise self.failed(HUNG_UP)
+
+    def _decode(self, payload: bytes) -> MethodBase:
+        try:
+            return decode_method(self.version, payload)
+        except AmqpError as error:
+            raise self.failed(f"what the broker sent cannot be read: {error}") from error
 
     def _content(self, method: MethodBase, channel: int) -> Content:
         frame = self.frame()
         if frame is None or frame[:2] != (FRAME_HEADER, channel):
             raise self.failed("no content header behind a method that has one")
-        _, size, properties = decode_content_header(self.version, frame[2])
+        try:
+            _, size, properties = decode_content_header(self.version, frame[2])
+        except AmqpError as error:
+            raise self.failed(f"what the broker sent cannot be read: {error}") from error
         body = b""
         while len(body) < size:
             frame = self.frame()
@@ -212,17 +216,21 @@ class RawClient(RawSocket):
 
     # --- Opening --------------------------------------------------------------------------------
 
+    def client_properties(self) -> dict[str, Value]:
+        """Return what the client says of itself. The capability asks why a login is refused."""
+        return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
+
     def greet(self) -> ConnectionStart:
         """Send the protocol header; raise NotServed if the broker speaks other versions only."""
         self.send_bytes(self.version.header)
         first = self.read(PROTOCOL_HEADER_SIZE)
         if not first or first.startswith(b"AMQP"):
-            raise NotServed
+            raise NotServed(first)
         self.rest = first + self.rest
         start = self.expect(ConnectionStart)
         numbers = (8, 0) if self.version is V0_8 else (0, 9)
         if (start.version_major, start.version_minor) != numbers:
-            raise NotServed
+            raise NotServed(first)
         return start
 
     def log_in(
@@ -233,7 +241,7 @@ class RawClient(RawSocket):
         if user is None:
             user, password = self.user, self.password
         answer = start_ok(user, password or "guest", mechanism=mechanism)
-        answer.client_properties = dict(self.properties)
+        answer.client_properties = self.client_properties()
         self.send(answer)
         return self.expect(ConnectionTune)
 

@@ -24,7 +24,7 @@ TIMEOUT_S = 200.0  # An end for what never comes and no measure: a busy machine 
 READ_SIZE = 65536
 HUNG_UP = "the broker hung up"
 
-_open: list[RawSocket] = []  # In the order in which they were connected.
+_open: set[RawSocket] = set()
 
 
 class Unexpected(Exception):
@@ -50,7 +50,7 @@ def hanging_up() -> Iterator[None]:
     """Close the sockets that are opened in the block and left open."""
     before = set(_open)
     yield
-    for raw in [raw for raw in _open if raw not in before]:
+    for raw in _open - before:
         raw.drop()
 
 
@@ -77,7 +77,7 @@ class RawSocket:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = _encrypt(self.socket, tls)
-        _open.append(self)
+        _open.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -140,8 +140,7 @@ class RawSocket:
     def drop(self) -> None:
         """Close the socket without a word."""
         self.socket.close()
-        if self in _open:
-            _open.remove(self)
+        _open.discard(self)
 
     def vanish(self) -> None:
         """Close the socket without a word, once the broker has read all that was sent.
