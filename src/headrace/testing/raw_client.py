@@ -57,6 +57,7 @@ from headrace.wire.frame import (
 if TYPE_CHECKING:
     from headrace.client.url import Settings
     from headrace.testing.raw_socket import Tls
+    from headrace.untyped import Properties
     from headrace.wire.table import Value
 
 FRAME_MAX = 131072
@@ -79,7 +80,7 @@ class Content(NamedTuple):
     """A method that came with content."""
 
     method: MethodBase
-    properties: PropertiesBase
+    properties: Properties
     body: bytes
 
 
@@ -109,7 +110,7 @@ class RawClient(RawSocket):
         self.user, self.password, self.vhost = "guest", "guest", "/"
         self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
-        self.declared = ""  # The last queue that was declared here.
+        self.probe = ""  # The last queue that was declared here: `silent` asks for it.
 
     @classmethod
     def at(cls, settings: Settings, version: Version, *, window: int = 0) -> Self:
@@ -328,9 +329,14 @@ class RawClient(RawSocket):
 
     def declare(self, queue: str = "", channel: int = 1, **fields: object) -> QueueDeclareOk:
         """Declare a queue."""
-        self.declared = queue
+        self.probe = queue
         method = QueueDeclare(queue=queue, **fields)  # type: ignore[arg-type]  # The fields of the method.
         return self.call(method, QueueDeclareOk, channel)
+
+    def with_queue(self, queue: str, channel: int = 1, **fields: object) -> Self:
+        """Declare a queue; return the client."""
+        self.declare(queue, channel, **fields)
+        return self
 
     def count(self, queue: str, channel: int = 1) -> int:
         """Return the number of ready messages of a queue."""
@@ -338,7 +344,7 @@ class RawClient(RawSocket):
 
     def silent(self, channel: int = 1) -> bool:
         """Return True: nothing was under way to us, as the next answer is that of a question."""
-        self.count(self.declared, channel)
+        self.count(self.probe, channel)
         return True
 
     def publish(
