@@ -31,7 +31,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.bench.load.link import Link
+from headrace.bench.load.link import open_link
 from headrace.bench.load.load import Load, declare, make_sheet, queue_name, remove
 from headrace.bench.run import Run, run
 from headrace.bench.usage import Usage
@@ -191,7 +191,7 @@ class Start(Usage):
 
 def one_by_one(load: Load, settings: Settings, start: Start) -> None:
     """Publish, wait until that is delivered and confirmed, and so on."""
-    publisher, consumer = Link(settings), Link(settings)
+    publisher, consumer = open_link(settings), open_link(settings)
     if load.window:
         publisher.call(ConfirmSelect(), ConfirmSelectOk)
     consumer.call(BasicConsume(queue=queue_name(0), no_ack=not load.ack_every), BasicConsumeOk)
@@ -200,9 +200,9 @@ def one_by_one(load: Load, settings: Settings, start: Start) -> None:
     start.forget_peak()
     for _ in range(load.count):
         publisher.socket.sendall(publish)
-        delivery = consumer.wait(BasicDeliver)
+        delivery = consumer.expect(BasicDeliver)
         if load.window:
-            publisher.wait(BasicAck)
+            publisher.expect(BasicAck)
         if load.ack_every:
             consumer.send(BasicAck(delivery_tag=delivery.delivery_tag))
     publisher.close()

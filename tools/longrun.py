@@ -36,7 +36,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.bench.load.link import Link
+from headrace.bench.load.link import open_link
 from headrace.client import Message, connect, parse_url
 from headrace.protocol.codec_0_x import QueueDeclare, QueueDeclareOk
 
@@ -335,7 +335,7 @@ class Driver:
 
     def hang_up(self, number: int) -> None:
         """Leave an exclusive queue and an open connection behind."""
-        link = Link(parse_url(self.url))
+        link = open_link(parse_url(self.url))
         queue = QueueDeclare(queue=f"longrun.life.{number}", exclusive=True)
         link.call(queue, QueueDeclareOk)
         link.socket.close()

@@ -13,5 +13,7 @@ JsonObject: TypeAlias = dict[str, Any]  # A decoded object or table.
 Fields: TypeAlias = dict[str, Any]  # Keyword arguments, each of the type of the field of its name.
 Java: TypeAlias = Any  # An object of the Java machine: py4j has no types for it.
 Arrow: TypeAlias = Any  # An array, scalar or file of pyarrow, which has no types.
+Result: TypeAlias = Any  # Of a command of 0-10: the command says which struct.
+Properties: TypeAlias = Any  # Of a content: the class of its method says which.
 Cell: TypeAlias = Any  # A value of a row: its column says of which type.
 Parsed: TypeAlias = Any  # The value of an option: its row in the table of options says the type.

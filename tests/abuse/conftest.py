@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.testing.raw_socket import hanging_up
 from support.brokers.broker_process import Served
-from support.clients.raw_client import hanging_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

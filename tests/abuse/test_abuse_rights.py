@@ -38,10 +38,10 @@ from headrace.protocol.codec_0_x import QueueDeclare as QueueDeclare0X
 from headrace.protocol.codec_0_x import QueueDeclareOk as QueueDeclareOk0X
 from headrace.spec.tables import V0_10
 from headrace.store.catalog.users import UserDirectory
+from headrace.testing.raw_client import RawClient, method_frame
 from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import Certificates, administer
-from support.clients.raw_client import Raw, method_frame
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -211,17 +211,17 @@ def test_an_exchange_cannot_be_bound_to_hear_all_topics(served: Served) -> None:
 
 def test_answers_of_others_cannot_be_bound_or_read(served: Served) -> None:
     """CVE-2026-57215, GHSA-6chv-gv3h-cvcj: a reply name is of its consumer alone."""
-    with Raw(served.host, served.port) as asker:
-        asker.opened("ada", "secret").channel(1)
-        asker.method(1, BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
+    with RawClient(served.host, served.port) as asker:
+        asker.open_connection("ada", "secret").channel(1)
+        asker.send(BasicConsume(queue="amq.rabbitmq.reply-to", no_ack=True))
         asker.expect(BasicConsumeOk)
-        asker.method(1, QueueDeclare0X(queue="mine-questions"))
+        asker.send(QueueDeclare0X(queue="mine-questions"))
         asker.expect(QueueDeclareOk0X)
         header = encode_content_header(
             asker.version, 60, 0, BasicProperties(reply_to="amq.rabbitmq.reply-to")
         )
         publish = BasicPublish(routing_key="mine-questions")
-        asker.send(method_frame(1, publish) + encode_frame(FRAME_HEADER, 1, header))
+        asker.send_bytes(method_frame(1, publish) + encode_frame(FRAME_HEADER, 1, header))
         with connect(served.url) as guest, guest.channel() as channel:
             question = until(lambda: channel.get("mine-questions", no_ack=True), "the question")
             name = question.reply_to
@@ -233,7 +233,7 @@ def test_answers_of_others_cannot_be_bound_or_read(served: Served) -> None:
             with connect(f"{served.url}?version={version}", reconnect=None) as guest:
                 with pytest.raises((AccessRefused, ResourceLocked, Closed)):
                     listen(guest, name)
-        asker.method(1, QueueBind(queue=name, exchange="amq.topic", routing_key="ada.x"))
+        asker.send(QueueBind(queue=name, exchange="amq.topic", routing_key="ada.x"))
         heard = asker.next_method()
         assert heard is not None
         assert isinstance(heard[1], ChannelClose)

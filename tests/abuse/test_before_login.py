@@ -13,7 +13,7 @@ from headrace.protocol import codec_0_10, codec_0_x
 from headrace.protocol.codec_0_10 import ConnectionStartOk
 from headrace.protocol.codec_0_x import ConnectionClose, ConnectionSecureOk
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10
-from support.clients.raw_client import HEADER, Raw, method_frame, start_ok
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ def test_no_method_works_before_the_login(served: Served, version: Version) -> N
     assert len(kinds) > 40
     for kind in kinds:
         number = 0 if kind.NAME.startswith("connection.") else 1
-        with Raw(served.host, served.port, version) as raw:
+        with RawClient(served.host, served.port, version) as raw:
             raw.greet()
-            raw.try_send(method_frame(number, kind(), version))
+            raw.try_send_bytes(method_frame(number, kind(), version))
             heard = raw.next_method()
             assert heard is None or isinstance(heard[1], ConnectionClose), (kind.NAME, heard)
 
@@ -66,11 +66,11 @@ def test_a_login_that_waits_for_its_answer_is_no_login(
 ) -> None:
     """CVE-2016-4432: nor while a challenge is open."""
     kind = next(one for one in methods_of(version) if name == one.NAME)
-    with Raw(served.host, served.port, version) as raw:
+    with RawClient(served.host, served.port, version) as raw:
         raw.greet()
-        raw.method(0, begin("PLAIN", b""))
+        raw.send(begin("PLAIN", b""), 0)
         raw.expect(codec_0_x.ConnectionSecure)
-        raw.try_send(method_frame(1 if name.startswith("channel") else 0, kind(), version))
+        raw.try_send_bytes(method_frame(1 if name.startswith("channel") else 0, kind(), version))
         heard = raw.next_method()
         assert heard is None or isinstance(heard[1], ConnectionClose), heard
 
@@ -120,9 +120,9 @@ def controls_in(got: bytes) -> list[int]:
 def test_a_proxy_header_says_nothing_about_where_a_client_is(served: Served) -> None:
     """CVE-2026-57216, CVE-2026-67411: a claimed address does not make a client local."""
     for said in (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n" + bytes(16)):
-        with Raw(served.host, served.port) as raw:
-            raw.try_send(said + HEADER)
-            assert raw.read(8) == HEADER  # What we speak, and the end.
+        with RawClient(served.host, served.port) as raw:
+            raw.try_send_bytes(said + V0_9_1.header)
+            assert raw.read(8) == V0_9_1.header  # What we speak, and the end.
             assert raw.hung_up()
 
 
@@ -130,9 +130,9 @@ def test_a_proxy_header_says_nothing_about_where_a_client_is(served: Served) -> 
     "octets", [b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\n", b"AMQP\x03"]
 )
 def test_other_protocols_are_told_what_we_speak(served: Served, octets: bytes) -> None:
-    with Raw(served.host, served.port) as raw:
-        raw.try_send(octets + bytes(8))
-        assert raw.read(8) == HEADER
+    with RawClient(served.host, served.port) as raw:
+        raw.try_send_bytes(octets + bytes(8))
+        assert raw.read(8) == V0_9_1.header
         assert raw.hung_up()
 
 
@@ -140,10 +140,10 @@ def test_other_protocols_are_told_what_we_speak(served: Served, octets: bytes) -
 def test_what_is_off_is_off(served: Served, mechanism: str) -> None:
     """CVE-2015-0223: not offered, and refused when asked for, in every version."""
     for version in (V0_8, V0_9, V0_9_1):
-        with Raw(served.host, served.port, version) as raw:
+        with RawClient(served.host, served.port, version) as raw:
             start = raw.greet()
             assert mechanism.encode() not in start.mechanisms.split()
-            raw.method(0, start_ok("guest", "guest", mechanism=mechanism))
+            raw.send(start_ok("guest", "guest", mechanism=mechanism))
             heard = raw.next_method()
             assert heard is None or isinstance(heard[1], ConnectionClose), heard
     with socket.create_connection((served.host, served.port), timeout=PATIENCE_S) as plain:
@@ -153,11 +153,11 @@ def test_what_is_off_is_off(served: Served, mechanism: str) -> None:
 
 def test_a_conversation_of_challenges_ends(served: Served) -> None:
     """A login of a mechanism with steps takes as many as it needs, and no more."""
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         raw.greet()
-        raw.method(0, begin("SCRAM-SHA-256", b"n,,n=guest,r=abc"))
+        raw.send(begin("SCRAM-SHA-256", b"n,,n=guest,r=abc"), 0)
         raw.expect(codec_0_x.ConnectionSecure)
-        raw.method(0, ConnectionSecureOk(response=b"n,,n=guest,r=abc"))
+        raw.send(ConnectionSecureOk(response=b"n,,n=guest,r=abc"))
         heard = raw.next_method()
         assert heard is None or isinstance(heard[1], ConnectionClose), heard
 
@@ -165,12 +165,12 @@ def test_a_conversation_of_challenges_ends(served: Served) -> None:
 def test_malformed_tunes_after_a_login_open_nothing(served: Served) -> None:
     """CVE-2016-3094, CVE-2018-1298: the broker is there for the next one."""
     for response in (b"", b"\0", b"\0\0", b"\0" * 4000, b"\xff" * 100, b"guest\0guest"):
-        with Raw(served.host, served.port) as raw:
+        with RawClient(served.host, served.port) as raw:
             raw.greet()
-            raw.method(0, begin("PLAIN", response))
-            raw.try_send(method_frame(0, ConnectionSecureOk(response=response)))
+            raw.send(begin("PLAIN", response), 0)
+            raw.try_send_bytes(method_frame(0, ConnectionSecureOk(response=response)))
             heard = raw.next_method()
             while heard is not None and not isinstance(heard[1], ConnectionClose):
                 heard = raw.next_method()
-    with Raw(served.host, served.port) as raw:
-        raw.opened()
+    with RawClient(served.host, served.port) as raw:
+        raw.open_connection()

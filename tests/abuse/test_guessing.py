@@ -27,8 +27,8 @@ from headrace.server.observe import audit_file
 from headrace.server.observe.audit_file import AuditFile
 from headrace.server.observe.audit_log import AuditLog
 from headrace.store.catalog.users import UserDirectory
+from headrace.testing.raw_client import RawClient, start_ok
 from support.brokers.broker_process import Served, until
-from support.clients.raw_client import Raw, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -260,9 +260,9 @@ def test_connections_that_do_not_log_in_are_few(tmp_path: Path) -> None:
     options = (*limits, "--handshake-s", f"{PATIENCE_S:g}")
     broker = Served(tmp_path, *options, memory=True).start()
     try:
-        users = [Raw(broker.host, broker.port).opened() for _ in range(6)]
+        users = [RawClient(broker.host, broker.port).open_connection() for _ in range(6)]
         silent = [socket.create_connection((broker.host, broker.port)) for _ in range(3)]
-        with Raw(broker.host, broker.port) as refused:
+        with RawClient(broker.host, broker.port) as refused:
             assert refused.hung_up()
         until(lambda: "handshakes_per_address_max" in broker.log(), "the log says so")
         silent.pop().close()
@@ -276,8 +276,8 @@ def test_connections_that_do_not_log_in_are_few(tmp_path: Path) -> None:
 
 
 def can_open(broker: Served) -> bool:
-    with Raw(broker.host, broker.port) as raw:
-        raw.try_send(raw.version.header)
+    with RawClient(broker.host, broker.port) as raw:
+        raw.try_send_bytes(raw.version.header)
         return raw.next_method() is not None
 
 
@@ -286,9 +286,9 @@ def test_plain_is_refused_on_clear_text(tmp_path: Path) -> None:
     options = ("--plain-needs-tls", "--no-plain-on-loopback")
     broker = Served(tmp_path, *options, memory=True).start()
     try:
-        with Raw(broker.host, broker.port) as raw:
+        with RawClient(broker.host, broker.port) as raw:
             assert raw.greet().mechanisms.split() == [b"SCRAM-SHA-256"]
-            raw.method(0, start_ok("guest", "guest"))
+            raw.send(start_ok("guest", "guest"))
             assert raw.expect(ConnectionClose).reply_code == 403
         from headrace.client.blocking import connect
 

@@ -23,9 +23,9 @@ from headrace.protocol.codec_0_10 import encode_command, encode_control
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
-from support.clients.raw_client import Raw, method_frame, start_ok
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -278,9 +278,9 @@ def test_mechanisms_that_are_off_are_tried(broker: LocalBroker, version: Version
         if version is V0_10:
             assert bytes((1, 5)) not in codes_0_10(got)  # No connection.tune.
         else:
-            with Raw(broker.host, broker.port, version) as raw:
+            with RawClient(broker.host, broker.port, version) as raw:
                 raw.greet()
-                raw.try_send(knock(version, mechanism, b"\0guest\0guest"))
+                raw.try_send_bytes(knock(version, mechanism, b"\0guest\0guest"))
                 heard = raw.next_method()
                 assert heard is None or isinstance(heard[1], codec_0_x.ConnectionClose)
 

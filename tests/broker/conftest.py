@@ -17,9 +17,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 from headrace.spec.tables import V0_9_1, Version
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_socket import hanging_up
 from support.brokers.broker_process import Remote, Served
-from support.clients.method_client import Talk
-from support.clients.raw_client import hanging_up
 from support.timeouts import PATIENCE_S
 
 Connect = Callable[..., BlockingConnection]
@@ -82,17 +82,17 @@ def channel(connection: BlockingConnection) -> BlockingChannel:
 
 
 @pytest.fixture
-def talk(served: Served) -> Iterator[Callable[..., Talk]]:
+def talk(served: Served) -> Iterator[Callable[..., RawClient]]:
     """Open clients that speak single methods."""
-    opened: list[Talk] = []
+    opened: list[RawClient] = []
 
-    def open_one(version: Version = V0_9_1) -> Talk:
-        opened.append(Talk(served.host, served.port, version))
+    def open_one(version: Version = V0_9_1) -> RawClient:
+        opened.append(RawClient(served.host, served.port, version).open())
         return opened[-1]
 
     yield open_one
     for one in opened:
-        one.close()
+        one.drop()
 
 
 @pytest.fixture

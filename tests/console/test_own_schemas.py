@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from headrace.console.http.routes import JSON
 from headrace.model.exchange.deduplication import ARGUMENT
 from headrace.protocol.codec_0_x import DtxSelect, DtxSelectOk, DtxStart, DtxStartOk
 from headrace.spec.tables import V0_9
-from support.clients.method_client import Talk
+from headrace.testing.raw_client import RawClient
 from support.console import LocalConsole
 from support.console_pipelines import claim_groups, places, run_pipeline
 from support.timeouts import PATIENCE_S
@@ -77,7 +76,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConsole]:
         with blocking.connect(running.broker.url) as connection:
             with Sink(connection, "rows") as sink:
                 sink.begin("query", "run")
-        with contextlib.closing(transaction_of(running)):
+        with transaction_of(running):
             yield running
 
 
@@ -89,10 +88,10 @@ async def take(url: str) -> None:
             await lease.take(messages=1)
 
 
-def transaction_of(console: LocalConsole) -> Talk:
+def transaction_of(console: LocalConsole) -> RawClient:
     """Begin a distributed transaction; it lasts as long as the client."""
     host, port = console.broker.url.rpartition("@")[2].split("/")[0].split(":")
-    client = Talk(host, int(port), V0_9)
+    client = RawClient(host, int(port), V0_9).open()
     client.call(DtxSelect(), DtxSelectOk)
     client.call(DtxStart(dtx_identifier="order-17"), DtxStartOk)
     client.publish("full", b"m")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace import certificate_faults
-from headrace.bench.load.link import BenchError, connect_socket
+from headrace.bench.load.link import BenchError, open_link
 from headrace.client import ConnectFailed, connect
 from headrace.client.url import parse_url
 from headrace.columns.errors import RegistryError
@@ -75,7 +75,7 @@ def test_the_client(loose: Certificates, port: int, version: str) -> None:
 
 def test_a_bench(loose: Certificates, port: int) -> None:
     with pytest.raises(BenchError, match=SAID):
-        connect_socket(parse_url(f"amqps://localhost:{port}?cacertfile={loose.ca}"))
+        open_link(parse_url(f"amqps://localhost:{port}?cacertfile={loose.ca}"))
 
 
 def test_a_check_of_conformance(loose: Certificates, port: int) -> None:
@@ -88,7 +88,7 @@ def test_a_missing_file_leaves_no_socket_open(port: int) -> None:
     """An open one would fail this test or the next; see support.left_open."""
     settings = parse_url(f"amqps://localhost:{port}?cacertfile=missing.pem")
     with pytest.raises(BenchError, match="No such file"):
-        connect_socket(settings)
+        open_link(settings)
     with pytest.raises(FileNotFoundError):
         product_of(settings, V0_9_1)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.bench.load.link import Link
+from headrace.bench.load.link import Link, open_link
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, Run, run
 from headrace.bench.workload import Bench, Figure, Sample, Workload, allow_files
@@ -39,7 +39,7 @@ def idle_connections(bench: Bench) -> Sample:
     try:
         declare(all_queues, bench.settings)
         for number in range(1, 1 + idle):
-            link = Link(bench.settings)
+            link = open_link(bench.settings)
             links.append(link)
             link.call(BasicConsume(queue=queue_name(number)), BasicConsumeOk)
         outcome = Run(replace(load, keep=False), bench.settings, bench.usage).go()
@@ -92,7 +92,7 @@ def publish_onto(ready: int) -> Callable[[Bench], Sample]:
             run(replace(both, count=2 * probe), bench.settings, bench.usage)
             if depth > probe:
                 run(replace(deep, count=depth - probe), bench.settings, bench.usage)
-            link = Link(bench.settings)
+            link = open_link(bench.settings)
             link.call(QueuePurge(queue=queue_name(1)), QueuePurgeOk)
             link.close()
             target = deep if depth else spare

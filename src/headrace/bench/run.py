@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
 from headrace.bench.load.generator import Board, Place, Received, Sent, consume, publish
-from headrace.bench.load.link import BenchError, Link, ready_count
+from headrace.bench.load.link import BenchError, open_link, ready_count
 from headrace.bench.load.load import Load, declare, queue_name
 from headrace.bench.load.meter import Histogram
 from headrace.bench.usage import MIB, Usage
@@ -274,7 +274,7 @@ class Run:
 
     def count_ready(self) -> int:
         """Return the number of ready messages in the load's queues."""
-        link = Link(self.settings)
+        link = open_link(self.settings)
         try:
             return sum(ready_count(link, queue_name(i)) for i in range(self.load.queues))
         finally:

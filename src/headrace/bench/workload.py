@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.link import VERSION, BenchError, Link, wait_for_queue
+from headrace.bench.load.link import VERSION, BenchError, Link, open_link, wait_for_queue
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import Outcome, run
 from headrace.bench.usage import MIB, Usage
@@ -150,7 +150,7 @@ def idle(bench: Bench) -> Sample:
     time.sleep(SETTLE_S)
     start = usage.resident()
     try:
-        links.extend(Link(bench.settings) for _ in range(connections))
+        links.extend(open_link(bench.settings) for _ in range(connections))
         time.sleep(SETTLE_S)
         connected = usage.resident()
     finally:
@@ -208,11 +208,11 @@ def recover(bench: Bench) -> Sample:
 
 def _first_message(settings: Settings, began: float) -> float:
     """Return how long after ``began`` a first message came; closing gives it back."""
-    link = Link(settings)
+    link = open_link(settings)
     try:
         link.call(BasicQos(prefetch_count=1), BasicQosOk)
         link.send(BasicConsume(queue=queue_name(0)))
-        link.wait(BasicDeliver)
+        link.expect(BasicDeliver)
         return time.monotonic() - began
     finally:
         link.close()

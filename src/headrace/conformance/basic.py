@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from headrace.conformance.check import Site, check
-from headrace.conformance.peer import Content, Peer, must
+from headrace.conformance.peer import Peer, must
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -26,6 +26,7 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.testing.raw_client import Content
 
 CONSUMERS_MIN = 16
 DELIVERIES_MAX = 5  # After so many a message may be given up.
@@ -68,7 +69,7 @@ def what_was_not_acknowledged(site: Site) -> None:
     peer.close()
     other = site.peer()
     got = []
-    while (content := other.get(queue)) is not None:
+    while (content := other.get_content(queue)) is not None:
         assert isinstance(content.method, BasicGetOk)
         must(content.method.redelivered, f"{content.body!r} marked as redelivered")
         got.append(content.body)
@@ -195,8 +196,8 @@ def mandatory(site: Site) -> None:
     peer = site.peer()
     queue = site.queue()
     peer.publish(queue, b"x", mandatory=True)
-    method, content = peer.content(BasicReturn)
-    must((method.reply_code, content.body) == (312, b"x"), f"312 and the body, not {method}")
+    method, body = peer.content(BasicReturn)
+    must((method.reply_code, body) == (312, b"x"), f"312 and the body, not {method}")
     peer.declare(queue)
     peer.publish(queue, b"y", mandatory=True)
     must(peer.bodies(queue) == [b"y"], "one that does reach a queue does not")
@@ -207,8 +208,8 @@ def immediate(site: Site) -> None:
     """An immediate message that no consumer takes at once comes back."""
     peer, queue = site.declared()
     peer.publish(queue, b"x", immediate=True)
-    method, content = peer.content(BasicReturn)
-    must((method.reply_code, content.body) == (313, b"x"), f"313 and the body, not {method}")
+    method, body = peer.content(BasicReturn)
+    must((method.reply_code, body) == (313, b"x"), f"313 and the body, not {method}")
     must(peer.holds(queue, 0), "and stays in no queue")
     peer.consume(queue, no_ack=True)
     peer.publish(queue, b"y", immediate=True)
@@ -269,8 +270,8 @@ def a_rejected_message(site: Site) -> None:
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicReject(delivery_tag=1, requeue=True))
-    content = peer.get(queue, no_ack=False)
-    must(content is not None and content.body == b"x", "the message again")
+    body = peer.get(queue, no_ack=False)
+    must(body == b"x", "the message again")
     peer.send(BasicReject(delivery_tag=2, requeue=False))
     must(peer.holds(queue, 0), "an empty queue")
 
@@ -299,7 +300,7 @@ def a_rejected_message_alone(site: Site) -> None:
     peer.publish(queue, b"x")
     method, _ = peer.delivered()
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
-    peer.send(BasicCancel(consumer_tag="c"))
+    peer.send(BasicCancel(consumer_tag="tag"))
     redelivered = 0
     while not isinstance(answer := peer.next()[1], BasicCancelOk):
         must(isinstance(answer, Content) and answer.body == b"x", f"the message, not {answer}")
@@ -373,13 +374,13 @@ def a_message_that_nobody_can_process(site: Site) -> None:
     peer.declare(queue, durable=True, arguments=arguments)
     peer.publish(queue, b"poison", delivery_mode=2)
     tag = 0
-    deadline = time.monotonic() + peer.answer_s
+    deadline = time.monotonic() + peer.timeout_s
     while True:
         must(time.monotonic() < deadline, "the message gone from its queue")
-        content = peer.get(queue, no_ack=False)
-        if content is None and peer.count(dead):
+        body = peer.get(queue, no_ack=False)
+        if body is None and peer.count(dead):
             break
-        if content is None:
+        if body is None:
             continue
         tag += 1
         must(tag <= DELIVERIES_MAX + 1, f"no more than {DELIVERIES_MAX + 1} deliveries")
@@ -395,15 +396,15 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     large = bytes(LARGE_OCTETS)
     peer.publish(queue, b"small", large)
     peer.call(BasicQos(prefetch_count=2), BasicQosOk)
-    peer.send(BasicConsume(queue=queue, consumer_tag="c"))
-    peer.heard(BasicConsumeOk)
+    peer.send(BasicConsume(queue=queue, consumer_tag="tag"))
+    peer.expect(BasicConsumeOk)
     method, body = peer.delivered()
     must(body == b"small", "the first message")
     # The second one is on its way, and is not read.
-    peer.send(BasicCancel(consumer_tag="c"))  # So that the first one does not come here again.
+    peer.send(BasicCancel(consumer_tag="tag"))  # So that the first one does not come here again.
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
-    deadline = time.monotonic() + peer.answer_s
+    deadline = time.monotonic() + peer.timeout_s
     while (waiting := other.get(queue)) is None:
         must(time.monotonic() < deadline, "the rejected message back in the queue")
-    must(waiting.body == b"small", "the rejected message in the queue")
+    must(waiting == b"small", "the rejected message in the queue")
     must(len(peer.delivered()[1]) == len(large), "the large one whole behind it")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.client.errors import ChannelClosed, ClientError
-from headrace.conformance.peer import BrokenRule, Peer
+from headrace.conformance.peer import BrokenRule, ControlPeer, Peer
 from headrace.conformance.rules import RULES
 from headrace.conformance.session_peer import SessionPeer
 from headrace.protocol import codec_0_10
@@ -45,8 +45,14 @@ class Site:
 
     def raw(self, window: int = 0) -> Peer:
         """A connection on which nothing was said; a socket of `window` octets if not 0."""
-        peer = Peer(self.settings, self.version, window)
-        self.stack.callback(peer.drop if self.version is V0_10 else peer.close)
+        peer = Peer.at(self.settings, self.version, window=window)
+        self.stack.callback(peer.close)
+        return peer
+
+    def controls(self) -> ControlPeer:
+        """A connection of 0-10 on which nothing was said."""
+        peer = ControlPeer.at(self.settings)
+        self.stack.callback(peer.drop)
         return peer
 
     def session(self) -> SessionPeer:
@@ -90,7 +96,7 @@ class Site:
         more = [(ExchangeDelete(exchange=name), ExchangeDeleteOk) for name in self.exchanges]
         for method, answer in itertools.chain(deletes, more):
             with contextlib.suppress(BrokenRule, OSError):
-                peer = Peer(self.settings, self.version)
+                peer = Peer.at(self.settings, self.version)
                 self.stack.callback(peer.close)
                 peer.open().call(method, answer)
 

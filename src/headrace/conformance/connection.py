@@ -38,7 +38,7 @@ PROPERTIES = ("host", "product", "version", "platform", "copyright", "informatio
 def another_protocol(site: Site) -> None:
     """A header of another protocol is answered with a header that is served, or not, and an end."""
     peer = site.raw()
-    peer.put(b"HTTP\x01\x01\x00\x09")
+    peer.send_bytes(b"HTTP\x01\x01\x00\x09")
     said = b""
     while octets := peer.read(1):
         said += octets
@@ -53,7 +53,7 @@ def a_version_to_come(site: Site) -> None:
     """A client of a later version is offered one that is not later than its own."""
     peer = site.raw()
     asked = b"AMQP\x00\x09\x00\x00" if site.version.label == "0-9-1" else b"AMQP\x01\x01\x09\x00"
-    peer.put(asked)
+    peer.send_bytes(asked)
     offered = peer.read(8)
     must(offered in HEADERS, f"the header of a version, not {offered!r}")
     must(numbers_of(offered) <= numbers_of(asked), f"{offered!r} is later than {asked!r}")
@@ -109,7 +109,7 @@ def the_smallest_frame(site: Site) -> None:
     missing = FRAME_MIN_SIZE - FRAME_OVERHEAD - len(encode_method(site.version, login))
     login.client_properties["filling"] = "x" * missing
     peer.send(login, 0)
-    tune = peer.heard(ConnectionTune, 0)
+    tune = peer.expect(ConnectionTune, 0)
     must(not 0 < tune.frame_max < FRAME_MIN_SIZE, f"no frame-max of {tune.frame_max} proposed")
     peer.frame_max = FRAME_MIN_SIZE
     peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=FRAME_MIN_SIZE), 0)
@@ -118,8 +118,7 @@ def the_smallest_frame(site: Site) -> None:
     queue = site.declared_by(peer)
     body = bytes(3 * FRAME_MIN_SIZE)
     peer.publish(queue, body)
-    content = peer.get(queue)
-    must(content is not None and content.body == body, "a body in frames of the size agreed on")
+    must(peer.get(queue) == body, "a body in frames of the size agreed on")
 
 
 @check("0-9-1/s016", "0-9/connection.tune-ok.channel-max#upper-limit")

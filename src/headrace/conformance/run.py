@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from headrace.client.errors import ClientError
 from headrace.conformance.check import CHECKS, Check, site
-from headrace.conformance.control_peer import ControlPeer
-from headrace.conformance.peer import BrokenRule, NotServed, Peer
+from headrace.conformance.peer import BrokenRule, ControlPeer, Peer
 from headrace.conformance.rules import RULES, Rule
 from headrace.protocol.codec_0_10 import ConnectionStart
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
+from headrace.testing.raw_client import NotServed
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
@@ -113,7 +113,7 @@ def report(
 
 def product_of(settings: Settings, version: Version) -> str:
     """Return the broker's name for itself in a version; "" when it does not speak it."""
-    peer = Peer(settings, version)
+    peer = ControlPeer.at(settings) if version is V0_10 else Peer.at(settings, version)
     try:
         properties = _properties(peer)
     except (NotServed, BrokenRule):
@@ -125,8 +125,8 @@ def product_of(settings: Settings, version: Version) -> str:
     return " ".join(str(word) for word in words if word)
 
 
-def _properties(peer: Peer) -> Mapping[str, object]:
+def _properties(peer: Peer | ControlPeer) -> Mapping[str, object]:
     """Return the server properties of a new connection."""
-    if peer.version is not V0_10:
+    if isinstance(peer, Peer):
         return peer.greet().server_properties
-    return ControlPeer(peer).greet().heard(ConnectionStart).server_properties or {}
+    return peer.greet().expect(ConnectionStart).server_properties or {}

@@ -25,8 +25,9 @@ from headrace.protocol.codec_0_x import (
     QueueBind,
     QueueBindOk,
 )
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_socket import Unexpected
 from support.brokers.broker_process import Served, until
-from support.clients.method_client import Talk
 from support.timeouts import PATIENCE_S
 
 MIB = 1 << 20
@@ -50,7 +51,7 @@ def paging(tmp_path: Path) -> Iterator[Served]:
     assert "Traceback" not in broker.log(), broker.log()
 
 
-opened: list[BlockingConnection | Talk] = []
+opened: list[BlockingConnection | RawClient] = []
 
 
 @pytest.fixture(autouse=True)
@@ -71,8 +72,8 @@ def connect(broker: Served) -> BlockingConnection:
     return connection
 
 
-def talk_to(broker: Served) -> Talk:
-    talk = Talk(broker.host, broker.port)
+def talk_to(broker: Served) -> RawClient:
+    talk = RawClient(broker.host, broker.port).open()
     opened.append(talk)
     return talk
 
@@ -156,7 +157,7 @@ def test_requests_to_the_broker_pass_while_publishers_wait(small: Served, versio
 def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
     client = talk_to(small)
     client.declare("q")
-    client.raw._socket.settimeout(2)
+    client.socket.settimeout(2)
     body = bytes(MIB)
     sent = 0
 
@@ -166,14 +167,14 @@ def test_a_flood_without_a_disk_is_held_back(small: Served) -> None:
             client.publish("q", body)
             sent += 1
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(Unexpected, match="timed out"):
         flood()
     assert sent < 100  # Socket buffers and the limit, then the sender waits.
     other = connect(small)
     channel = other.channel()
     channel.queue_declare("q", passive=True)  # Is answered while the sender waits.
     assert small.memory_bytes() < 400 * MIB
-    client.close()
+    client.drop()
 
 
 @pytest.mark.once
@@ -207,8 +208,8 @@ def test_a_consumer_that_never_reads_costs_little(served: Served) -> None:
     assert served.memory_bytes() - before < 250 * MIB  # once.
     lively.consume("lazy", no_ack=True)
     assert lively.content(BasicDeliver)[1] == body
-    lazy.close()
-    lively.close()
+    lazy.drop()
+    lively.drop()
 
 
 def test_a_half_open_client_gives_back_what_it_held(served: Served) -> None:
@@ -217,8 +218,8 @@ def test_a_half_open_client_gives_back_what_it_held(served: Served) -> None:
     other.publish("held", b"x")
     assert lost.get("held", no_ack=False) == b"x"
     linger = b"\x01\0\0\0\0\0\0\0"  # Close with a reset.
-    lost.raw._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    lost.close()
+    lost.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    lost.drop()
     until(lambda: other.count("held") == 1, "it is back")
 
 
@@ -232,8 +233,8 @@ def test_many_idle_connections_affect_no_other(served: Served) -> None:
         assert busy.get("busy") == b"x"
     assert (served.memory_bytes() - before) / 300 < 100 * 1024
     for one in idle:
-        one.close()
-    busy.close()
+        one.drop()
+    busy.drop()
 
 
 def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
@@ -247,7 +248,7 @@ def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
         client = talk_to(served)
         client.publish("many", *[b"%d-%d" % (number, n) for n in range(count)])
         client.call(ChannelClose(), ChannelCloseOk)
-        client.close()
+        client.drop()
 
     threads = [threading.Thread(target=publish, args=(number,)) for number in range(3)]
     for thread in threads:
@@ -264,7 +265,7 @@ def test_publishers_and_consumers_at_once_lose_nothing(served: Served) -> None:
     for thread in threads:
         thread.join()
     assert set(seen.values()) == {count - 1}
-    consumer.close()
+    consumer.drop()
 
 
 @pytest.mark.parametrize("version", ["0-8", "0-9", "0-9-1", "0-10"])

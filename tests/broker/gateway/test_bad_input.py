@@ -41,6 +41,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from headrace.wire.frame import (
     FRAME_BODY,
     FRAME_HEADER,
@@ -50,7 +51,6 @@ from headrace.wire.frame import (
     encode_frame,
 )
 from support.brokers.broker_process import Served, until
-from support.clients.raw_client import HEADER, Raw, method_frame, start_ok
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,11 +72,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def raw(served: Served) -> Iterator[Raw]:
-    with Raw(served.host, served.port) as connection:
+def raw(served: Served) -> Iterator[RawClient]:
+    with RawClient(served.host, served.port) as connection:
         yield connection
-    with Raw(served.host, served.port) as other:
-        other.opened().channel(1)  # The broker lives.
+    with RawClient(served.host, served.port) as other:
+        other.open_connection().channel(1)  # The broker lives.
 
 
 def header_frame(channel: int, body_size: int, properties: BasicProperties | None = None) -> bytes:
@@ -116,9 +116,9 @@ def payload_frame(channel: int, payload: bytes) -> bytes:
         b"X",
     ],
 )
-def test_another_header_is_answered_with_ours_and_the_end(raw: Raw, header: bytes) -> None:
-    raw.send(header)
-    assert raw.read(8) == HEADER
+def test_another_header_is_answered_with_ours_and_the_end(raw: RawClient, header: bytes) -> None:
+    raw.send_bytes(header)
+    assert raw.read(8) == V0_9_1.header
     assert raw.hung_up()
 
 
@@ -131,19 +131,19 @@ def test_another_header_is_answered_with_ours_and_the_end(raw: Raw, header: byte
         (b"\x1b[2J\n", r"the first bytes are not an AMQP header: b'\x1b[2J\n'"),
     ],
 )
-def test_the_log_says_what_knocks(served: Served, raw: Raw, octets: bytes, said: str) -> None:
-    raw.send(octets)
+def test_the_log_says_what_knocks(served: Served, raw: RawClient, octets: bytes, said: str) -> None:
+    raw.send_bytes(octets)
     until(lambda: said in served.log(), "it is said")
 
 
-def test_a_header_may_come_in_pieces(raw: Raw) -> None:
-    for octet in HEADER:
-        raw.send(bytes((octet,)))
+def test_a_header_may_come_in_pieces(raw: RawClient) -> None:
+    for octet in V0_9_1.header:
+        raw.send_bytes(bytes((octet,)))
     assert raw.expect(codec.ConnectionStart).version_minor == 9
 
 
-def test_a_client_that_leaves_in_its_header_affects_no_other(raw: Raw) -> None:
-    raw.send(HEADER[:5])
+def test_a_client_that_leaves_in_its_header_affects_no_other(raw: RawClient) -> None:
+    raw.send_bytes(V0_9_1.header[:5])
     raw.end()
     assert raw.hung_up()
 
@@ -152,16 +152,16 @@ def test_a_client_that_leaves_in_its_header_affects_no_other(raw: Raw) -> None:
 
 
 @pytest.mark.rule("0-9-1/s014")
-def test_an_unknown_mechanism_ends_the_connection_without_a_word(raw: Raw) -> None:
+def test_an_unknown_mechanism_ends_the_connection_without_a_word(raw: RawClient) -> None:
     raw.greet()
-    raw.method(0, ConnectionStartOk(mechanism="ANONYMOUS", locale="en_US"))
+    raw.send(ConnectionStartOk(mechanism="ANONYMOUS", locale="en_US"))
     assert raw.hung_up()
 
 
 @pytest.mark.parametrize(("user", "password"), [("guest", "wrong"), ("nobody", "guest"), ("", "")])
-def test_a_wrong_login_is_told_so_and_not_why(raw: Raw, user: str, password: str) -> None:
+def test_a_wrong_login_is_told_so_and_not_why(raw: RawClient, user: str, password: str) -> None:
     raw.greet()
-    raw.method(0, start_ok(user, password))
+    raw.send(start_ok(user, password))
     assert raw.closed_connection()[:2] == (
         403,
         (
@@ -171,9 +171,9 @@ def test_a_wrong_login_is_told_so_and_not_why(raw: Raw, user: str, password: str
     )
 
 
-def test_a_client_that_hears_no_reason_is_dropped(raw: Raw) -> None:
+def test_a_client_that_hears_no_reason_is_dropped(raw: RawClient) -> None:
     raw.greet()
-    raw.method(0, start_ok("guest", "wrong", hears_failure=False))
+    raw.send(start_ok("guest", "wrong", hears_failure=False))
     assert raw.hung_up()
 
 
@@ -181,11 +181,11 @@ def test_a_missing_user_takes_as_long_as_a_wrong_password(served: Served) -> Non
     login = start_ok()
     seconds = {b"\0guest\0wrong": 0.0, b"\0nobody\0wrong": 0.0, b"\0guest": 0.0}
     for response in (*seconds,) * 5:
-        with Raw(served.host, served.port) as raw:
+        with RawClient(served.host, served.port) as raw:
             raw.greet()
             before = served.cpu_s()
             login.response = response
-            raw.method(0, login)
+            raw.send(login, 0)
             raw.expect(ConnectionClose)
             seconds[response] += served.cpu_s() - before
     wrong, missing, malformed = seconds.values()
@@ -197,30 +197,30 @@ def test_a_missing_user_takes_as_long_as_a_wrong_password(served: Served) -> Non
     "response",
     [b"", b"guest", b"\0", b"\0guest", b"\0\0\0\0", b"\xff\0\xff\0\xff", b"\0guest\0guest\0x"],
 )
-def test_a_malformed_login_is_refused(raw: Raw, response: bytes) -> None:
+def test_a_malformed_login_is_refused(raw: RawClient, response: bytes) -> None:
     raw.greet()
     login = start_ok()
     login.response = response
-    raw.method(0, login)
+    raw.send(login, 0)
     received = raw.next_method()
     assert received is not None
     if isinstance(received[1], ConnectionSecure):  # An empty response asks for the challenge.
-        raw.method(0, codec.ConnectionSecureOk(response=b"nonsense"))
+        raw.send(codec.ConnectionSecureOk(response=b"nonsense"), 0)
         received = raw.next_method()
         assert received is not None
     assert isinstance(received[1], ConnectionClose)
     assert received[1].reply_code == 403
 
 
-def test_a_login_may_wait_for_the_challenge(raw: Raw) -> None:
+def test_a_login_may_wait_for_the_challenge(raw: RawClient) -> None:
     raw.greet()
     login = start_ok()
     login.response = b""
-    raw.method(0, login)
+    raw.send(login, 0)
     received = raw.next_method()
     assert received is not None
     assert isinstance(received[1], ConnectionSecure)
-    raw.method(0, codec.ConnectionSecureOk(response=b"\0guest\0guest"))
+    raw.send(codec.ConnectionSecureOk(response=b"\0guest\0guest"), 0)
     received = raw.next_method()
     assert received is not None
     assert isinstance(received[1], codec.ConnectionTune)
@@ -229,11 +229,11 @@ def test_a_login_may_wait_for_the_challenge(raw: Raw) -> None:
 @pytest.mark.parametrize(
     "response", [b"", b"\xff\xff", b"\x05LOGINS\x00\x00\x00\xff", b"\x05LOGINI"]
 )
-def test_a_malformed_amqplain_login_is_refused(raw: Raw, response: bytes) -> None:
+def test_a_malformed_amqplain_login_is_refused(raw: RawClient, response: bytes) -> None:
     raw.greet()
     login = start_ok(mechanism="AMQPLAIN")
     login.response = response
-    raw.method(0, login)
+    raw.send(login, 0)
     assert raw.closed_connection().code in (403, 501, 502)
 
 
@@ -249,10 +249,10 @@ EARLY: list[MethodBase] = [
 @pytest.mark.parametrize("method", EARLY, ids=lambda method: method.NAME)
 @pytest.mark.parametrize("channel", [0, 1])
 def test_nothing_but_the_handshake_is_heard_before_it_is_over(
-    raw: Raw, method: MethodBase, channel: int
+    raw: RawClient, method: MethodBase, channel: int
 ) -> None:
     raw.greet()
-    raw.method(channel, method)
+    raw.send(method, channel)
     assert raw.closed_connection().code in (503, 504)
 
 
@@ -269,15 +269,15 @@ def test_nothing_but_the_handshake_is_heard_before_it_is_over(
     ],
     ids=lambda method: method.NAME,
 )
-def test_the_handshake_has_an_order(raw: Raw, method: MethodBase) -> None:
+def test_the_handshake_has_an_order(raw: RawClient, method: MethodBase) -> None:
     raw.greet()
-    raw.method(0, method)
+    raw.send(method, 0)
     assert raw.closed_connection().code == 503
 
 
-def test_a_login_cannot_be_skipped(raw: Raw) -> None:
-    raw.send(
-        HEADER
+def test_a_login_cannot_be_skipped(raw: RawClient) -> None:
+    raw.send_bytes(
+        V0_9_1.header
         + method_frame(0, ConnectionTuneOk())
         + method_frame(0, ConnectionOpen(virtual_host="/"))
         + method_frame(1, ChannelOpen())
@@ -286,88 +286,91 @@ def test_a_login_cannot_be_skipped(raw: Raw) -> None:
     assert raw.closed_connection().code == 503
 
 
-def test_a_login_happens_once(raw: Raw) -> None:
+def test_a_login_happens_once(raw: RawClient) -> None:
     raw.log_in()
-    raw.method(0, start_ok())
+    raw.send(start_ok())
     assert raw.closed_connection().code == 503
 
 
 @pytest.mark.parametrize("frame_max", [1, 4095])
-def test_frames_below_the_minimum_are_refused(raw: Raw, frame_max: int) -> None:
+def test_frames_below_the_minimum_are_refused(raw: RawClient, frame_max: int) -> None:
     raw.log_in()
-    raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=frame_max))
+    raw.send(ConnectionTuneOk(channel_max=10, frame_max=frame_max))
     closed = raw.closed_connection()
     assert closed.code == 530
     assert f"negotiated frame_max = {frame_max} is lower than" in closed.text
 
 
 @pytest.mark.rule("0-9-1/s015", "0-9-1/s017")
-def test_the_minimum_frame_is_accepted(raw: Raw) -> None:
+def test_the_minimum_frame_is_accepted(raw: RawClient) -> None:
     raw.log_in()
-    raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096))
-    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.send(ConnectionTuneOk(channel_max=10, frame_max=4096))
+    raw.send(ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
 
 
 @pytest.mark.rule("0-9-1/s016")
-def test_more_channels_than_offered_are_refused(raw: Raw) -> None:
+def test_more_channels_than_offered_are_refused(raw: RawClient) -> None:
     tune = raw.log_in()
-    raw.method(0, ConnectionTuneOk(channel_max=tune.channel_max + 1, frame_max=tune.frame_max))
+    raw.send(ConnectionTuneOk(channel_max=tune.channel_max + 1, frame_max=tune.frame_max))
     assert raw.expect(ConnectionClose).reply_code == 530
     assert raw.hung_up()  # Without waiting for our close-ok.
 
 
 @pytest.mark.rule("0-9-1/s018")
-def test_larger_frames_than_offered_are_refused(raw: Raw) -> None:
+def test_larger_frames_than_offered_are_refused(raw: RawClient) -> None:
     tune = raw.log_in()
-    raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=tune.frame_max + 1))
+    raw.send(ConnectionTuneOk(channel_max=10, frame_max=tune.frame_max + 1))
     assert raw.expect(ConnectionClose).reply_code == 530
     assert raw.hung_up()
 
 
 @pytest.mark.rule("0-9-1/s021")
-def test_a_missing_virtual_host_is_named(raw: Raw) -> None:
-    raw.tuned()
-    raw.method(0, ConnectionOpen(virtual_host="nowhere"))
+def test_a_missing_virtual_host_is_named(raw: RawClient) -> None:
+    raw.tune()
+    raw.send(ConnectionOpen(virtual_host="nowhere"))
     assert raw.closed_connection()[:2] == (530, "NOT_ALLOWED - vhost nowhere not found")
 
 
-def test_more_than_16_kib_before_the_login_ends_the_connection(raw: Raw) -> None:
+def test_more_than_16_kib_before_the_login_ends_the_connection(raw: RawClient) -> None:
     raw.greet()
-    raw.try_send(HEARTBEAT * (HANDSHAKE_OCTETS_MAX // 8 + 2))
+    raw.try_send_bytes(HEARTBEAT * (HANDSHAKE_OCTETS_MAX // 8 + 2))
     closed = raw.expect(ConnectionClose)
     assert closed.reply_code == 501
     assert raw.hung_up()
 
 
-def test_a_large_frame_before_the_login_is_refused_by_its_head(raw: Raw) -> None:
+def test_a_large_frame_before_the_login_is_refused_by_its_head(raw: RawClient) -> None:
     raw.greet()
-    raw.send(b"\x01\x00\x00" + HANDSHAKE_OCTETS_MAX.to_bytes(4, "big"))
+    raw.send_bytes(b"\x01\x00\x00" + HANDSHAKE_OCTETS_MAX.to_bytes(4, "big"))
     assert raw.expect(ConnectionClose).reply_code == 501
     assert raw.hung_up()
 
 
-def test_a_table_that_claims_gigabytes_is_refused(raw: Raw) -> None:
+def test_a_table_that_claims_gigabytes_is_refused(raw: RawClient) -> None:
     raw.greet()
-    raw.send(payload_frame(0, b"\x00\x0a\x00\x0b" + b"\xff\xff\xff\xff" + bytes(100)))
+    raw.send_bytes(payload_frame(0, b"\x00\x0a\x00\x0b" + b"\xff\xff\xff\xff" + bytes(100)))
     assert raw.closed_connection().code == 502
 
 
-def test_a_bottomless_table_is_refused(raw: Raw) -> None:
+def test_a_bottomless_table_is_refused(raw: RawClient) -> None:
     table = b"\x00\x00\x00\x00"
     for _ in range(500):
         body = b"\x01kF" + table
         table = len(body).to_bytes(4, "big") + body
     raw.greet()
-    raw.send(payload_frame(0, b"\x00\x0a\x00\x0b" + table + b"\x05PLAIN\x00\x00\x00\x00\x00"))
+    raw.send_bytes(payload_frame(0, b"\x00\x0a\x00\x0b" + table + b"\x05PLAIN\x00\x00\x00\x00\x00"))
     assert raw.closed_connection().code == 502
 
 
 @pytest.mark.slow
 def test_a_slow_handshake_is_given_up(served: Served) -> None:
     started = time.monotonic()
-    with Raw(served.host, served.port) as silent, Raw(served.host, served.port) as greeted:
-        silent.send(HEADER[:3])
+    with (
+        RawClient(served.host, served.port) as silent,
+        RawClient(served.host, served.port) as greeted,
+    ):
+        silent.send_bytes(V0_9_1.header[:3])
         greeted.greet()
         assert silent.hung_up()
         assert greeted.hung_up()
@@ -501,35 +504,38 @@ FRAMES: list[tuple[str, bytes, tuple[int, ...]]] = [
 @pytest.mark.parametrize("together", [True, False], ids=["at once", "octet by octet"])
 @pytest.mark.parametrize(("name", "octets", "codes"), FRAMES, ids=[case[0] for case in FRAMES])
 def test_a_wrong_frame_closes_the_connection(
-    raw: Raw, name: str, octets: bytes, codes: tuple[int, ...], together: bool
+    raw: RawClient, name: str, octets: bytes, codes: tuple[int, ...], together: bool
 ) -> None:
-    raw.opened().channel(1)
+    raw.open_connection().channel(1)
     if together:
-        raw.send(octets)
+        raw.send_bytes(octets)
     else:
         for octet in octets:
-            raw.try_send(bytes((octet,)))
+            raw.try_send_bytes(bytes((octet,)))
     assert raw.closed_connection().code in codes
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 16, 0xFFFFFFFF - 131073])
-def test_an_oversize_frame_is_refused_by_its_head(raw: Raw, size: int) -> None:
-    raw.opened().channel(1)  # A payload of frame_max is forgiven: some clients count no envelope.
-    raw.send(b"\x01\x00\x01" + (raw.frame_max + 1 + size).to_bytes(4, "big"))
+def test_an_oversize_frame_is_refused_by_its_head(raw: RawClient, size: int) -> None:
+    raw.open_connection().channel(
+        1
+    )  # A payload of frame_max is forgiven: some clients count no envelope.
+    raw.send_bytes(b"\x01\x00\x01" + (raw.frame_max + 1 + size).to_bytes(4, "big"))
     closed = raw.expect(ConnectionClose)
     assert closed.reply_code == 501
     assert raw.hung_up()
 
 
-def test_a_frame_of_exactly_frame_max_is_taken(raw: Raw) -> None:
-    raw.opened().channel(1)
+def test_a_frame_of_exactly_frame_max_is_taken(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
     body = bytes(raw.frame_max - 8)
-    raw.method(1, QueueDeclare(exclusive=True))
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
-    raw.send(content(1, queue, body))
-    raw.method(1, BasicGet(queue=queue, no_ack=True))
-    raw.expect(BasicGetOk)
-    header, payload = raw.frame(), raw.frame()
+    raw.send_bytes(content(1, queue, body))
+    raw.send(BasicGet(queue=queue, no_ack=True))
+    received, header, payload = raw.next_method(), raw.frame(), raw.frame()
+    assert received is not None
+    assert isinstance(received[1], BasicGetOk)
     assert header is not None
     assert payload is not None
     assert payload[2] == body
@@ -537,100 +543,102 @@ def test_a_frame_of_exactly_frame_max_is_taken(raw: Raw) -> None:
 
 @pytest.mark.parametrize("cut", [1, 6, 7, 8, 20])
 def test_a_client_that_leaves_in_a_frame_loses_nothing_of_before(
-    served: Served, raw: Raw, cut: int
+    served: Served, raw: RawClient, cut: int
 ) -> None:
-    raw.opened().channel(1)
+    raw.open_connection().channel(1)
     queue = f"left-{cut}"
-    raw.method(1, QueueDeclare(queue=queue))
+    raw.send(QueueDeclare(queue=queue))
     raw.expect(QueueDeclareOk)
-    raw.send(content(1, queue, b"kept") + content(1, queue, b"unfinished")[:-cut])
+    raw.send_bytes(content(1, queue, b"kept") + content(1, queue, b"unfinished")[:-cut])
     raw.end()
     assert raw.hung_up()
-    with Raw(served.host, served.port) as other:
-        other.opened().channel(1)
-        other.method(1, QueueDelete(queue=queue))
+    with RawClient(served.host, served.port) as other:
+        other.open_connection().channel(1)
+        other.send(QueueDelete(queue=queue))
         assert other.expect(codec.QueueDeleteOk).message_count == 1
 
 
 @pytest.mark.rule("0-9-1/channel.open#01")
-def test_a_second_open_names_itself(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, ChannelOpen())
+def test_a_second_open_names_itself(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(ChannelOpen())
     assert raw.closed_connection() == (504, "CHANNEL_ERROR - second 'channel.open' seen", (20, 10))
 
 
-def test_nothing_after_a_framing_error_is_believed(served: Served, raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(queue="believed"))
+def test_nothing_after_a_framing_error_is_believed(served: Served, raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(queue="believed"))
     raw.expect(QueueDeclareOk)
-    raw.try_send(
+    raw.try_send_bytes(
         b"\x08\x00\x00\x00\x00\x00\x00\x00" + method_frame(1, QueueDelete(queue="believed"))
     )
     assert raw.expect(ConnectionClose).reply_code == 501
-    with Raw(served.host, served.port) as other:
-        other.opened().channel(1)
-        other.method(1, QueueDelete(queue="believed"))
+    with RawClient(served.host, served.port) as other:
+        other.open_connection().channel(1)
+        other.send(QueueDelete(queue="believed"))
         other.expect(codec.QueueDeleteOk)
 
 
 @pytest.mark.rule("0-9-1/connection.close#01")
-def test_methods_after_the_brokers_close_are_discarded(served: Served, raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(queue="discarded"))
+def test_methods_after_the_brokers_close_are_discarded(served: Served, raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(queue="discarded"))
     raw.expect(QueueDeclareOk)
-    raw.send(
+    raw.send_bytes(
         method_frame(2, QueueDeclare(queue="x"))  # Channel 2 is not open: 504.
         + method_frame(1, QueueDelete(queue="discarded"))
         + content(1, "discarded", b"late")
     )
     assert raw.closed_connection().code == 504
-    with Raw(served.host, served.port) as other:
-        other.opened().channel(1)
-        other.method(1, QueueDelete(queue="discarded"))
+    with RawClient(served.host, served.port) as other:
+        other.open_connection().channel(1)
+        other.send(QueueDelete(queue="discarded"))
         assert other.expect(codec.QueueDeleteOk).message_count == 0
 
 
 @pytest.mark.rule("0-9-1/channel.close#01")
-def test_methods_after_the_brokers_channel_close_are_discarded(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.send(
+def test_methods_after_the_brokers_channel_close_are_discarded(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send_bytes(
         method_frame(1, QueueDeclare(queue="missing", passive=True))
         + method_frame(1, QueueDeclare(queue="too-late"))
         + content(1, "missing", b"late")
     )
     assert raw.closed_channel(1).code == 404
     raw.channel(1)  # The number is free again.
-    raw.method(1, QueueDeclare(queue="too-late", passive=True))
+    raw.send(QueueDeclare(queue="too-late", passive=True))
     assert raw.closed_channel(1).code == 404
 
 
-def test_a_close_is_answered_even_after_ours(raw: Raw) -> None:
-    raw.opened()
-    raw.send(method_frame(9, QueueDeclare()) + method_frame(0, ConnectionClose(reply_code=200)))
+def test_a_close_is_answered_even_after_ours(raw: RawClient) -> None:
+    raw.open_connection()
+    raw.send_bytes(
+        method_frame(9, QueueDeclare()) + method_frame(0, ConnectionClose(reply_code=200))
+    )
     assert raw.expect(ConnectionClose).reply_code == 504
     raw.expect(ConnectionCloseOk)
     assert raw.hung_up()
 
 
-def test_frames_after_the_clients_close_are_not_heard(served: Served, raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(queue="after-close"))
+def test_frames_after_the_clients_close_are_not_heard(served: Served, raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(queue="after-close"))
     raw.expect(QueueDeclareOk)
-    raw.send(
+    raw.send_bytes(
         method_frame(0, ConnectionClose(reply_code=200))
         + method_frame(1, QueueDelete(queue="after-close"))
     )
     raw.expect(ConnectionCloseOk)
     assert raw.hung_up()
-    with Raw(served.host, served.port) as other:
-        other.opened().channel(1)
-        other.method(1, QueueDelete(queue="after-close"))
+    with RawClient(served.host, served.port) as other:
+        other.open_connection().channel(1)
+        other.send(QueueDelete(queue="after-close"))
         other.expect(codec.QueueDeleteOk)
 
 
-def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.send(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, BODY_MAX + 1))
+def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send_bytes(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, BODY_MAX + 1))
     closed = raw.closed_channel(1)
     assert closed.code == 406
     assert closed.text == (
@@ -640,69 +648,69 @@ def test_a_body_over_the_limit_is_refused_when_its_header_arrives(raw: Raw) -> N
     raw.channel(1)
 
 
-def test_bodies_that_have_begun_on_all_channels_are_bounded(raw: Raw) -> None:
-    raw.opened()
+def test_bodies_that_have_begun_on_all_channels_are_bounded(raw: RawClient) -> None:
+    raw.open_connection()
     most = 64  # Of one MiB each.
     for number in range(1, most + 2):
         raw.channel(number)
         publish = method_frame(number, BasicPublish(routing_key="q"))
-        raw.send(publish + header_frame(number, BODY_MAX))
+        raw.send_bytes(publish + header_frame(number, BODY_MAX))
     closed = raw.closed_channel(most + 1)
     assert closed.code == 311
     assert f"would have {(most + 1) * BODY_MAX} octets, more than {most * BODY_MAX}" in closed.text
 
 
-def test_a_body_that_was_refused_is_not_heard(raw: Raw) -> None:
-    raw.opened().channel(1)
+def test_a_body_that_was_refused_is_not_heard(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
     size = BODY_MAX + 1
     step = raw.frame_max - 8
-    raw.send(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, size))
+    raw.send_bytes(method_frame(1, BasicPublish(routing_key="q")) + header_frame(1, size))
     for at in range(0, size, step):
-        raw.send(encode_frame(FRAME_BODY, 1, bytes(min(step, size - at))))
+        raw.send_bytes(encode_frame(FRAME_BODY, 1, bytes(min(step, size - at))))
     assert raw.closed_channel(1).code == 406
     raw.channel(1)
 
 
-def test_a_body_of_exactly_the_limit_is_taken(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_a_body_of_exactly_the_limit_is_taken(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
-    raw.method(1, ConfirmSelect())
+    raw.send(ConfirmSelect())
     raw.expect(ConfirmSelectOk)
     step = raw.frame_max - 8
-    raw.send(method_frame(1, BasicPublish(routing_key=queue)) + header_frame(1, BODY_MAX))
+    raw.send_bytes(method_frame(1, BasicPublish(routing_key=queue)) + header_frame(1, BODY_MAX))
     for at in range(0, BODY_MAX, step):
-        raw.send(encode_frame(FRAME_BODY, 1, bytes(min(step, BODY_MAX - at))))
+        raw.send_bytes(encode_frame(FRAME_BODY, 1, bytes(min(step, BODY_MAX - at))))
     assert raw.expect(BasicAck).delivery_tag == 1
 
 
-def test_contents_on_two_channels_may_interleave(raw: Raw) -> None:
-    raw.opened().channel(1).channel(2)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_contents_on_two_channels_may_interleave(raw: RawClient) -> None:
+    raw.open_connection().channel(1).channel(2)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
     for channel in (1, 2):
-        raw.method(channel, BasicPublish(routing_key=queue))
+        raw.send(BasicPublish(routing_key=queue), channel)
     for channel in (2, 1):
-        raw.send(header_frame(channel, 4))
+        raw.send_bytes(header_frame(channel, 4))
     for body in (b"ab", b"cd"):
         for channel in (1, 2):
-            raw.send(HEARTBEAT + encode_frame(FRAME_BODY, channel, body))
-    raw.method(1, QueueDeclare(queue=queue, passive=True))
+            raw.send_bytes(HEARTBEAT + encode_frame(FRAME_BODY, channel, body))
+    raw.send(QueueDeclare(queue=queue, passive=True))
     assert raw.expect(QueueDeclareOk).message_count == 2
 
 
-def test_an_empty_body_frame_is_harmless(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_an_empty_body_frame_is_harmless(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
     empty = encode_frame(FRAME_BODY, 1, b"")
-    raw.send(
+    raw.send_bytes(
         method_frame(1, BasicPublish(routing_key=queue))
         + header_frame(1, 2)
         + empty * 3
         + encode_frame(FRAME_BODY, 1, b"ab")
     )
-    raw.method(1, BasicGet(queue=queue, no_ack=True))
+    raw.send(BasicGet(queue=queue, no_ack=True))
     raw.expect(BasicGetOk)
 
 
@@ -817,27 +825,27 @@ CHANNEL_CASES: list[tuple[str, MethodBase, int, str]] = [
     ("name", "method", "code", "text"), CHANNEL_CASES, ids=[case[0] for case in CHANNEL_CASES]
 )
 def test_a_wrong_request_closes_its_channel_only(
-    raw: Raw, name: str, method: MethodBase, code: int, text: str
+    raw: RawClient, name: str, method: MethodBase, code: int, text: str
 ) -> None:
-    raw.opened().channel(1).channel(2)
-    raw.method(2, QueueDeclare(queue="bad-input"))
-    raw.expect(QueueDeclareOk)
-    raw.method(1, method)
+    raw.open_connection().channel(1).channel(2)
+    raw.send(QueueDeclare(queue="bad-input"), 2)
+    raw.expect(QueueDeclareOk, 2)
+    raw.send(method, 1)
     closed = raw.closed_channel(1)
     assert closed == (code, text, method.INDEX[V0_9_1])
-    raw.method(2, QueueDelete(queue="bad-input"))
-    raw.expect(codec.QueueDeleteOk)
+    raw.send(QueueDelete(queue="bad-input"), 2)
+    raw.expect(codec.QueueDeleteOk, 2)
 
 
-def test_an_unknown_exchange_type_is_refused(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, ExchangeDeclare(exchange="x", type="no-such-type"))
+def test_an_unknown_exchange_type_is_refused(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(ExchangeDeclare(exchange="x", type="no-such-type"))
     assert raw.closed_connection().code == 503
 
 
-def test_publishing_to_a_missing_exchange_closes_the_channel(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.send(
+def test_publishing_to_a_missing_exchange_closes_the_channel(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send_bytes(
         method_frame(1, BasicPublish(exchange="no", routing_key="q"))
         + header_frame(1, 1)
         + encode_frame(FRAME_BODY, 1, b"x")
@@ -848,53 +856,53 @@ def test_publishing_to_a_missing_exchange_closes_the_channel(raw: Raw) -> None:
 @pytest.mark.parametrize(
     "expiration", ["x", "", "-1", "1.5", "1e3", " 1", "\u0661", "999999999999"]
 )
-def test_an_expiration_is_a_number(raw: Raw, expiration: str) -> None:
-    raw.opened().channel(1)
-    raw.send(content(1, "q", b"", BasicProperties(expiration=expiration)))
+def test_an_expiration_is_a_number(raw: RawClient, expiration: str) -> None:
+    raw.open_connection().channel(1)
+    raw.send_bytes(content(1, "q", b"", BasicProperties(expiration=expiration)))
     closed = raw.closed_channel(1)
     assert closed.code == 406
     assert closed.text.startswith(f"PRECONDITION_FAILED - invalid expiration '{expiration}': ")
 
 
-def test_a_user_id_must_be_ones_own(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.send(content(1, "q", b"", BasicProperties(user_id="guest")))
-    raw.send(content(1, "q", b"", BasicProperties(user_id="root")))
+def test_a_user_id_must_be_ones_own(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="guest")))
+    raw.send_bytes(content(1, "q", b"", BasicProperties(user_id="root")))
     assert raw.closed_channel(1).code == 406
 
 
-def test_a_message_is_acknowledged_once(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_a_message_is_acknowledged_once(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
-    raw.send(content(1, queue, b"x"))
-    raw.method(1, BasicGet(queue=queue))
+    raw.send_bytes(content(1, queue, b"x"))
+    raw.send(BasicGet(queue=queue))
     tag = raw.expect(BasicGetOk).delivery_tag
-    raw.send(method_frame(1, BasicAck(delivery_tag=tag)) * 2)
+    raw.send_bytes(method_frame(1, BasicAck(delivery_tag=tag)) * 2)
     assert raw.closed_channel(1).text == f"PRECONDITION_FAILED - unknown delivery tag {tag}"
 
 
-def test_a_consumer_tag_is_used_once(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_a_consumer_tag_is_used_once(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
-    raw.method(1, BasicConsume(queue=queue, consumer_tag="t"))
+    raw.send(BasicConsume(queue=queue, consumer_tag="t"))
     raw.expect(codec.BasicConsumeOk)
-    raw.method(1, BasicConsume(queue=queue, consumer_tag="t"))
+    raw.send(BasicConsume(queue=queue, consumer_tag="t"))
     assert raw.closed_connection()[:2] == (530, "NOT_ALLOWED - attempt to reuse consumer tag 't'")
 
 
-def test_a_channel_error_returns_what_the_channel_held(raw: Raw) -> None:
-    raw.opened().channel(1)
-    raw.method(1, QueueDeclare(exclusive=True))
+def test_a_channel_error_returns_what_the_channel_held(raw: RawClient) -> None:
+    raw.open_connection().channel(1)
+    raw.send(QueueDeclare(exclusive=True))
     queue = raw.expect(QueueDeclareOk).queue
-    raw.send(content(1, queue, b"x"))
-    raw.method(1, BasicGet(queue=queue))
+    raw.send_bytes(content(1, queue, b"x"))
+    raw.send(BasicGet(queue=queue))
     raw.expect(BasicGetOk)
-    raw.method(1, BasicAck(delivery_tag=99))
+    raw.send(BasicAck(delivery_tag=99))
     raw.closed_channel(1)
     raw.channel(1)
-    raw.method(1, BasicGet(queue=queue, no_ack=True))
+    raw.send(BasicGet(queue=queue, no_ack=True))
     assert raw.expect(BasicGetOk).redelivered
-    raw.method(1, BasicGet(queue=queue))
+    raw.send(BasicGet(queue=queue))
     raw.expect(BasicGetEmpty)

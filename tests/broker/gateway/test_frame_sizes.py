@@ -23,8 +23,8 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.testing.raw_client import RawClient, method_frame
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, body_frames, encode_frame
-from support.clients.raw_client import Raw, method_frame
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Served
@@ -33,19 +33,22 @@ SMALL = 4096
 SIZES = [0, 1, SMALL - 8, SMALL - 7, 3 * (SMALL - 8), 50_000, 65_536, 65_537, 300_000]
 
 
-def publish(raw: Raw, method: BasicPublish, properties: BasicProperties, body: bytes) -> None:
+def publish(raw: RawClient, method: BasicPublish, properties: BasicProperties, body: bytes) -> None:
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    raw.send(
+    raw.send_bytes(
         method_frame(1, method)
         + encode_frame(FRAME_HEADER, 1, header)
         + body_frames(1, body, raw.frame_max)
     )
 
 
-def content(raw: Raw, kind: type[MethodBase], size: int) -> tuple[BasicProperties, bytes, int]:
+def content(
+    raw: RawClient, kind: type[MethodBase], size: int
+) -> tuple[BasicProperties, bytes, int]:
     """Read a method with its content; return properties, body and the largest body frame."""
-    raw.expect(kind)
-    frame = raw.frame()
+    received, frame = raw.next_method(), raw.frame()
+    assert received is not None
+    assert isinstance(received[1], kind)
     assert frame is not None
     assert frame[:2] == (FRAME_HEADER, 1)
     _, announced, properties = decode_content_header(V0_9_1, frame[2])
@@ -71,10 +74,10 @@ def test_bodies_are_cut_to_what_the_receiver_takes(
     served: Served, name: str, size: int, how: str
 ) -> None:
     body = octets(size)
-    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
-        small.opened(frame_max=SMALL).channel(1)
-        large.opened().channel(1)
-        small.method(1, QueueDeclare(queue=name, exclusive=how == "waiting", auto_delete=True))
+    with RawClient(served.host, served.port) as small, RawClient(served.host, served.port) as large:
+        small.open_connection(frame_max=SMALL).channel(1)
+        large.open_connection().channel(1)
+        small.send(QueueDeclare(queue=name, exclusive=how == "waiting", auto_delete=True))
         small.expect(QueueDeclareOk)
         message = BasicPublish(routing_key=name)
         if how == "return":
@@ -83,20 +86,20 @@ def test_bodies_are_cut_to_what_the_receiver_takes(
             publish(small, message, BasicProperties(priority=1), body)
             got = content(small, BasicReturn, size)
         elif how == "waiting":
-            small.method(1, BasicConsume(queue=name, no_ack=True))
+            small.send(BasicConsume(queue=name, no_ack=True))
             small.expect(BasicConsumeOk)
             publish(large, message, BasicProperties(priority=1), body)
             got = content(small, BasicDeliver, size)
         else:
             publish(large, message, BasicProperties(priority=1), body)
-            large.method(1, QueueDeclare(queue=name, passive=True))
+            large.send(QueueDeclare(queue=name, passive=True))
             assert large.expect(QueueDeclareOk).message_count == 1
             if how == "later":
-                small.method(1, BasicConsume(queue=name))
+                small.send(BasicConsume(queue=name))
                 small.expect(BasicConsumeOk)
                 got = content(small, BasicDeliver, size)
             else:
-                small.method(1, BasicGet(queue=name))
+                small.send(BasicGet(queue=name))
                 got = content(small, BasicGetOk, size)
     assert got[0] == BasicProperties(priority=1)
     assert got[1] == body
@@ -105,12 +108,12 @@ def test_bodies_are_cut_to_what_the_receiver_takes(
 
 def test_small_frames_reach_a_receiver_of_large_ones(served: Served, name: str) -> None:
     body = octets(50_000)
-    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
-        small.opened(frame_max=SMALL).channel(1)
-        large.opened().channel(1)
-        large.method(1, QueueDeclare(queue=name, exclusive=True))
+    with RawClient(served.host, served.port) as small, RawClient(served.host, served.port) as large:
+        small.open_connection(frame_max=SMALL).channel(1)
+        large.open_connection().channel(1)
+        large.send(QueueDeclare(queue=name, exclusive=True))
         large.expect(QueueDeclareOk)
-        large.method(1, BasicConsume(queue=name, no_ack=True))
+        large.send(BasicConsume(queue=name, no_ack=True))
         large.expect(BasicConsumeOk)
         publish(small, BasicPublish(routing_key=name), BasicProperties(), body)
         assert content(large, BasicDeliver, len(body))[1] == body
@@ -119,12 +122,12 @@ def test_small_frames_reach_a_receiver_of_large_ones(served: Served, name: str) 
 def test_a_header_is_never_cut(served: Served, name: str) -> None:
     """A content has one header frame, so one that is too large for the receiver goes whole."""
     properties = BasicProperties(headers={"long": "x" * 10_000})
-    with Raw(served.host, served.port) as small, Raw(served.host, served.port) as large:
-        small.opened(frame_max=SMALL).channel(1)
-        large.opened().channel(1)
-        small.method(1, QueueDeclare(queue=name, exclusive=True))
+    with RawClient(served.host, served.port) as small, RawClient(served.host, served.port) as large:
+        small.open_connection(frame_max=SMALL).channel(1)
+        large.open_connection().channel(1)
+        small.send(QueueDeclare(queue=name, exclusive=True))
         small.expect(QueueDeclareOk)
-        small.method(1, BasicConsume(queue=name, no_ack=True))
+        small.send(BasicConsume(queue=name, no_ack=True))
         small.expect(BasicConsumeOk)
         publish(large, BasicPublish(routing_key=name), properties, octets(9000))
         got = content(small, BasicDeliver, 9000)

@@ -35,7 +35,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.clients.raw_client import Raw
+from headrace.testing.raw_client import RawClient
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Served
@@ -267,11 +267,11 @@ def test_a_temporary_queue_outlives_its_consumers(rig: Rig, version: Version) ->
 
 
 def test_a_client_is_told_that_queues_may_live_as_long_as_it(served: Served) -> None:
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         said = raw.greet().server_properties
     assert said["qpid.queue_lifetime_supported"] == "true"
-    with Raw(served.host, served.port, V0_9) as raw:
-        raw.send(V0_9.header)
+    with RawClient(served.host, served.port, V0_9) as raw:
+        raw.send_bytes(V0_9.header)
         assert "qpid.queue_lifetime_supported" not in raw.expect(ConnectionStart).server_properties
 
 
@@ -331,9 +331,9 @@ def wrong(says: dict[str, Any]) -> ConnectionStartOk:
 def test_a_wrong_password_is_answered(
     served: Served, version: Version, says: dict[str, Any]
 ) -> None:
-    with Raw(served.host, served.port, version) as raw:
+    with RawClient(served.host, served.port, version) as raw:
         raw.greet()
-        raw.method(0, wrong(says))
+        raw.send(wrong(says), 0)
         code, text, method = raw.closed_connection()
     assert (code, method) == (530, (10, 11))
     assert text == "NOT_ALLOWED - Login was refused using authentication mechanism PLAIN"
@@ -341,9 +341,9 @@ def test_a_wrong_password_is_answered(
 
 @every_version
 def test_other_clients_find_the_connection_closed(served: Served, version: Version) -> None:
-    with Raw(served.host, served.port, version) as raw:
+    with RawClient(served.host, served.port, version) as raw:
         raw.greet()
-        raw.method(0, wrong(OTHER))
+        raw.send(wrong(OTHER), 0)
         assert raw.hung_up()
 
 

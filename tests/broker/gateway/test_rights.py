@@ -33,9 +33,9 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served
-from support.clients.raw_client import Raw, method_frame, start_ok
 from support.command_line import on_data
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     on_data(data, "user", "add", "nobody", "--password", "secret")
     on_data(data, "vhost", "add", "closed")
     broker.start()
-    with Raw(broker.host, broker.port) as guest:
-        guest.opened().channel(1)
+    with RawClient(broker.host, broker.port) as guest:
+        guest.open_connection().channel(1)
         for queue in ("mine", "theirs"):
-            guest.method(1, QueueDeclare(queue=queue))
+            guest.send(QueueDeclare(queue=queue))
             guest.expect(QueueDeclareOk)
-        guest.method(1, ExchangeDeclare(exchange="theirs", type="fanout"))
+        guest.send(ExchangeDeclare(exchange="theirs", type="fanout"))
         guest.expect(ExchangeDeclareOk)
-        guest.method(1, ExchangeDeclare(exchange="mine", type="fanout"))
+        guest.send(ExchangeDeclare(exchange="mine", type="fanout"))
         guest.expect(ExchangeDeclareOk)
     yield broker
     assert "Traceback" not in broker.log(), broker.log()
@@ -70,9 +70,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def ada(served: Served) -> Iterator[Raw]:
-    with Raw(served.host, served.port) as connection:
-        yield connection.opened("ada", "secret").channel(1)
+def ada(served: Served) -> Iterator[RawClient]:
+    with RawClient(served.host, served.port) as connection:
+        yield connection.open_connection("ada", "secret").channel(1)
 
 
 REFUSED: list[tuple[MethodBase, str]] = [
@@ -109,8 +109,8 @@ REFUSED: list[tuple[MethodBase, str]] = [
 @pytest.mark.parametrize(
     ("method", "what"), REFUSED, ids=[f"{method.NAME}: {what}" for method, what in REFUSED]
 )
-def test_what_is_not_permitted_is_refused(ada: Raw, method: MethodBase, what: str) -> None:
-    ada.method(1, method)
+def test_what_is_not_permitted_is_refused(ada: RawClient, method: MethodBase, what: str) -> None:
+    ada.send(method, 1)
     closed = (
         ada.closed_connection if isinstance(method, QueueUnbind) else partial(ada.closed_channel, 1)
     )  # 0-9-1/queue.unbind#01
@@ -122,10 +122,10 @@ def test_what_is_not_permitted_is_refused(ada: Raw, method: MethodBase, what: st
 
 
 @pytest.mark.parametrize(("exchange", "said"), [("theirs", "theirs"), ("", "amq.default")])
-def test_publishing_needs_write_access(ada: Raw, exchange: str, said: str) -> None:
+def test_publishing_needs_write_access(ada: RawClient, exchange: str, said: str) -> None:
     header = encode_content_header(V0_9_1, 60, 0, BasicProperties())
     publish = method_frame(1, BasicPublish(exchange=exchange, routing_key="theirs"))
-    ada.send((publish + encode_frame(FRAME_HEADER, 1, header)) * 2)
+    ada.send_bytes((publish + encode_frame(FRAME_HEADER, 1, header)) * 2)
     assert ada.closed_channel(1) == (
         403,
         f"ACCESS_REFUSED - write access to exchange '{said}' in vhost '/' refused for user 'ada'",
@@ -151,35 +151,35 @@ def test_pika_hears_it_in_the_words_that_it_knows(served: Served) -> None:
             )
 
 
-def test_what_is_permitted_is_done(ada: Raw) -> None:
-    ada.method(1, QueueDeclare(queue="mine-too"))
+def test_what_is_permitted_is_done(ada: RawClient) -> None:
+    ada.send(QueueDeclare(queue="mine-too"))
     ada.expect(QueueDeclareOk)
-    ada.method(1, QueueBind(queue="mine-too", exchange="amq.topic", routing_key="#"))
+    ada.send(QueueBind(queue="mine-too", exchange="amq.topic", routing_key="#"))
     ada.expect(QueueBindOk)
     header = encode_content_header(V0_9_1, 60, 0, BasicProperties())
-    ada.method(1, BasicPublish(exchange="amq.topic", routing_key="x"))
-    ada.send(encode_frame(FRAME_HEADER, 1, header))
-    ada.method(1, QueueDelete(queue="mine-too"))
+    ada.send(BasicPublish(exchange="amq.topic", routing_key="x"))
+    ada.send_bytes(encode_frame(FRAME_HEADER, 1, header))
+    ada.send(QueueDelete(queue="mine-too"))
     assert ada.expect(QueueDeleteOk).message_count == 1
 
 
-def test_asking_whether_something_exists_needs_any_right_to_it(ada: Raw) -> None:
-    ada.method(1, ExchangeDeclare(exchange="amq.topic", passive=True))  # She may write and read.
+def test_asking_whether_something_exists_needs_any_right_to_it(ada: RawClient) -> None:
+    ada.send(ExchangeDeclare(exchange="amq.topic", passive=True))  # She may write and read.
     ada.expect(ExchangeDeclareOk)
-    ada.method(1, QueueDeclare(queue="mine", passive=True))
+    ada.send(QueueDeclare(queue="mine", passive=True))
     ada.expect(QueueDeclareOk)
-    ada.method(1, QueueDeclare(queue="theirs", passive=True))
+    ada.send(QueueDeclare(queue="theirs", passive=True))
     assert ada.closed_channel(1).code == 403
-    ada.channel(1).method(1, QueueDeclare(queue="not-there", passive=True))
+    ada.channel(1).send(QueueDeclare(queue="not-there", passive=True))
     assert ada.closed_channel(1).code == 403  # The same: who may not ask learns nothing.
 
 
 @pytest.mark.rule("0-9-1/s021")
 @pytest.mark.parametrize(("user", "vhost"), [("ada", "closed"), ("nobody", "/")])
 def test_a_virtual_host_without_rights_is_closed(served: Served, user: str, vhost: str) -> None:
-    with Raw(served.host, served.port) as raw:
-        raw.tuned(user, "secret")
-        raw.method(0, ConnectionOpen(virtual_host=vhost))
+    with RawClient(served.host, served.port) as raw:
+        raw.tune(user, "secret")
+        raw.send(ConnectionOpen(virtual_host=vhost))
         assert raw.closed_connection()[:2] == (
             530,
             f"NOT_ALLOWED - access to vhost '{vhost}' refused for user '{user}'",
@@ -187,8 +187,8 @@ def test_a_virtual_host_without_rights_is_closed(served: Served, user: str, vhos
 
 
 def test_a_password_is_not_in_the_log(served: Served) -> None:
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         raw.greet()
-        raw.method(0, start_ok("ada", "a-wrong-secret"))
+        raw.send(start_ok("ada", "a-wrong-secret"))
         raw.expect(ConnectionClose)
     assert "a-wrong-secret" not in served.log()

@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import pika
@@ -45,10 +45,9 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_HEARTBEAT, encode_frame
 from support.brokers.broker_process import Served, undisturbed, until
-from support.clients.method_client import Talk
-from support.clients.raw_client import Raw, method_frame, start_ok
 from support.command_line import on_data
 from support.timeouts import PATIENCE_S
 
@@ -88,26 +87,26 @@ def peak_bytes(broker: Served) -> int:
     return int(line.split()[1]) * 1024
 
 
-def reset(client: Talk) -> None:
+def reset(client: RawClient) -> None:
     """Vanish as a crashed host does once it is back: with a reset, no close."""
-    sock = client.raw._socket
+    sock = client.socket
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
 
-def round_trip_s(client: Talk, queue: str) -> float:
+def round_trip_s(client: RawClient, queue: str) -> float:
     """How long the broker takes to answer a small question."""
     began = time.monotonic()
     client.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk)
     return time.monotonic() - began
 
 
-def responsive(client: Talk, queue: str) -> bool:
+def responsive(client: RawClient, queue: str) -> bool:
     """Return True if a request is answered soon; the machine may be slow now and then."""
     return min(round_trip_s(client, queue) for _ in range(5)) < RESPONSIVE_S
 
 
-def ready(client: Talk, queue: str) -> int:
+def ready(client: RawClient, queue: str) -> int:
     return client.call(QueueDeclare(queue=queue, passive=True), QueueDeclareOk).message_count
 
 
@@ -128,7 +127,7 @@ def publish_octets(queue: str, body: bytes, delivery_mode: int | None = None) ->
 
 @pytest.mark.parametrize("how", ["reset", "end of stream"])
 def test_what_a_lost_client_held_comes_back_redelivered(
-    talk: Callable[[], Talk], channel: BlockingChannel, name: str, how: str
+    talk: Callable[[], RawClient], channel: BlockingChannel, name: str, how: str
 ) -> None:
     channel.queue_declare(name, auto_delete=False)
     lost = talk()
@@ -140,7 +139,7 @@ def test_what_a_lost_client_held_comes_back_redelivered(
     if how == "reset":
         reset(lost)
     else:
-        lost.close()
+        lost.drop()
     got = [
         until(lambda: [a for a in [channel.basic_get(name, auto_ack=True)] if a[0]], "the message")[
             0
@@ -153,11 +152,11 @@ def test_what_a_lost_client_held_comes_back_redelivered(
 
 
 def test_exclusive_queues_and_open_transactions_go_with_a_lost_client(
-    talk: Callable[[], Talk], channel: BlockingChannel, name: str
+    talk: Callable[[], RawClient], channel: BlockingChannel, name: str
 ) -> None:
     channel.queue_declare(name)
     lost = talk().with_queue(name + ".mine", exclusive=True)
-    lost.raw.send(method_frame(1, BasicPublish(routing_key=name)))  # A content never finished.
+    lost.send_bytes(method_frame(1, BasicPublish(routing_key=name)))  # A content never finished.
     reset(lost)
     connection = channel.connection
 
@@ -181,7 +180,7 @@ def test_a_thousand_clients_that_come_and_vanish_leave_nothing(
 
     def crowd() -> None:
         for number in range(500):
-            client = Talk(broker.host, broker.port)
+            client = RawClient(broker.host, broker.port).open()
             client.declare(f"q{number}", exclusive=True)
             client.consume(f"q{number}")
             reset(client)
@@ -197,12 +196,12 @@ def test_a_thousand_clients_that_come_and_vanish_leave_nothing(
 # --- Half-open sockets --------------------------------------------------------------------------
 
 
-def beating(broker: Served, heartbeat_s: int, more: bytes = b"") -> Raw:
+def beating(broker: Served, heartbeat_s: int, more: bytes = b"") -> RawClient:
     """Log in with heartbeats, open channel 1 and send more, all without a pause."""
-    raw = Raw(broker.host, broker.port)
+    raw = RawClient(broker.host, broker.port)
     tune = raw.log_in()
     limits = {"channel_max": tune.channel_max, "frame_max": tune.frame_max}
-    raw.send(
+    raw.send_bytes(
         method_frame(0, ConnectionTuneOk(**limits, heartbeat=heartbeat_s))
         + method_frame(0, ConnectionOpen(virtual_host="/"))
         + method_frame(1, ChannelOpen())
@@ -239,9 +238,9 @@ def test_a_quiet_client_that_sends_heartbeats_is_kept_and_hears_some(served: Ser
             while time.monotonic() - began < 5:  # Without a word it would be dropped after 4 s.
                 frame = quiet.frame()
                 assert frame == (FRAME_HEARTBEAT, 0, b"")
-                quiet.send(encode_frame(FRAME_HEARTBEAT, 0, b""))
+                quiet.send_bytes(encode_frame(FRAME_HEARTBEAT, 0, b""))
                 in_time()
-            quiet.method(1, QueueDeclare(exclusive=True))
+            quiet.send(QueueDeclare(exclusive=True))
             quiet.expect(QueueDeclareOk)
 
     undisturbed(beats, 2)
@@ -249,24 +248,24 @@ def test_a_quiet_client_that_sends_heartbeats_is_kept_and_hears_some(served: Ser
 
 def test_a_trickling_login_is_given_up_in_time(start: Callable[..., Served]) -> None:
     broker = start("--handshake-s", "0.5", memory=True)
-    raw = Raw(broker.host, broker.port)
-    raw.send(raw.version.header)
+    raw = RawClient(broker.host, broker.port)
+    raw.send_bytes(raw.version.header)
     start = start_ok("guest", "guest")  # type: ignore[assignment]
     start.client_properties = {"information": "x" * 8192}  # type: ignore[attr-defined]  # Hours at this pace.
     login = iter(method_frame(0, start))  # type: ignore[arg-type]
-    raw._socket.settimeout(0.05)
+    raw.socket.settimeout(0.05)
 
     def dropped() -> bool:
-        raw.try_send(bytes((next(login),)))
+        raw.try_send_bytes(bytes((next(login),)))
         try:
-            return raw._socket.recv(65536) == b""
+            return raw.socket.recv(65536) == b""
         except TimeoutError:
             return False
         except OSError:
             return True
 
     until(dropped, "the broker hangs up")
-    raw._socket.close()
+    raw.drop()
 
 
 # --- Clients that do not read -------------------------------------------------------------------
@@ -276,7 +275,10 @@ def test_a_client_that_never_reads_costs_little_and_affects_no_other(
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start("--memory-max", "8MiB")
-    deaf, publisher = Talk(broker.host, broker.port), Talk(broker.host, broker.port)
+    deaf, publisher = (
+        RawClient(broker.host, broker.port).open(),
+        RawClient(broker.host, broker.port).open(),
+    )
     publisher.declare(name)
     publisher.call(ConfirmSelect(), ConfirmSelectOk)
     deaf.consume(name, no_ack=True)
@@ -286,10 +288,10 @@ def test_a_client_that_never_reads_costs_little_and_affects_no_other(
     total = 40
     took = []
     for number in range(total):
-        publisher.raw.send(batch)
+        publisher.send_bytes(batch)
         confirmed = 0
         while confirmed < 100 * (number + 1):
-            confirmed = publisher.heard(BasicAck).delivery_tag
+            confirmed = publisher.expect(BasicAck).delivery_tag
         took.append(round_trip_s(publisher, name))
     assert statistics.median(took) < RESPONSIVE_S
     assert broker.memory_bytes() < before + 8 * MIB + SLACK  # Of 64 MiB that were published.
@@ -302,19 +304,22 @@ def test_a_client_that_asks_and_reads_no_answers_is_held_back(
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start(memory=True)
-    deaf, other = Talk(broker.host, broker.port), Talk(broker.host, broker.port)
+    deaf, other = (
+        RawClient(broker.host, broker.port).open(),
+        RawClient(broker.host, broker.port).open(),
+    )
     deaf.declare(name)
     before = broker.memory_bytes()
     batch = method_frame(1, QueueDeclare(queue=name, passive=True)) * 1000
-    deaf.raw._socket.setblocking(False)
+    deaf.socket.setblocking(False)
     asked = 0
-    while select.select([], [deaf.raw._socket], [], 1.0)[1]:  # Until it takes nothing for 1 s.
-        asked += deaf.raw._socket.send(batch)
+    while select.select([], [deaf.socket], [], 1.0)[1]:  # Until it takes nothing for 1 s.
+        asked += deaf.socket.send(batch)
         assert asked < 256 * MIB, "the broker takes questions without end"
     assert broker.memory_bytes() < before + 32 * MIB
     assert responsive(other, name)
-    deaf.close()
-    other.close()
+    deaf.drop()
+    other.drop()
 
 
 # --- Floods -------------------------------------------------------------------------------------
@@ -325,13 +330,13 @@ def test_a_flood_is_paged_out_and_comes_back_in_order(
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start("--memory-max", "8MiB")
-    with Talk(broker.host, broker.port).raw as raw:
-        client = Talk(broker.host, broker.port)
+    with RawClient(broker.host, broker.port).open() as raw:
+        client = RawClient(broker.host, broker.port).open()
         client.declare(name)
         before = broker.memory_bytes()
         total = 20_000
         for number in range(0, total, 100):
-            raw.send(
+            raw.send_bytes(
                 b"".join(
                     publish_octets(name, str(n).encode().ljust(4096))
                     for n in range(number, number + 100)
@@ -349,19 +354,19 @@ def test_publishers_are_blocked_when_memory_runs_out_and_go_on_when_there_is_roo
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start("--memory-max", "4MiB", memory=True)
-    raw = Raw(broker.host, broker.port)
+    raw = RawClient(broker.host, broker.port)
     raw.greet()
     login = start_ok("guest", "guest")
     login.client_properties = {"capabilities": {"connection.blocked": True}}
-    raw.method(0, login)
+    raw.send(login, 0)
     raw.expect(ConnectionTune)
-    raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=131072))
-    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.send(ConnectionTuneOk(channel_max=10, frame_max=131072))
+    raw.send(ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
     raw.channel(1)
-    consumer = Talk(broker.host, broker.port)
+    consumer = RawClient(broker.host, broker.port).open()
     consumer.declare(name)
-    raw._socket.setblocking(False)
+    raw.socket.setblocking(False)
     octets = publish_octets(name, bytes(10_000)) * 10
     sent = 0
 
@@ -369,34 +374,34 @@ def test_publishers_are_blocked_when_memory_runs_out_and_go_on_when_there_is_roo
         """Send what goes, until the broker says stop."""
         nonlocal sent
         try:
-            sent += raw._socket.send(octets[sent % len(octets) :])
+            sent += raw.socket.send(octets[sent % len(octets) :])
         except BlockingIOError:
             pass
         try:
-            raw._got += raw._socket.recv(65536)
+            raw.rest += raw.socket.recv(65536)
         except BlockingIOError:
             pass
-        return bool(raw._got)
+        return bool(raw.rest)
 
     until(blocked, "connection.blocked")
-    raw._socket.settimeout(PATIENCE_S)
+    raw.socket.settimeout(PATIENCE_S)
     assert raw.expect(ConnectionBlocked).reason == "low on memory"
     assert broker.memory_bytes() < 300 * MIB
     assert responsive(consumer, name)
     consumer.consume(name, no_ack=True)
     drained = 0
-    raw._socket.settimeout(PATIENCE_S)
-    ends = (raw._socket, consumer.raw._socket)
-    while not raw._got:  # It may be told long after the last message was delivered.
-        readable = [] if consumer.raw._got else select.select(ends, [], [], PATIENCE_S)[0]
-        if raw._socket in readable:
-            assert raw._more()
+    raw.socket.settimeout(PATIENCE_S)
+    ends = (raw.socket, consumer.socket)
+    while not raw.rest:  # It may be told long after the last message was delivered.
+        readable = [] if consumer.rest else select.select(ends, [], [], PATIENCE_S)[0]
+        if raw.socket in readable:
+            assert raw.receive()
         else:
             consumer.content(BasicDeliver)
             drained += 1
     raw.expect(ConnectionUnblocked)
-    raw.send(octets[sent % len(octets) :] if sent % len(octets) else b"")
-    raw.send(publish_octets(name, b"last"))
+    raw.send_bytes(octets[sent % len(octets) :] if sent % len(octets) else b"")
+    raw.send_bytes(publish_octets(name, b"last"))
     while consumer.content(BasicDeliver)[1] != b"last":
         drained += 1
     assert drained >= sent // (len(octets) // 10)
@@ -405,7 +410,7 @@ def test_publishers_are_blocked_when_memory_runs_out_and_go_on_when_there_is_roo
 @pytest.mark.rule("0-9-1/basic#02")
 def test_a_slow_consumer_does_not_make_memory_grow(start: Callable[..., Served], name: str) -> None:
     broker = start("--memory-max", "8MiB")
-    publisher = Talk(broker.host, broker.port)
+    publisher = RawClient(broker.host, broker.port).open()
     publisher.declare(name)
     publisher.call(ConfirmSelect(), ConfirmSelectOk)
     connection = BlockingConnection(pika.URLParameters(broker.url))
@@ -416,10 +421,10 @@ def test_a_slow_consumer_does_not_make_memory_grow(start: Callable[..., Served],
     taken = 0
     messages = channel.consume(name, inactivity_timeout=PATIENCE_S)
     for number in range(100):
-        publisher.raw.send(batch)
+        publisher.send_bytes(batch)
         confirmed = 0
         while confirmed < 50 * (number + 1):
-            confirmed = publisher.heard(BasicAck).delivery_tag
+            confirmed = publisher.expect(BasicAck).delivery_tag
         method, _, _ = next(messages)
         channel.basic_ack(method.delivery_tag)
         taken += 1
@@ -442,14 +447,14 @@ def idle_connections(broker: Served, count: int) -> None:
     with ExitStack() as stack:
         before = broker.memory_bytes()
         for _ in range(count):
-            stack.enter_context(Talk(broker.host, broker.port).raw)
+            stack.enter_context(RawClient(broker.host, broker.port).open())
         assert broker.memory_bytes() - before < count * 32 * 1024
-        client = Talk(broker.host, broker.port)
+        client = RawClient(broker.host, broker.port).open()
         client.declare("beside", exclusive=True)
         assert responsive(client, "beside")
         client.publish("beside", b"x")
         assert ready(client, "beside") == 1
-        client.close()
+        client.drop()
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -469,19 +474,21 @@ def test_idle_connections_and_empty_queues_stay_small(start: Callable[..., Serve
         until(lambda: (broker.memory_bytes() - before) / number < most, f"{of} are small")
 
     with ExitStack() as stack:
-        stack.enter_context(Talk(broker.host, broker.port).raw)  # What the first of all costs.
+        stack.enter_context(
+            RawClient(broker.host, broker.port).open()
+        )  # What the first of all costs.
         before = broker.memory_bytes()
         for _ in range(count):
-            stack.enter_context(Talk(broker.host, broker.port).raw)
+            stack.enter_context(RawClient(broker.host, broker.port).open())
         each(before, count, 1.5 * CONNECTION_OCTETS, "idle connections")
-        client = stack.enter_context(closing(Talk(broker.host, broker.port)))
+        client = stack.enter_context(RawClient(broker.host, broker.port).open())
         client.declare("first")
         before = broker.memory_bytes()
         for number in range(0, queues, 100):
             names = [f"empty-{n}" for n in range(number, number + 100)]
-            client.raw.send(b"".join(method_frame(1, QueueDeclare(queue=n)) for n in names))
+            client.send_bytes(b"".join(method_frame(1, QueueDeclare(queue=n)) for n in names))
             for _ in names:
-                client.heard(QueueDeclareOk)
+                client.expect(QueueDeclareOk)
         each(before, queues, 1.5 * QUEUE_OCTETS, "empty queues")
 
 
@@ -526,15 +533,15 @@ def test_a_body_beyond_the_limit_is_refused_by_its_header(
     start: Callable[..., Served], name: str
 ) -> None:
     broker = start("--body-size-max", "1MiB", memory=True)
-    client = Talk(broker.host, broker.port)
+    client = RawClient(broker.host, broker.port).open()
     client.channel(2)
     client.declare(name, channel=2)
     before = broker.memory_bytes()
     header = encode_content_header(V0_9_1, 60, MIB + 1, BasicProperties())
-    client.raw.send(
+    client.send_bytes(
         method_frame(1, BasicPublish(routing_key=name)) + encode_frame(FRAME_HEADER, 1, header)
     )
-    closed = client.closed(1)  # No octet of the body was sent.
+    closed = client.closed_channel(1)  # No octet of the body was sent.
     assert closed.code == 406
     assert broker.memory_bytes() < before + MIB
     client.channel(1)
@@ -597,8 +604,8 @@ def test_virtual_hosts_share_nothing(tmp_path: Path, name: str) -> None:
 
 def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
     broker = Served(tmp_path / "broker").start()
-    with Raw(broker.host, broker.port).opened().channel(1) as polite:
-        silent = [Raw(broker.host, broker.port) for _ in range(10)]
+    with RawClient(broker.host, broker.port).open_connection().channel(1) as polite:
+        silent = [RawClient(broker.host, broker.port) for _ in range(10)]
         broker.process.send_signal(signal.SIGTERM)
         for raw in silent:
             assert raw.hung_up()
@@ -607,7 +614,7 @@ def test_sigterm_tells_the_clients_and_ends_cleanly(tmp_path: Path) -> None:
         assert closed.text.startswith("CONNECTION_FORCED - broker forced connection closure")
         assert broker.stop() == 0, broker.log()
         for raw in silent:
-            raw._socket.close()
+            raw.drop()
     assert "Traceback" not in broker.log(), broker.log()
 
 
@@ -616,8 +623,10 @@ def test_a_stop_waits_for_answers_of_open_connections_only(monkeypatch: pytest.M
     monkeypatch.setattr("headrace.server.broker.STOP_S", PATIENCE_S)
     broker = LocalBroker().start()
     with ExitStack() as stack:
-        polite = stack.enter_context(Raw(broker.host, broker.port).opened().channel(1))
-        silent = [stack.enter_context(Raw(broker.host, broker.port)) for _ in range(10)]
+        polite = stack.enter_context(
+            RawClient(broker.host, broker.port).open_connection().channel(1)
+        )
+        silent = [stack.enter_context(RawClient(broker.host, broker.port)) for _ in range(10)]
         thread = threading.Thread(target=broker.stop)
         thread.start()
         for raw in silent:

@@ -9,12 +9,13 @@ import pytest
 
 from headrace.protocol.codec_0_10 import QueueDeclare
 from support.brokers.local_broker import broker
-from support.clients.command_client_0_10 import Talk, TalkSession
+from support.clients.command_client_0_10 import Talk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.testing.broker import LocalBroker
+    from headrace.testing.raw_session import RawSession
 
 __all__ = ["broker", "queue", "session", "talk"]
 
@@ -27,11 +28,11 @@ def talk(broker: LocalBroker) -> Iterator[Talk]:
 
 
 @pytest.fixture
-def session(talk: Talk, name: str) -> TalkSession:
+def session(talk: Talk, name: str) -> RawSession:
     return talk.attach(name)
 
 
 @pytest.fixture
-def queue(session: TalkSession, name: str) -> str:
+def queue(session: RawSession, name: str) -> str:
     session.call(QueueDeclare(queue=f"q-{name}"))
     return f"q-{name}"

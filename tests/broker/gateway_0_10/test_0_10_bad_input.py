@@ -9,6 +9,7 @@ import pytest
 
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
+    ConnectionStart,
     Control,
     ExecutionSync,
     MessageAccept,
@@ -21,8 +22,9 @@ from headrace.protocol.codec_0_10 import (
     encode_command,
     encode_control,
 )
+from headrace.testing.raw_session import RawSession
 from headrace.wire.ranges import SequenceSet
-from support.clients.command_client_0_10 import Talk, TalkSession, talking
+from support.clients.command_client_0_10 import Talk, talking
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Remote, Served
@@ -73,7 +75,8 @@ def test_framing_errors_close_the_connection(octets: bytes, served: Served | Rem
     session = talk.attach("bad")
     session.wait(session.send(ExecutionSync(), sync=True))
     talk.socket.sendall(octets)
-    made = talk.control("connection.close")
+    made = talk.control(ConnectionClose)
+    assert isinstance(made, ConnectionClose)
     assert isinstance(made, ConnectionClose)
     assert made.reply_code == 501
     talk.socket.close()
@@ -151,9 +154,10 @@ def test_two_sessions_of_one_name(served: Served | Remote) -> None:
 def test_a_flood_before_the_opening_is_bounded(served: Served | Remote) -> None:
     talk = Talk(served.port, opened=False)
     talk.socket.sendall(control(SessionAttach(name=bytes(4000))) * 10)
-    made = talk.control("connection.start", "connection.close")
-    if made.NAME == "connection.start":
-        made = talk.control("connection.close")
+    made = talk.control(ConnectionStart, ConnectionClose)
+    if isinstance(made, ConnectionStart):
+        made = talk.control(ConnectionClose)
+    assert isinstance(made, ConnectionClose)
     assert made.reply_code == 501
     talk.socket.close()
     still_serves(served)
@@ -168,9 +172,9 @@ def test_a_session_is_resumed_after_its_socket_broke(served: Served | Remote, na
     number = session.machine.sent.next_id
     session.machine.send_command(ExecutionSync(), sync=True)  # It never leaves.
     talk.machine.data_to_send()
-    talk.drop()
+    talk.vanish()
     again = Talk(served.port)
-    resumed = TalkSession(again, name.encode(), 2, True, session.machine)
+    resumed = RawSession(again, session.machine, 2, True)
     resumed.wait(number)
     publisher = Talk(served.port)
     publisher.attach(name + "-p").publish(b"kept", name)

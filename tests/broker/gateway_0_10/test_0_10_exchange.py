@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,7 +22,10 @@ from headrace.protocol.codec_0_10 import (
     QueueQuery,
 )
 from headrace.testing.broker import LocalBroker
-from support.clients.command_client_0_10 import Talk, TalkSession, depth, failed
+from support.clients.command_client_0_10 import Talk, depth, failed
+
+if TYPE_CHECKING:
+    from headrace.testing.raw_session import RawSession
 
 rule = pytest.mark.rule
 
@@ -32,21 +35,21 @@ rule = pytest.mark.rule
 
 @rule("0-10/s137", "0-10/s138")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-def test_every_standard_type_can_be_declared(session: TalkSession, name: str, kind: str) -> None:
+def test_every_standard_type_can_be_declared(session: RawSession, name: str, kind: str) -> None:
     session.call(ExchangeDeclare(exchange=name, type=kind))
     assert session.call(ExchangeQuery(name=name)).type == kind
 
 
 @rule("0-10/s139", "0-10/s140")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-def test_an_instance_of_each_type_is_there(session: TalkSession, kind: str) -> None:
+def test_an_instance_of_each_type_is_there(session: RawSession, kind: str) -> None:
     found = session.call(ExchangeQuery(name=f"amq.{kind}"))
     assert (found.type, found.durable, found.not_found) == (kind, True, False)
 
 
 @rule("0-10/s140", "0-10/s141", "0-10/s176")
 def test_the_default_exchange_is_direct_and_knows_every_queue(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     assert session.call(ExchangeQuery(name="")).type == "direct"
     bound = session.call(ExchangeBound(exchange="", queue=queue, binding_key=queue))
@@ -66,14 +69,12 @@ def test_the_default_exchange_is_direct_and_knows_every_queue(
         ExchangeDeclare(exchange="", type="direct"),
     ],
 )
-def test_the_default_exchange_is_for_publishing_only(
-    session: TalkSession, command: Command
-) -> None:
+def test_the_default_exchange_is_for_publishing_only(session: RawSession, command: Command) -> None:
     failed(session, command, 542, "exchange")
 
 
 @rule("0-10/s144")
-def test_there_can_be_many_exchanges(session: TalkSession, name: str) -> None:
+def test_there_can_be_many_exchanges(session: RawSession, name: str) -> None:
     for number in range(20):
         session.send(ExchangeDeclare(exchange=f"{name}-{number}", type="fanout"))
     assert not session.call(ExchangeQuery(name=f"{name}-19")).not_found
@@ -83,29 +84,29 @@ def test_there_can_be_many_exchanges(session: TalkSession, name: str) -> None:
 
 
 @rule("0-10/s145")
-def test_names_that_begin_with_amq_are_reserved(session: TalkSession) -> None:
+def test_names_that_begin_with_amq_are_reserved(session: RawSession) -> None:
     failed(session, ExchangeDeclare(exchange="amq.mine", type="direct"), 530, "exchange")
 
 
 @rule("0-10/s146")
-def test_an_exchange_has_a_name(session: TalkSession) -> None:
+def test_an_exchange_has_a_name(session: RawSession) -> None:
     failed(session, ExchangeDeclare(type="direct"), 542, "exchange")
 
 
 @rule("0-10/s147")
-def test_the_type_of_an_exchange_does_not_change(session: TalkSession, name: str) -> None:
+def test_the_type_of_an_exchange_does_not_change(session: RawSession, name: str) -> None:
     session.call(ExchangeDeclare(exchange=name, type="direct"))
     failed(session, ExchangeDeclare(exchange=name, type="fanout"), 530, "type")
 
 
 @rule("0-10/s148")
-def test_an_unknown_type_is_an_error(session: TalkSession, name: str) -> None:
+def test_an_unknown_type_is_an_error(session: RawSession, name: str) -> None:
     failed(session, ExchangeDeclare(exchange=name, type="conical"), 404, "type")
 
 
 @rule("0-10/s149")
 def test_without_an_alternate_exchange_an_unroutable_message_is_dropped(
-    session: TalkSession, name: str
+    session: RawSession, name: str
 ) -> None:
     session.call(ExchangeDeclare(exchange=name, type="direct", alternate_exchange=""))
     session.publish(b"x", "nowhere", exchange=name)
@@ -114,7 +115,7 @@ def test_without_an_alternate_exchange_an_unroutable_message_is_dropped(
 
 
 @rule("0-10/s150")
-def test_the_alternate_exchange_does_not_change(session: TalkSession, name: str) -> None:
+def test_the_alternate_exchange_does_not_change(session: RawSession, name: str) -> None:
     session.call(ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.fanout"))
     session.call(ExchangeDeclare(exchange=name, type="direct"))
     session.call(ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.fanout"))
@@ -128,7 +129,7 @@ def test_the_alternate_exchange_does_not_change(session: TalkSession, name: str)
 
 @pytest.mark.parametrize("declare", [ExchangeDeclare, QueueDeclare])
 def test_an_argument_may_name_the_alternate_exchange_but_no_other_one(
-    session: TalkSession, name: str, declare: type[Any]
+    session: RawSession, name: str, declare: type[Any]
 ) -> None:
     what = {"exchange": name, "type": "direct"} if declare is ExchangeDeclare else {"queue": name}
     arguments: dict[str, Any] = {"alternate-exchange": "amq.fanout"}
@@ -139,7 +140,7 @@ def test_an_argument_may_name_the_alternate_exchange_but_no_other_one(
 
 
 @rule("0-10/s151", "0-10/s152")
-def test_there_is_no_alternate_of_an_alternate(session: TalkSession, name: str, queue: str) -> None:
+def test_there_is_no_alternate_of_an_alternate(session: RawSession, name: str, queue: str) -> None:
     session.call(ExchangeDeclare(exchange=name + "3", type="fanout"))
     session.call(ExchangeBind(queue=queue, exchange=name + "3", binding_key=""))
     for number, next_one in ((2, "3"), (1, "2")):
@@ -155,22 +156,20 @@ def test_there_is_no_alternate_of_an_alternate(session: TalkSession, name: str, 
 
 
 @rule("0-10/s153")
-def test_passive_wants_the_exchange_to_be_there(session: TalkSession, name: str) -> None:
+def test_passive_wants_the_exchange_to_be_there(session: RawSession, name: str) -> None:
     session.call(ExchangeDeclare(exchange="amq.direct", type="direct", passive=True))
     failed(session, ExchangeDeclare(exchange=name, type="direct", passive=True), 404, "exchange")
 
 
 @rule("0-10/s155", "0-10/s156")
-def test_durable_and_auto_delete_are_ignored_of_what_exists(
-    session: TalkSession, name: str
-) -> None:
+def test_durable_and_auto_delete_are_ignored_of_what_exists(session: RawSession, name: str) -> None:
     session.call(ExchangeDeclare(exchange=name, type="direct"))
     session.call(ExchangeDeclare(exchange=name, type="direct", durable=True, auto_delete=True))
     assert not session.call(ExchangeQuery(name=name)).durable
 
 
 @rule("0-10/s157")
-def test_unknown_arguments_of_an_exchange_are_refused(session: TalkSession, name: str) -> None:
+def test_unknown_arguments_of_an_exchange_are_refused(session: RawSession, name: str) -> None:
     command = ExchangeDeclare(exchange=name, type="direct", arguments={"what.is.this": 1})
     failed(session, command, 540, "arguments")
 
@@ -215,20 +214,20 @@ def test_what_is_durable_survives_a_restart_with_its_bindings(tmp_path: Path) ->
 
 
 @rule("0-10/s158")
-def test_what_is_not_there_cannot_be_deleted(session: TalkSession, name: str) -> None:
+def test_what_is_not_there_cannot_be_deleted(session: RawSession, name: str) -> None:
     failed(session, ExchangeDelete(exchange=name), 404, "exchange")
 
 
 @rule("0-10/s159")
 @pytest.mark.parametrize("command", [ExchangeDelete(), ExchangeDelete(exchange="")])
-def test_a_delete_names_an_exchange(session: TalkSession, command: Command) -> None:
+def test_a_delete_names_an_exchange(session: RawSession, command: Command) -> None:
     failed(session, command, 542, "exchange")
 
 
 @rule("0-10/s160")
 @pytest.mark.parametrize("user", ["queue", "exchange"])
 def test_an_alternate_exchange_stays_while_it_is_one(
-    session: TalkSession, name: str, user: str
+    session: RawSession, name: str, user: str
 ) -> None:
     session.call(ExchangeDeclare(exchange=name, type="fanout"))
     if user == "queue":
@@ -240,7 +239,7 @@ def test_an_alternate_exchange_stays_while_it_is_one(
 
 @rule("0-10/s161")
 def test_if_unused_keeps_an_exchange_with_bindings(
-    session: TalkSession, name: str, queue: str
+    session: RawSession, name: str, queue: str
 ) -> None:
     session.call(ExchangeDeclare(exchange=name, type="fanout"))
     session.call(ExchangeDelete(exchange=name, if_unused=True))
@@ -253,7 +252,7 @@ def test_if_unused_keeps_an_exchange_with_bindings(
 
 
 @rule("0-10/s162")
-def test_binding_twice_is_no_error_and_delivers_once(session: TalkSession, queue: str) -> None:
+def test_binding_twice_is_no_error_and_delivers_once(session: RawSession, queue: str) -> None:
     for _ in range(2):
         session.call(ExchangeBind(queue=queue, exchange="amq.direct", binding_key=queue))
     session.publish(b"x", queue, exchange="amq.direct")
@@ -261,7 +260,7 @@ def test_binding_twice_is_no_error_and_delivers_once(session: TalkSession, queue
 
 
 @rule("0-10/s163")
-def test_arguments_of_a_binding_do_not_change(session: TalkSession, queue: str) -> None:
+def test_arguments_of_a_binding_do_not_change(session: RawSession, queue: str) -> None:
     first, second = {"x-match": "all", "a": 1}, {"x-match": "all", "a": 2}
     for arguments in (first, second):
         session.call(
@@ -274,7 +273,7 @@ def test_arguments_of_a_binding_do_not_change(session: TalkSession, queue: str) 
 
 
 @rule("0-10/s165")
-def test_a_queue_has_many_bindings(session: TalkSession, queue: str) -> None:
+def test_a_queue_has_many_bindings(session: RawSession, queue: str) -> None:
     keys = [f"{queue}-{number}" for number in range(10)]
     for key in keys:
         session.call(ExchangeBind(queue=queue, exchange="amq.direct", binding_key=key))
@@ -285,29 +284,29 @@ def test_a_queue_has_many_bindings(session: TalkSession, queue: str) -> None:
 
 @rule("0-10/s166")
 @pytest.mark.parametrize("missing", ["", None])
-def test_a_bound_queue_has_a_name(session: TalkSession, missing: str | None) -> None:
+def test_a_bound_queue_has_a_name(session: RawSession, missing: str | None) -> None:
     command = ExchangeBind(queue=missing, exchange="amq.direct", binding_key="k")
     failed(session, command, 542, "queue")
 
 
 @rule("0-10/s167")
-def test_a_bound_queue_exists(session: TalkSession) -> None:
+def test_a_bound_queue_exists(session: RawSession) -> None:
     command = ExchangeBind(queue="missing", exchange="amq.direct", binding_key="k")
     failed(session, command, 404, "queue")
 
 
 @rule("0-10/s168")
-def test_a_queue_is_bound_to_an_exchange_that_exists(session: TalkSession, queue: str) -> None:
+def test_a_queue_is_bound_to_an_exchange_that_exists(session: RawSession, queue: str) -> None:
     failed(session, ExchangeBind(queue=queue, exchange="no", binding_key="k"), 404, "exchange")
 
 
 @rule("0-10/s169")
-def test_a_queue_is_bound_to_an_exchange_with_a_name(session: TalkSession, queue: str) -> None:
+def test_a_queue_is_bound_to_an_exchange_with_a_name(session: RawSession, queue: str) -> None:
     failed(session, ExchangeBind(queue=queue, exchange="", binding_key="k"), 542, "exchange")
 
 
 @rule("0-10/s170")
-def test_unknown_arguments_of_a_binding_are_refused(session: TalkSession, queue: str) -> None:
+def test_unknown_arguments_of_a_binding_are_refused(session: RawSession, queue: str) -> None:
     command = ExchangeBind(
         queue=queue, exchange="amq.direct", binding_key="k", arguments={"what.is.this": 1}
     )
@@ -315,23 +314,23 @@ def test_unknown_arguments_of_a_binding_are_refused(session: TalkSession, queue:
 
 
 @rule("0-10/s171")
-def test_an_unbound_queue_exists(session: TalkSession) -> None:
+def test_an_unbound_queue_exists(session: RawSession) -> None:
     command = ExchangeUnbind(queue="missing", exchange="amq.direct", binding_key="k")
     failed(session, command, 404, "queue")
 
 
 @rule("0-10/s172")
-def test_a_queue_is_unbound_from_an_exchange_that_exists(session: TalkSession, queue: str) -> None:
+def test_a_queue_is_unbound_from_an_exchange_that_exists(session: RawSession, queue: str) -> None:
     failed(session, ExchangeUnbind(queue=queue, exchange="no", binding_key="k"), 404, "exchange")
 
 
 @rule("0-10/s173")
-def test_a_queue_is_unbound_from_an_exchange_with_a_name(session: TalkSession, queue: str) -> None:
+def test_a_queue_is_unbound_from_an_exchange_with_a_name(session: RawSession, queue: str) -> None:
     failed(session, ExchangeUnbind(queue=queue, exchange="", binding_key="k"), 542, "exchange")
 
 
 @rule("0-10/s174")
-def test_only_what_is_bound_can_be_unbound(session: TalkSession, queue: str) -> None:
+def test_only_what_is_bound_can_be_unbound(session: RawSession, queue: str) -> None:
     session.call(ExchangeBind(queue=queue, exchange="amq.topic", binding_key="a.#"))
     session.call(ExchangeUnbind(queue=queue, exchange="amq.topic", binding_key="a.#"))
     session.publish(b"x", "a.b", exchange="amq.topic")
@@ -343,7 +342,7 @@ def test_only_what_is_bound_can_be_unbound(session: TalkSession, queue: str) -> 
 # --- Bound ------------------------------------------------------------------------------------
 
 
-def test_bound_says_what_is_missing(session: TalkSession, queue: str) -> None:
+def test_bound_says_what_is_missing(session: RawSession, queue: str) -> None:
     other = f"{queue}-other"
     session.call(QueueDeclare(queue=other))
     session.call(ExchangeBind(queue=queue, exchange="amq.direct", binding_key=queue))
@@ -372,7 +371,7 @@ def test_bound_says_what_is_missing(session: TalkSession, queue: str) -> None:
 
 
 def test_an_alternate_exchange_is_the_same_in_every_version(
-    broker: LocalBroker, session: TalkSession, name: str, queue: str
+    broker: LocalBroker, session: RawSession, name: str, queue: str
 ) -> None:
     session.call(ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.fanout"))
     session.call(QueueDeclare(queue=name, alternate_exchange=name))

@@ -34,9 +34,10 @@ from headrace.protocol.codec_0_10 import (
     encode_headers,
 )
 from headrace.testing.broker import LocalBroker
+from headrace.testing.raw_session import UNLIMITED, RawSession
 from headrace.wire.ranges import SequenceSet
 from support.brokers.broker_process import until
-from support.clients.command_client_0_10 import UNLIMITED, Talk, TalkSession, depth
+from support.clients.command_client_0_10 import Talk, depth
 from support.command_line import works
 
 rule = pytest.mark.rule
@@ -51,7 +52,7 @@ def ids(*numbers: int) -> SequenceSet:
 
 @rule("0-10/s068")
 def test_the_broker_says_which_exchange_a_message_was_sent_to(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     session.subscribe(queue)
     session.publish(b"a", queue, exchange="")
@@ -62,7 +63,7 @@ def test_the_broker_says_which_exchange_a_message_was_sent_to(
         assert delivery.delivery.exchange == ""
 
 
-def test_the_broker_sets_timestamp_and_expiration(session: TalkSession, queue: str) -> None:
+def test_the_broker_sets_timestamp_and_expiration(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     session.publish(b"a", queue, ttl=60_000)
     (delivery,) = session.take_deliveries(1)
@@ -72,7 +73,7 @@ def test_the_broker_sets_timestamp_and_expiration(session: TalkSession, queue: s
 
 @pytest.mark.parametrize("ttl", [None, 60_000])
 def test_an_expiration_of_the_sender_stays(
-    session: TalkSession, queue: str, ttl: int | None
+    session: RawSession, queue: str, ttl: int | None
 ) -> None:
     """Qpid's client for JMS writes and reads milliseconds."""
     moment = int(time.time() * 1000) + 60_000
@@ -82,7 +83,7 @@ def test_an_expiration_of_the_sender_stays(
     assert (delivery.delivery.ttl, delivery.delivery.expiration) == (ttl, moment)
 
 
-def test_an_expiration_of_zero_is_none(session: TalkSession, queue: str) -> None:
+def test_an_expiration_of_zero_is_none(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     session.publish(b"a", queue, ttl=60_000, expiration=0)
     session.publish(b"b", queue, expiration=0)
@@ -94,7 +95,7 @@ def test_an_expiration_of_zero_is_none(session: TalkSession, queue: str) -> None
 
 @pytest.mark.parametrize("unit", [1, 1000], ids=["seconds", "milliseconds"])
 def test_a_message_is_dropped_at_the_senders_moment(
-    session: TalkSession, queue: str, unit: int
+    session: RawSession, queue: str, unit: int
 ) -> None:
     session.publish(b"a", queue, expiration=(int(time.time()) - 1) * unit)
     session.publish(b"b", queue, expiration=(int(time.time()) + 60) * unit)
@@ -102,7 +103,7 @@ def test_a_message_is_dropped_at_the_senders_moment(
     assert session.bodies(1) == [b"b"]
 
 
-def test_a_message_is_dropped_when_its_ttl_is_over(session: TalkSession, queue: str) -> None:
+def test_a_message_is_dropped_when_its_ttl_is_over(session: RawSession, queue: str) -> None:
     session.publish(b"a", queue, ttl=1)
     session.publish(b"b", queue)
     until(lambda: depth(session, queue) == 1, "its time is over")
@@ -113,7 +114,7 @@ def test_a_message_is_dropped_when_its_ttl_is_over(session: TalkSession, queue: 
 
 
 @rule("0-10/s075")
-def test_properties_of_the_sender_arrive_as_they_were(session: TalkSession, queue: str) -> None:
+def test_properties_of_the_sender_arrive_as_they_were(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     said = MessageProperties(
         content_length=1,
@@ -133,7 +134,7 @@ def test_properties_of_the_sender_arrive_as_they_were(session: TalkSession, queu
 
 
 @rule("0-10/s076")
-def test_a_message_cannot_claim_another_user(session: TalkSession, queue: str) -> None:
+def test_a_message_cannot_claim_another_user(session: RawSession, queue: str) -> None:
     header = encode_headers(
         [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"root")]
     )
@@ -143,7 +144,7 @@ def test_a_message_cannot_claim_another_user(session: TalkSession, queue: str) -
 
 @rule("0-10/s072")
 def test_a_message_id_that_was_used_before_is_accepted_again(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     said = MessageProperties(message_id=uuid4())
     first = session.publish(b"a", queue, message=said, accept_mode=0)
@@ -154,7 +155,7 @@ def test_a_message_id_that_was_used_before_is_accepted_again(
 
 
 @rule("0-10/s062", "0-10/s063")
-def test_priorities_0_and_9_are_two_levels(session: TalkSession, queue: str) -> None:
+def test_priorities_0_and_9_are_two_levels(session: RawSession, queue: str) -> None:
     for priority in (0, 9, 0, 9):
         session.publish(str(priority).encode(), queue, priority=priority)
     session.subscribe(queue)
@@ -163,7 +164,7 @@ def test_priorities_0_and_9_are_two_levels(session: TalkSession, queue: str) -> 
 
 @rule("0-10/s064")
 def test_messages_of_one_priority_keep_their_order_whatever_their_persistence(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     for number in range(10):
         session.publish(b"%d" % number, queue, delivery_mode=1 + number % 2, wait=False)
@@ -172,7 +173,7 @@ def test_messages_of_one_priority_keep_their_order_whatever_their_persistence(
 
 
 @rule("0-10/s077")
-def test_a_blank_destination_is_the_default_exchange(session: TalkSession, queue: str) -> None:
+def test_a_blank_destination_is_the_default_exchange(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     header = encode_headers([DeliveryProperties(routing_key=queue)])
     session.send(MessageTransfer(accept_mode=1, acquire_mode=0), header, b"no destination")
@@ -183,7 +184,7 @@ def test_a_blank_destination_is_the_default_exchange(session: TalkSession, queue
 
 
 @rule("0-10/s078")
-def test_a_transfer_to_a_missing_exchange_fails(session: TalkSession) -> None:
+def test_a_transfer_to_a_missing_exchange_fails(session: RawSession) -> None:
     command = MessageTransfer(destination="missing", accept_mode=1, acquire_mode=0)
     failure = session.refused(command, encode_headers([DeliveryProperties()]), b"x")
     assert failure.error_code == 404
@@ -192,7 +193,7 @@ def test_a_transfer_to_a_missing_exchange_fails(session: TalkSession) -> None:
 
 
 def test_an_unroutable_message_is_rejected_when_its_sender_wants_to_know(
-    session: TalkSession,
+    session: RawSession,
 ) -> None:
     number = session.publish(b"x", "nowhere", accept_mode=0)
     rejected = session.commands[0].command
@@ -204,7 +205,7 @@ def test_an_unroutable_message_is_rejected_when_its_sender_wants_to_know(
 
 
 def test_an_immediate_message_needs_a_subscription_with_credit(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     session.publish(b"x", queue, accept_mode=0, immediate=True)
     assert session.commands[0].command.code == 2
@@ -218,7 +219,7 @@ def test_an_immediate_message_needs_a_subscription_with_credit(
 
 @rule("0-10/s065", "0-10/s066", "0-10/s067")
 def test_what_a_session_did_not_accept_comes_again_and_says_so(
-    broker: LocalBroker, session: TalkSession, queue: str
+    broker: LocalBroker, session: RawSession, queue: str
 ) -> None:
     session.publish(b"x", queue)
     other = Talk(broker.port)
@@ -236,7 +237,7 @@ def test_what_a_session_did_not_accept_comes_again_and_says_so(
 
 
 def test_a_message_that_was_redelivered_to_its_sender_says_so(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     session.subscribe(queue)
     session.publish(b"x", queue, redelivered=True)
@@ -245,7 +246,7 @@ def test_a_message_that_was_redelivered_to_its_sender_says_so(
 
 
 @rule("0-10/s085", "0-10/s084")
-def test_released_messages_keep_their_place(session: TalkSession, queue: str) -> None:
+def test_released_messages_keep_their_place(session: RawSession, queue: str) -> None:
     for body in (b"a", b"b", b"c"):
         session.publish(body, queue)
     session.subscribe(queue, messages=None, octets=None)
@@ -260,7 +261,7 @@ def test_released_messages_keep_their_place(session: TalkSession, queue: str) ->
     assert not any(delivery.delivery.redelivered for delivery in again)
 
 
-def test_release_marks_as_redelivered_when_asked_to(session: TalkSession, queue: str) -> None:
+def test_release_marks_as_redelivered_when_asked_to(session: RawSession, queue: str) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue, messages=1)
     (first,) = session.take_deliveries(1)
@@ -274,7 +275,7 @@ def test_release_marks_as_redelivered_when_asked_to(session: TalkSession, queue:
 
 
 @rule("0-10/s079")
-def test_accepting_what_was_not_acquired_takes_nothing(session: TalkSession, queue: str) -> None:
+def test_accepting_what_was_not_acquired_takes_nothing(session: RawSession, queue: str) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue, acquire_mode=1)
     (shown,) = session.take_deliveries(1)
@@ -283,7 +284,7 @@ def test_accepting_what_was_not_acquired_takes_nothing(session: TalkSession, que
 
 
 @rule("0-10/s082", "0-10/s083")
-def test_rejecting_what_was_not_acquired_is_ignored(session: TalkSession, queue: str) -> None:
+def test_rejecting_what_was_not_acquired_is_ignored(session: RawSession, queue: str) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue, acquire_mode=1)
     (shown,) = session.take_deliveries(1)
@@ -292,7 +293,7 @@ def test_rejecting_what_was_not_acquired_is_ignored(session: TalkSession, queue:
 
 
 @rule("0-10/s080", "0-10/s179")
-def test_a_rejected_message_goes_to_the_alternate_exchange(session: TalkSession) -> None:
+def test_a_rejected_message_goes_to_the_alternate_exchange(session: RawSession) -> None:
     alternate, rejects, queue = (f"{uuid4()}" for _ in range(3))
     session.call(ExchangeDeclare(exchange=alternate, type="fanout"))
     session.call(QueueDeclare(queue=rejects))
@@ -309,7 +310,7 @@ def test_a_rejected_message_goes_to_the_alternate_exchange(session: TalkSession)
     assert depth(session, queue) == 0
 
 
-def bind(session: TalkSession, queue: str, exchange: str, key: str = "") -> None:
+def bind(session: RawSession, queue: str, exchange: str, key: str = "") -> None:
     from headrace.protocol.codec_0_10 import ExchangeBind
 
     session.call(ExchangeBind(queue=queue, exchange=exchange, binding_key=key))
@@ -317,7 +318,7 @@ def bind(session: TalkSession, queue: str, exchange: str, key: str = "") -> None
 
 @rule("0-10/s081")
 def test_without_an_alternate_exchange_a_rejected_message_is_gone(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue)
@@ -329,7 +330,7 @@ def test_without_an_alternate_exchange_a_rejected_message_is_gone(
 
 @rule("0-10/s086")
 def test_each_acquire_has_one_answer_even_an_empty_one(
-    broker: LocalBroker, session: TalkSession, queue: str
+    broker: LocalBroker, session: RawSession, queue: str
 ) -> None:
     for body in (b"a", b"b", b"c"):
         session.publish(body, queue)
@@ -346,13 +347,13 @@ def test_each_acquire_has_one_answer_even_an_empty_one(
     assert not list(session.call(MessageAcquire(transfers=ids(shown[0].id))).transfers or ())
 
 
-def test_settling_what_was_never_sent_fails(session: TalkSession) -> None:
+def test_settling_what_was_never_sent_fails(session: RawSession) -> None:
     failure = session.refused(MessageAccept(transfers=SequenceSet([(0, 0x7FFFFFF0)])))
     assert failure.error_code == 531
     assert failure.field_index == 0
 
 
-def test_huge_ranges_cost_nothing(session: TalkSession, queue: str) -> None:
+def test_huge_ranges_cost_nothing(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     session.publish(b"a", queue)
     (delivery,) = session.take_deliveries(1)
@@ -361,7 +362,7 @@ def test_huge_ranges_cost_nothing(session: TalkSession, queue: str) -> None:
     assert depth(session, queue) == 0
 
 
-def test_deliveries_are_accepted_in_any_order(session: TalkSession, queue: str) -> None:
+def test_deliveries_are_accepted_in_any_order(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     for number in range(6):
         session.publish(b"%d" % number, queue)
@@ -379,7 +380,7 @@ def test_deliveries_are_accepted_in_any_order(session: TalkSession, queue: str) 
 
 
 @rule("0-10/s089")
-def test_a_queue_has_many_subscriptions(session: TalkSession, queue: str) -> None:
+def test_a_queue_has_many_subscriptions(session: RawSession, queue: str) -> None:
     for number in range(20):
         session.subscribe(queue, str(number), messages=1)
     for _ in range(20):
@@ -391,7 +392,7 @@ def test_a_queue_has_many_subscriptions(session: TalkSession, queue: str) -> Non
 
 @rule("0-10/s090")
 def test_sessions_that_subscribe_end_with_the_queue(
-    broker: LocalBroker, session: TalkSession, queue: str
+    broker: LocalBroker, session: RawSession, queue: str
 ) -> None:
     other = Talk(broker.port)
     subscriber = other.attach(str(uuid4()))
@@ -404,14 +405,14 @@ def test_sessions_that_subscribe_end_with_the_queue(
 
 
 @rule("0-10/s091")
-def test_a_subscription_to_a_missing_queue_fails(session: TalkSession) -> None:
+def test_a_subscription_to_a_missing_queue_fails(session: RawSession) -> None:
     failure = session.refused(MessageSubscribe(queue="missing", destination="d"))
     assert failure.error_code == 404
     assert failure.field_index == 0
 
 
 @rule("0-10/s092")
-def test_destinations_of_a_session_are_unique(session: TalkSession, queue: str) -> None:
+def test_destinations_of_a_session_are_unique(session: RawSession, queue: str) -> None:
     session.subscribe(queue, "d")
     failure = session.refused(MessageSubscribe(queue=queue, destination="d"))
     assert failure.error_code == 530
@@ -420,7 +421,7 @@ def test_destinations_of_a_session_are_unique(session: TalkSession, queue: str) 
 
 @rule("0-10/s093")
 def test_an_exclusive_subscription_is_alone(
-    broker: LocalBroker, session: TalkSession, queue: str
+    broker: LocalBroker, session: RawSession, queue: str
 ) -> None:
     session.subscribe(queue, "d")
     other = Talk(broker.port)
@@ -437,7 +438,7 @@ def test_an_exclusive_subscription_is_alone(
 
 @rule("0-10/s094", "0-10/s095")
 def test_what_was_delivered_can_be_settled_after_the_subscription(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     for body in (b"a", b"b", b"c"):
         session.publish(body, queue)
@@ -467,18 +468,18 @@ def test_what_was_delivered_can_be_settled_after_the_subscription(
     ],
 )
 def test_a_subscription_that_is_not_there_cannot_be_used(
-    session: TalkSession, command: MessageCancel
+    session: RawSession, command: MessageCancel
 ) -> None:
     assert session.refused(command).error_code == 404
 
 
 def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     """The client says it before it has heard of the end; that is no fault of its."""
     session.subscribe(queue, arguments={"x-filter-auto-close": True})  # There is nothing.
     while not session.commands:
-        session.talk.pull()
+        session.client.pull()
     assert session.commands[0].command == MessageCancel(destination="d")
     session.call(MessageSetFlowMode(destination="d", flow_mode=1))
     session.call(MessageFlow(destination="d", unit=0, value=1))
@@ -495,7 +496,7 @@ def test_a_subscription_that_has_just_ended_is_not_used_by_mistake(
 # --- Credit ---------------------------------------------------------------------------------------
 
 
-def test_a_new_subscription_has_no_credit(session: TalkSession, queue: str) -> None:
+def test_a_new_subscription_has_no_credit(session: RawSession, queue: str) -> None:
     session.publish(b"x", queue)
     session.subscribe(queue, messages=None, octets=None)
     session.call(MessageFlow(destination="d", unit=0, value=5))
@@ -506,18 +507,18 @@ def test_a_new_subscription_has_no_credit(session: TalkSession, queue: str) -> N
 
 
 @rule("0-10/s098")
-def test_credit_is_a_window_unless_said_otherwise(session: TalkSession, queue: str) -> None:
+def test_credit_is_a_window_unless_said_otherwise(session: RawSession, queue: str) -> None:
     for number in range(5):
         session.publish(b"%d" % number, queue)
     session.subscribe(queue, messages=2)
     got = session.take_deliveries(2)
     session.call(MessageAccept(transfers=ids(got[0].id)))  # Accepts give no credit.
-    session.talk.push()
+    session.client.push()
     # Our machine completes what it is handed at once, so the window moves.
     assert session.bodies(3) == [b"2", b"3", b"4"]
 
 
-def test_credit_mode_counts_down_whatever_is_completed(session: TalkSession, queue: str) -> None:
+def test_credit_mode_counts_down_whatever_is_completed(session: RawSession, queue: str) -> None:
     for number in range(5):
         session.publish(b"%d" % number, queue)
     session.subscribe(queue, messages=None, octets=None)
@@ -533,7 +534,7 @@ def test_credit_mode_counts_down_whatever_is_completed(session: TalkSession, que
 
 @rule("0-10/s097")
 def test_a_message_waits_until_there_are_octets_for_all_of_it(
-    session: TalkSession, queue: str
+    session: RawSession, queue: str
 ) -> None:
     session.publish(b"x" * 1000, queue)
     session.subscribe(queue, octets=1000)  # Its header counts, too.
@@ -544,7 +545,7 @@ def test_a_message_waits_until_there_are_octets_for_all_of_it(
     assert delivery.body == b"x" * 1000
 
 
-def test_the_mode_does_not_change_while_there_is_credit(session: TalkSession, queue: str) -> None:
+def test_the_mode_does_not_change_while_there_is_credit(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     failure = session.refused(MessageSetFlowMode(destination="d", flow_mode=0))
     assert failure.error_code == 409
@@ -552,7 +553,7 @@ def test_the_mode_does_not_change_while_there_is_credit(session: TalkSession, qu
 
 
 @rule("0-10/s099")
-def test_stop_takes_the_credit(session: TalkSession, queue: str) -> None:
+def test_stop_takes_the_credit(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     session.call(MessageStop(destination="d"))
     session.publish(b"x", queue)
@@ -565,7 +566,7 @@ def test_stop_takes_the_credit(session: TalkSession, queue: str) -> None:
 
 
 @rule("0-10/s100")
-def test_flush_sends_what_there_is_and_takes_the_credit(session: TalkSession, queue: str) -> None:
+def test_flush_sends_what_there_is_and_takes_the_credit(session: RawSession, queue: str) -> None:
     session.publish(b"a", queue)
     session.subscribe(queue, messages=10)
     session.call(MessageFlush(destination="d"))
@@ -575,7 +576,7 @@ def test_flush_sends_what_there_is_and_takes_the_credit(session: TalkSession, qu
     assert not session.deliveries
 
 
-def test_stop_is_complete_before_anything_that_follows(session: TalkSession, queue: str) -> None:
+def test_stop_is_complete_before_anything_that_follows(session: RawSession, queue: str) -> None:
     for number in range(50):
         session.publish(b"%d" % number, queue, wait=False)
     session.subscribe(queue, messages=20)
@@ -588,7 +589,7 @@ def test_stop_is_complete_before_anything_that_follows(session: TalkSession, que
 # --- Browsing -------------------------------------------------------------------------------------
 
 
-def test_browsing_takes_nothing_and_goes_on(session: TalkSession, queue: str) -> None:
+def test_browsing_takes_nothing_and_goes_on(session: RawSession, queue: str) -> None:
     for body in (b"a", b"b"):
         session.publish(body, queue)
     session.subscribe(queue, acquire_mode=1)
@@ -601,7 +602,7 @@ def test_browsing_takes_nothing_and_goes_on(session: TalkSession, queue: str) ->
     assert depth(session, queue) == 3
 
 
-def test_a_browser_has_credit_like_any_other(session: TalkSession, queue: str) -> None:
+def test_a_browser_has_credit_like_any_other(session: RawSession, queue: str) -> None:
     for number in range(4):
         session.publish(b"%d" % number, queue)
     session.subscribe(queue, acquire_mode=1, messages=None, octets=None)
@@ -616,7 +617,7 @@ def test_a_browser_has_credit_like_any_other(session: TalkSession, queue: str) -
 # --- Fragments ------------------------------------------------------------------------------------
 
 
-def fragment(session: TalkSession, body: bytes, *, first: bool, last: bool, **delivery: str) -> int:
+def fragment(session: RawSession, body: bytes, *, first: bool, last: bool, **delivery: str) -> int:
     structs: list[object] = [FragmentProperties(first=first, last=last)]
     if first:
         structs.insert(0, DeliveryProperties(**delivery))  # type: ignore[arg-type]  # By name.
@@ -626,7 +627,7 @@ def fragment(session: TalkSession, body: bytes, *, first: bool, last: bool, **de
     return number
 
 
-def test_fragments_become_one_message(session: TalkSession, queue: str) -> None:
+def test_fragments_become_one_message(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     fragment(session, b"one ", first=True, last=False, routing_key=queue)
     fragment(session, b"two ", first=False, last=False)
@@ -639,7 +640,7 @@ def test_fragments_become_one_message(session: TalkSession, queue: str) -> None:
 
 @rule("0-10/s069", "0-10/s070", "0-10/s088")
 def test_an_interrupted_message_is_resumed_by_its_name(
-    broker: LocalBroker, session: TalkSession, queue: str
+    broker: LocalBroker, session: RawSession, queue: str
 ) -> None:
     name = str(uuid4())
     assert session.call(MessageResume(destination="", resume_id=name)).offset == 0
@@ -675,13 +676,13 @@ def test_fragments_count_as_memory_in_use(tmp_path: Path, how: str) -> None:
 
 
 @rule("0-10/s087")
-def test_a_message_is_resumed_for_an_exchange_that_exists(session: TalkSession) -> None:
+def test_a_message_is_resumed_for_an_exchange_that_exists(session: RawSession) -> None:
     failure = session.refused(MessageResume(destination="missing", resume_id="r"))
     assert failure.error_code == 404
     assert failure.field_index == 0
 
 
-def test_a_fragment_without_a_beginning_fails(session: TalkSession) -> None:
+def test_a_fragment_without_a_beginning_fails(session: RawSession) -> None:
     header = encode_headers([FragmentProperties(first=False, last=True)])
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
     assert session.refused(command, header, b"x").error_code == 409
@@ -691,14 +692,14 @@ def test_a_fragment_without_a_beginning_fails(session: TalkSession) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 4084, 65535, 65536, 65537, 1_000_000])
-def test_bodies_of_any_size(session: TalkSession, queue: str, size: int) -> None:
+def test_bodies_of_any_size(session: RawSession, queue: str, size: int) -> None:
     session.subscribe(queue)
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     session.publish(body, queue)
     assert session.bodies(1) == [body]
 
 
-def test_unknown_structs_are_carried_through(session: TalkSession, queue: str) -> None:
+def test_unknown_structs_are_carried_through(session: RawSession, queue: str) -> None:
     session.subscribe(queue)
     strange = b"\x00\x00\x00\x06\x7f\x01abcd"
     header = strange + encode_headers([DeliveryProperties(routing_key=queue)])
@@ -720,6 +721,6 @@ def test_unknown_structs_are_carried_through(session: TalkSession, queue: str) -
         b"\x00\x00\x00\x08\x04\x03\x00\x01\xff\xff\xff\xff",
     ],
 )
-def test_a_header_that_cannot_be_read_fails(session: TalkSession, header: bytes) -> None:
+def test_a_header_that_cannot_be_read_fails(session: RawSession, header: bytes) -> None:
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
     assert session.refused(command, header, b"x").error_code == 531

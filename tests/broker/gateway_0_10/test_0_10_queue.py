@@ -27,20 +27,21 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.wire.ranges import SequenceSet
 from support.brokers.broker_process import until
-from support.clients.command_client_0_10 import Talk, TalkSession, depth, failed, talking
+from support.clients.command_client_0_10 import Talk, depth, failed, talking
 
 if TYPE_CHECKING:
     from headrace.testing.broker import LocalBroker
+    from headrace.testing.raw_session import RawSession
 
 rule = pytest.mark.rule
 
 
 @pytest.fixture
-def other(talk: Talk) -> TalkSession:
+def other(talk: Talk) -> RawSession:
     return talk.attach(str(uuid4()), channel=1)
 
 
-def ask(session: TalkSession, queue: str) -> QueueDeclare:
+def ask(session: RawSession, queue: str) -> QueueDeclare:
     """Return a queue as the broker reports it."""
     found: QueueDeclare = session.call(QueueQuery(queue=queue))
     return found
@@ -51,7 +52,7 @@ def ask(session: TalkSession, queue: str) -> QueueDeclare:
 
 @rule("0-10/s175")
 def test_a_queue_takes_messages_of_any_version(
-    broker: LocalBroker, session: TalkSession, name: str
+    broker: LocalBroker, session: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name))
     with connect(broker.url) as connection, connection.channel() as channel:
@@ -63,24 +64,24 @@ def test_a_queue_takes_messages_of_any_version(
 
 
 @rule("0-10/s177")
-def test_there_can_be_many_queues(session: TalkSession, name: str) -> None:
+def test_there_can_be_many_queues(session: RawSession, name: str) -> None:
     for number in range(300):
         session.send(QueueDeclare(queue=f"{name}-{number}", auto_delete=True))
     assert ask(session, f"{name}-299").queue == f"{name}-299"
 
 
 @rule("0-10/s178")
-def test_names_that_begin_with_amq_are_reserved(session: TalkSession, name: str) -> None:
+def test_names_that_begin_with_amq_are_reserved(session: RawSession, name: str) -> None:
     failed(session, QueueDeclare(queue="amq.mine"), 530, "queue")
 
 
-def test_a_queue_has_a_name(session: TalkSession) -> None:
+def test_a_queue_has_a_name(session: RawSession) -> None:
     failed(session, QueueDeclare(), 542, "queue")
 
 
 @rule("0-10/s179", "0-10/s180")
 def test_messages_of_a_deleted_queue_go_to_the_alternate_exchange(
-    session: TalkSession, name: str
+    session: RawSession, name: str
 ) -> None:
     session.call(ExchangeDeclare(exchange=name, type="fanout"))
     session.call(QueueDeclare(queue=name + "-orphans"))
@@ -95,7 +96,7 @@ def test_messages_of_a_deleted_queue_go_to_the_alternate_exchange(
 
 @rule("0-10/s181")
 def test_the_alternate_exchange_of_a_queue_exists_and_does_not_change(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name, alternate_exchange="amq.fanout"))
     session.call(QueueDeclare(queue=name))
@@ -106,16 +107,14 @@ def test_the_alternate_exchange_of_a_queue_exists_and_does_not_change(
 
 
 @rule("0-10/s182")
-def test_passive_wants_the_queue_to_be_there(session: TalkSession, name: str) -> None:
+def test_passive_wants_the_queue_to_be_there(session: RawSession, name: str) -> None:
     session.call(QueueDeclare(queue=name))
     session.call(QueueDeclare(queue=name, passive=True))
     failed(session, QueueDeclare(queue=name + "2", passive=True), 404, "queue")
 
 
 @rule("0-10/s185", "0-10/s189")
-def test_durable_and_auto_delete_are_ignored_of_what_exists(
-    session: TalkSession, name: str
-) -> None:
+def test_durable_and_auto_delete_are_ignored_of_what_exists(session: RawSession, name: str) -> None:
     session.call(QueueDeclare(queue=name))
     session.call(QueueDeclare(queue=name, durable=True, auto_delete=True))
     found = ask(session, name)
@@ -135,7 +134,7 @@ def test_durable_and_auto_delete_are_ignored_of_what_exists(
     ],
 )
 def test_an_exclusive_queue_is_its_session_s_own(
-    session: TalkSession, other: TalkSession, name: str, make: type[Command]
+    session: RawSession, other: RawSession, name: str, make: type[Command]
 ) -> None:
     session.call(QueueDeclare(queue=name, exclusive=True))
     session.subscribe(name)
@@ -145,7 +144,7 @@ def test_an_exclusive_queue_is_its_session_s_own(
 
 @rule("0-10/s188")
 def test_an_exclusive_auto_delete_queue_goes_with_its_session(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name, exclusive=True, auto_delete=True))
     session.call(QueueDeclare(queue=name + "2", exclusive=True))
@@ -157,7 +156,7 @@ def test_an_exclusive_auto_delete_queue_goes_with_its_session(
 
 
 def test_an_exclusive_auto_delete_queue_stays_without_subscriptions(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name, exclusive=True, auto_delete=True))
     session.subscribe(name)
@@ -168,7 +167,7 @@ def test_an_exclusive_auto_delete_queue_stays_without_subscriptions(
 
 
 def test_a_temporary_queue_of_jms_lives_as_long_as_its_connection(
-    broker: LocalBroker, session: TalkSession, name: str
+    broker: LocalBroker, session: RawSession, name: str
 ) -> None:
     arguments: dict[str, Any] = {
         "qpid.lifetime_policy": "DELETE_ON_CONNECTION_CLOSE",
@@ -179,7 +178,7 @@ def test_a_temporary_queue_of_jms_lives_as_long_as_its_connection(
         owner.call(queue)
         owner.subscribe(name)
         owner.call(MessageCancel(destination="d"))
-        again = owner.talk.attach(str(uuid4()), channel=1)
+        again = owner.client.attach(str(uuid4()), channel=1)
         owner.detach()
         again.subscribe(name)
         assert session.call(QueueQuery(queue=name)).queue == name
@@ -187,7 +186,7 @@ def test_a_temporary_queue_of_jms_lives_as_long_as_its_connection(
 
 
 def test_an_exclusive_auto_delete_queue_lingers_for_its_timeout(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     long = f"{name}-long"
     for queue, lingers_s in ((name, 1), (long, 3600)):
@@ -208,7 +207,7 @@ def test_an_exclusive_auto_delete_queue_lingers_for_its_timeout(
 
 
 def test_an_auto_delete_queue_goes_with_its_last_subscription(
-    session: TalkSession, name: str
+    session: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name, auto_delete=True))
     session.subscribe(name)
@@ -217,11 +216,11 @@ def test_an_auto_delete_queue_goes_with_its_last_subscription(
 
 
 @rule("0-10/s190")
-def test_unknown_arguments_of_a_queue_are_refused(session: TalkSession, name: str) -> None:
+def test_unknown_arguments_of_a_queue_are_refused(session: RawSession, name: str) -> None:
     failed(session, QueueDeclare(queue=name, arguments={"what.is.this": 1}), 540, "arguments")
 
 
-def test_arguments_of_the_field_are_understood(session: TalkSession, name: str) -> None:
+def test_arguments_of_the_field_are_understood(session: RawSession, name: str) -> None:
     arguments: dict[str, Any] = {
         "qpid.max_count": 2,
         "qpid.policy_type": "ring",
@@ -234,12 +233,12 @@ def test_arguments_of_the_field_are_understood(session: TalkSession, name: str) 
     assert session.bodies(2) == [b"b", b"c"]
 
 
-def test_wrong_values_of_arguments_are_refused(session: TalkSession, name: str) -> None:
+def test_wrong_values_of_arguments_are_refused(session: RawSession, name: str) -> None:
     failed(session, QueueDeclare(queue=name, arguments={"x-max-length": -1}), 542, "arguments")
 
 
 @rule("0-10/s058", "0-10/s061")
-def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) -> None:
+def test_a_full_queue_refuses_rather_than_lose(session: RawSession, name: str) -> None:
     arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
     session.publish(b"a", name, delivery_mode=2)
@@ -251,7 +250,7 @@ def test_a_full_queue_refuses_rather_than_lose(session: TalkSession, name: str) 
 
 
 def test_a_stream_takes_and_gives_messages_of_both_families(
-    broker: LocalBroker, session: TalkSession, name: str
+    broker: LocalBroker, session: RawSession, name: str
 ) -> None:
     arguments: dict[str, Any] = {"x-queue-type": "stream"}
     session.call(QueueDeclare(queue=name, durable=True, arguments=arguments))
@@ -271,7 +270,7 @@ def test_a_stream_takes_and_gives_messages_of_both_families(
 
 @rule("0-10/s191", "0-10/s192")
 def test_what_is_deleted_has_a_name_and_exists(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     failed(session, QueueDelete(queue=""), 542, "queue")
     failed(other, QueueDelete(queue=name), 404, "queue")
@@ -279,7 +278,7 @@ def test_what_is_deleted_has_a_name_and_exists(
 
 @rule("0-10/s193")
 def test_if_unused_keeps_a_queue_with_subscriptions(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name))
     session.subscribe(name)
@@ -290,16 +289,14 @@ def test_if_unused_keeps_a_queue_with_subscriptions(
 
 
 @rule("0-10/s194")
-def test_if_empty_keeps_a_queue_with_messages(session: TalkSession, name: str) -> None:
+def test_if_empty_keeps_a_queue_with_messages(session: RawSession, name: str) -> None:
     session.call(QueueDeclare(queue=name))
     session.publish(b"x", name)
     failed(session, QueueDelete(queue=name, if_empty=True), 406, "if_empty")
 
 
 @rule("0-10/s195", "0-10/s196")
-def test_purge_takes_what_is_ready_and_leaves_what_was_sent(
-    session: TalkSession, name: str
-) -> None:
+def test_purge_takes_what_is_ready_and_leaves_what_was_sent(session: RawSession, name: str) -> None:
     session.call(QueueDeclare(queue=name))
     for body in (b"a", b"b", b"c"):
         session.publish(body, name)
@@ -311,23 +308,23 @@ def test_purge_takes_what_is_ready_and_leaves_what_was_sent(
     (delivery,) = session.take_deliveries(1)
     session.call(QueuePurge(queue=name))
     session.detach()
-    again = session.talk.attach(str(uuid4()), channel=2)
+    again = session.client.attach(str(uuid4()), channel=2)
     again.subscribe(name)
     assert again.bodies(1) == [b"d"]
     assert delivery.body == b"d"
 
 
 @rule("0-10/s199")
-def test_what_is_purged_has_a_name(session: TalkSession) -> None:
+def test_what_is_purged_has_a_name(session: RawSession) -> None:
     failed(session, QueuePurge(queue=""), 542, "queue")
 
 
 @rule("0-10/s200", "0-10/s201")
-def test_what_is_purged_exists(session: TalkSession, name: str) -> None:
+def test_what_is_purged_exists(session: RawSession, name: str) -> None:
     failed(session, QueuePurge(queue=name), 404, "queue")
 
 
-def test_a_query_of_a_missing_queue_has_an_empty_answer(session: TalkSession, name: str) -> None:
+def test_a_query_of_a_missing_queue_has_an_empty_answer(session: RawSession, name: str) -> None:
     found = ask(session, name)
     assert found.queue is None
     session.call(
@@ -347,14 +344,12 @@ def test_a_query_of_a_missing_queue_has_an_empty_answer(session: TalkSession, na
 # --- Transactions -----------------------------------------------------------------------------
 
 
-def transactional(session: TalkSession, name: str) -> None:
+def transactional(session: RawSession, name: str) -> None:
     session.call(QueueDeclare(queue=name))
     session.call(TxSelect())
 
 
-def test_transfers_come_with_the_commit(
-    session: TalkSession, other: TalkSession, name: str
-) -> None:
+def test_transfers_come_with_the_commit(session: RawSession, other: RawSession, name: str) -> None:
     transactional(session, name)
     session.publish(b"a", name)
     assert depth(other, name) == 0
@@ -366,7 +361,7 @@ def test_transfers_come_with_the_commit(
     assert depth(other, name) == 1
 
 
-def test_accepts_come_with_the_commit(session: TalkSession, other: TalkSession, name: str) -> None:
+def test_accepts_come_with_the_commit(session: RawSession, other: RawSession, name: str) -> None:
     transactional(session, name)
     for body in (b"a", b"b"):
         other.publish(body, name)
@@ -384,7 +379,7 @@ def test_accepts_come_with_the_commit(session: TalkSession, other: TalkSession, 
 
 
 def test_what_was_not_committed_is_undone_with_the_session(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     transactional(session, name)
     other.publish(b"a", name)
@@ -397,7 +392,7 @@ def test_what_was_not_committed_is_undone_with_the_session(
 
 
 def test_what_is_accepted_and_released_returns_with_the_rollback(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     transactional(session, name)
     for body in b"ab":
@@ -422,7 +417,7 @@ def test_what_is_accepted_and_released_returns_with_the_rollback(
 
 
 def test_a_transaction_says_that_a_queue_refused_some_of_it(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     arguments: dict[str, Any] = {"qpid.max_count": 1, "qpid.policy_type": "reject"}
     session.call(QueueDeclare(queue=name, arguments=arguments))
@@ -437,20 +432,20 @@ def test_a_transaction_says_that_a_queue_refused_some_of_it(
 
 
 @rule("0-10/s103")
-def test_a_session_is_made_transactional_once(session: TalkSession) -> None:
+def test_a_session_is_made_transactional_once(session: RawSession) -> None:
     session.call(TxSelect())
     failed(session, TxSelect(), 409)
 
 
 @rule("0-10/s105")
-def test_a_transactional_session_accepts_explicitly(session: TalkSession, name: str) -> None:
+def test_a_transactional_session_accepts_explicitly(session: RawSession, name: str) -> None:
     transactional(session, name)
     failed(session, MessageSubscribe(queue=name, accept_mode=1), 530, "accept_mode")
 
 
 @rule("0-10/s106")
 def test_a_session_that_does_not_accept_cannot_be_made_transactional(
-    session: TalkSession, other: TalkSession, name: str
+    session: RawSession, other: RawSession, name: str
 ) -> None:
     session.call(QueueDeclare(queue=name))
     session.subscribe(name, accept_mode=1)
@@ -463,6 +458,6 @@ def test_a_session_that_does_not_accept_cannot_be_made_transactional(
 @rule("0-10/s107", "0-10/s108")
 @pytest.mark.parametrize("command", [TxCommit(), TxRollback()])
 def test_only_a_transactional_session_has_transactions(
-    session: TalkSession, command: Command
+    session: RawSession, command: Command
 ) -> None:
     failed(session, command, 409)

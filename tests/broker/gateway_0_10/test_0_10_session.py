@@ -9,7 +9,10 @@ from uuid import uuid4
 import pytest
 
 from headrace.protocol.codec_0_10 import (
+    ConnectionClose,
+    ConnectionStart,
     ConnectionStartOk,
+    ConnectionTune,
     DtxSelect,
     MessageAccept,
     MessageFlow,
@@ -19,8 +22,9 @@ from headrace.protocol.codec_0_10 import (
     TxSelect,
 )
 from headrace.testing.broker import LocalBroker
+from headrace.testing.raw_session import RawSession
 from headrace.wire.ranges import SequenceSet
-from support.clients.command_client_0_10 import Talk, TalkSession
+from support.clients.command_client_0_10 import Talk
 
 rule = pytest.mark.rule
 
@@ -31,22 +35,22 @@ def broker() -> Iterator[LocalBroker]:
         yield running
 
 
-def keep(session: TalkSession, timeout_s: int) -> int:
+def keep(session: RawSession, timeout_s: int) -> int:
     """Ask for a timeout; return what was granted."""
-    session.talk.machine.write_control(
+    session.client.machine.write_control(
         session.machine.channel, SessionRequestTimeout(timeout=timeout_s)
     )
-    session.talk.push()
+    session.client.push()
     while session.machine.timeout_s == 0:
-        session.talk.pull()
+        session.client.pull()
     assert session.machine.timeout_s is not None
     return session.machine.timeout_s
 
 
-def again(broker: LocalBroker, session: TalkSession, force: bool = False) -> TalkSession:
+def again(broker: LocalBroker, session: RawSession, force: bool = False) -> RawSession:
     """Attach a session on a new connection, with what its client remembers."""
     talk = Talk(broker.port)
-    return TalkSession(talk, session.name, 0, force, session.machine)
+    return RawSession(talk, session.machine, 0, force)
 
 
 def test_a_timeout_is_granted_up_to_the_limit(talk: Talk) -> None:
@@ -62,7 +66,7 @@ def test_a_detached_session_goes_on_where_it_was(broker: LocalBroker, name: str)
     session.subscribe(name)
     session.publish(b"a", name)
     (first,) = session.take_deliveries(1)
-    talk.drop()
+    talk.vanish()
     other = Talk(broker.port)
     outsider = other.attach(str(uuid4()))
     outsider.publish(b"b", name)
@@ -72,7 +76,7 @@ def test_a_detached_session_goes_on_where_it_was(broker: LocalBroker, name: str)
     back.call(MessageAccept(transfers=SequenceSet([(first.id, second.id)])))
     assert back.call(QueueQuery(queue=name)).message_count == 0
     assert back.call(QueueQuery(queue=name)).subscriber_count == 1
-    back.talk.close()
+    back.client.close()
     other.close()
 
 
@@ -87,10 +91,10 @@ def test_what_was_lost_on_the_way_is_sent_again(broker: LocalBroker, name: str) 
     outsider = other.attach(str(uuid4()))
     for body in (b"a", b"b"):
         outsider.publish(body, name)  # Delivered, and never read.
-    talk.drop()
+    talk.vanish()
     back = again(broker, session)
     assert back.bodies(2) == [b"a", b"b"]
-    back.talk.close()
+    back.client.close()
     other.close()
 
 
@@ -104,7 +108,7 @@ def test_a_session_without_a_timeout_ends_with_its_connection(
     holder = lost.attach(name + "2")
     holder.subscribe(name)
     holder.take_deliveries(1)
-    lost.drop()
+    lost.vanish()
     while session.call(QueueQuery(queue=name)).message_count == 0:
         pass
     assert session.call(QueueQuery(queue=name)).subscriber_count == 0
@@ -139,7 +143,7 @@ def test_a_session_of_distributed_transactions_has_no_others(talk: Talk, name: s
 def test_an_unknown_virtual_host_is_refused(broker: LocalBroker, vhost: str) -> None:
     talk = Talk(broker.port, vhost=vhost, opened=False)
     close = talk.open()
-    assert close.NAME == "connection.close"
+    assert isinstance(close, ConnectionClose)
     assert close.reply_code == 402
     talk.close()
 
@@ -155,14 +159,14 @@ def test_anonymous_clients_are_let_in_only_where_a_user_stands_for_them(
     broker: LocalBroker,
 ) -> None:
     talk = Talk(broker.port, opened=False)
-    assert talk.control("connection.start").mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
+    assert talk.control(ConnectionStart).mechanisms == ["PLAIN", "AMQPLAIN", "SCRAM-SHA-256"]
     talk.close()
     with LocalBroker(anonymous_user="guest") as open_one:
         talk = Talk(open_one.port, opened=False)
-        assert "ANONYMOUS" in talk.control("connection.start").mechanisms
+        assert "ANONYMOUS" in talk.control(ConnectionStart).mechanisms
         talk.machine.send_control(
             ConnectionStartOk(client_properties={}, mechanism="ANONYMOUS", locale="en_US")
         )
         talk.push()
-        assert talk.control("connection.tune")
+        assert talk.control(ConnectionTune)
         talk.close()

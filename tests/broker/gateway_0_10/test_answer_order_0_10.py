@@ -24,7 +24,7 @@ from support.brokers.in_memory_broker import LateStore, Rig
 from support.clients.version_clients import LocalTalk
 
 if TYPE_CHECKING:
-    from support.clients.command_client_0_10 import TalkSession
+    from headrace.testing.raw_session import RawSession
 
 PERSISTENT = encode_headers([DeliveryProperties(routing_key="q", delivery_mode=2)])
 TO_QUEUE = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
@@ -39,7 +39,7 @@ class Late:
         self.store.late = False
         self.rig = Rig(self.store)
         self.talk = LocalTalk(self.rig)
-        self.session: TalkSession = self.talk.attach()
+        self.session: RawSession = self.talk.attach()
         self.session.call(QueueDeclare(queue="q", durable=True))
         self.store.late = True
 

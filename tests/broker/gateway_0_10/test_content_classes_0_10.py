@@ -39,7 +39,7 @@ from headrace.protocol.codec_0_10 import (
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.spec.tables import V0_9
 from support.brokers.broker_process import until
-from support.clients.file_class_client import FileTalk
+from support.clients.file_class_client import FileClient
 from support.clients.file_class_client_0_10 import Client, connected
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ def test_staging_goes_on_after_a_lost_connection(served: Served, name: str, cut:
         first.open(name, len(body))
         first.session.machine.connection.write_segment(1, False, 0, b"\x09\x08\x01\x00")
         first.session.machine.connection.write_part(3, True, 0, body, 0, cut)
-        first.session.talk.push()
-        first.session.talk.drop()
+        first.session.client.push()
+        first.session.client.drop()
     with connected(served, "second") as second:
         assert second.open(name, len(body)) == cut
         second.call_with(FileStage(), b"", body[cut:])
@@ -117,7 +117,7 @@ def test_both_ways_of_acknowledging(one: Client, served: Served, name: str) -> N
     with connected(served, "automatic") as automatic:
         automatic.consume_files(name, no_ack=True)
         assert automatic.receive()[2] == b"\x00"
-        automatic.heard(FileOpen)
+        automatic.expect(FileOpen)
     until(lambda: one.count(name) == 2, "what was not sent as a whole is back")
     with connected(served, "explicit") as explicit:
         explicit.consume_files(name)
@@ -195,7 +195,7 @@ def test_many_consumers_share_a_queue(one: Client, name: str) -> None:
     for n in range(20):
         one.consume_files(name, f"t{n}")
     one.send(FileOpen(identifier=name, content_size=1))
-    assert (one.heard(FileOpenOk)[0].staged_size or 0) == 0
+    assert (one.expect(FileOpenOk)[0].staged_size or 0) == 0
     one.call_with(FileStage(), b"", b"x")
     one.call(FilePublish(routing_key=name, identifier=name))
     assert one.receive()[2] == b"x"
@@ -217,7 +217,7 @@ def test_no_more_is_sent_than_the_window_takes(
     for n in range(4):
         one.publish_file(name, bytes((n,)) * 5, f"{name}-{n}")
     other.send(FileQos(**limits))  # type: ignore[arg-type]
-    other.heard(FileQosOk)
+    other.expect(FileQosOk)
     other.consume_files(name)
     assert [other.receive()[2][0] for _ in range(2)] == [0, 1]
     assert other.count(name) == 2
@@ -265,7 +265,7 @@ def test_what_cannot_be_delivered_comes_back(one: Client, name: str) -> None:
     ):
         one.stage(f"i{n}", body, content_type="x/y")
         one.send(FilePublish(routing_key=key, identifier=f"i{n}", **flags))  # type: ignore[arg-type]
-        returned, properties, got = one.heard(FileReturn)
+        returned, properties, got = one.expect(FileReturn)
         assert (returned.reply_code, returned.routing_key, got) == (code, key, body)
         assert properties.content_type == "x/y"
     one.publish_file("nowhere", b"dropped")
@@ -326,11 +326,11 @@ def test_there_must_be_an_exchange(one: Client) -> None:
 
 
 def test_files_cross_the_versions(one: Client, served: Served, name: str) -> None:
-    old = FileTalk(served.host, served.port, V0_9)
+    old = FileClient(served.host, served.port, V0_9).open()
     one.declare(name)
     one.publish_file(name, b"new", filename="n", headers={"k": 7, "t": "x"})
     old.consume_files(name)
-    _, staged = old.receive()
+    _, staged = old.receive_file()
     assert (staged.body, staged.properties.filename) == (b"new", "n")
     assert staged.properties.headers == {"k": 7, "t": "x"}
     one.consume_files(name)
@@ -340,7 +340,7 @@ def test_files_cross_the_versions(one: Client, served: Served, name: str) -> Non
     one.consume_files(name + "2", "two")
     _, properties, body = one.receive()
     assert (body, properties.filename, properties.headers) == (b"old", "o", {"k": 8})
-    old.close()
+    old.drop()
 
 
 # --- Packets ------------------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def publish_packet(client: Client, queue: str, body: bytes, **properties: Any) -
 
 def consume_packets(client: Client, queue: str, tag: str = "tag", **how: Any) -> None:
     client.send(StreamConsume(queue=queue, consumer_tag=tag, **how))
-    client.heard(StreamConsumeOk)
+    client.expect(StreamConsumeOk)
 
 
 @pytest.mark.rule("0-10/s237", "0-10/s247", "0-10/s251")
@@ -362,7 +362,7 @@ def test_a_packet_is_gone_once_it_was_delivered(one: Client, other: Client, name
     body = bytes(range(256)) * 1000
     publish_packet(one, name, body, content_type="video/x", headers={"a": 1})
     consume_packets(one, name)
-    delivered, properties, got = one.heard(StreamDeliver)
+    delivered, properties, got = one.expect(StreamDeliver)
     assert (delivered.consumer_tag, delivered.delivery_tag, delivered.queue) == ("tag", 1, name)
     assert (got, properties.content_type, properties.headers) == (body, "video/x", {"a": 1})
     assert other.count(name) == 0
@@ -377,19 +377,19 @@ def test_packets_of_low_priority_give_way(one: Client, name: str) -> None:
         publish_packet(one, name, bytes((n,)), priority=priority)
     assert one.count(name) == 3
     consume_packets(one, name)
-    assert [one.heard(StreamDeliver)[2][0] for _ in range(3)] == [3, 1, 5]
+    assert [one.expect(StreamDeliver)[2][0] for _ in range(3)] == [3, 1, 5]
 
 
 @pytest.mark.rule("0-10/s238")
 def test_the_rate_that_was_asked_for_is_kept(one: Client, name: str) -> None:
     one.declare(name)
     one.send(StreamQos(consume_rate=10_000))
-    one.heard(StreamQosOk)
+    one.expect(StreamQosOk)
     consume_packets(one, name)
     began = time.monotonic()
     for n in range(4):
         one.send(StreamPublish(routing_key=name), b"", bytes((n,)) * 1000)
-    assert [one.heard(StreamDeliver)[2][0] for _ in range(4)] == list(range(4))
+    assert [one.expect(StreamDeliver)[2][0] for _ in range(4)] == list(range(4))
     assert time.monotonic() - began > 0.25
 
 
@@ -401,7 +401,7 @@ def test_packets_that_cannot_be_delivered_come_back(one: Client, name: str) -> N
         ({"immediate": True}, name, 313),
     ):
         one.send(StreamPublish(routing_key=key, **flags), b"", b"packet")  # type: ignore[arg-type]
-        returned, _, body = one.heard(StreamReturn)
+        returned, _, body = one.expect(StreamReturn)
         assert (returned.reply_code, returned.routing_key, body) == (code, key, b"packet")
 
 
@@ -412,7 +412,7 @@ def test_many_consumers_of_packets(one: Client, name: str) -> None:
         consume_packets(one, name, f"t{n}")
     for n in range(20):
         one.send(StreamPublish(routing_key=name), b"", bytes((n,)))
-    tags = {one.heard(StreamDeliver)[0].consumer_tag for _ in range(20)}
+    tags = {one.expect(StreamDeliver)[0].consumer_tag for _ in range(20)}
     assert tags == {f"t{n}" for n in range(20)}
     one.call(StreamCancel(consumer_tag="t0"))
     one.call(StreamCancel(consumer_tag="none"))
@@ -446,7 +446,7 @@ def test_a_consumer_of_files_looks(served: Served, one: Client, other: Client, n
     for n in range(3):
         one.publish_file(name, bytes((n,)))
     other.send(FileQos(prefetch_count=1))
-    other.heard(FileQosOk)
+    other.expect(FileQosOk)
     other.consume_files(name, arguments={**LOOK, "x-filter-auto-close": True})
     for n in range(3):
         delivered, _, body = other.receive()
@@ -473,8 +473,8 @@ def test_a_consumer_of_packets_chooses_and_looks(one: Client, other: Client, nam
 
     def got(tag: str, count: int, **arguments: Any) -> list[int]:
         other.send(StreamConsume(queue=name, consumer_tag=tag, arguments=arguments))
-        other.heard(StreamConsumeOk)
-        found = [other.heard(StreamDeliver)[2][0] for _ in range(count)]
+        other.expect(StreamConsumeOk)
+        found = [other.expect(StreamDeliver)[2][0] for _ in range(count)]
         other.call(StreamCancel(consumer_tag=tag))
         return found
 

@@ -35,16 +35,17 @@ from headrace.protocol.codec_0_x import DtxSelectOk, DtxStartOk
 from headrace.protocol.codec_0_x import DtxStart as DtxStart0x
 from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.spec.tables import V0_9
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_session import RawSession
 from headrace.wire.ranges import SequenceSet
 from support.brokers.broker_process import Served
-from support.clients.command_client_0_10 import Talk, TalkSession
-from support.clients.method_client import Talk as Talk0x
+from support.clients.command_client_0_10 import Talk
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Remote
 
 OK, RBROLLBACK, RBTIMEOUT, HEURCOM, RDONLY = 0, 1, 2, 4, 7
-Sessions = Callable[..., TalkSession]
+Sessions = Callable[..., RawSession]
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def sessions(served: Served | Remote, name: str) -> Iterator[Sessions]:
     """Open sessions, each on a connection of its own."""
     talks: list[Talk] = []
 
-    def one(**how: Any) -> TalkSession:
+    def one(**how: Any) -> RawSession:
         talks.append(Talk(served.port, **how))
         return talks[-1].attach(f"{name}-{len(talks)}")
 
@@ -66,26 +67,26 @@ def xid(name: str) -> Xid:
     return Xid(format=1, global_id=name.encode(), branch_id=b"b")
 
 
-def status(session: TalkSession, command: Command) -> int:
+def status(session: RawSession, command: Command) -> int:
     found: int = session.call(command).status
     return found
 
 
-def begin(session: TalkSession, xid: Xid, **flags: bool) -> None:
+def begin(session: RawSession, xid: Xid, **flags: bool) -> None:
     session.call(DtxSelect())
     assert status(session, DtxStart(xid=xid, **flags)) == OK
 
 
-def count(session: TalkSession, queue: str) -> int:
+def count(session: RawSession, queue: str) -> int:
     found: int = session.call(QueueQuery(queue=queue)).message_count
     return found
 
 
-def accept(session: TalkSession, *ids: int) -> None:
+def accept(session: RawSession, *ids: int) -> None:
     session.call(MessageAccept(transfers=SequenceSet([(number, number) for number in ids])))
 
 
-def busy(sessions: Sessions, name: str, xid: Xid) -> TalkSession:
+def busy(sessions: Sessions, name: str, xid: Xid) -> RawSession:
     """Return a session that took ``a`` and published ``new`` for a branch that it has ended."""
     session = sessions()
     session.call(QueueDeclare(queue=name))
@@ -199,20 +200,20 @@ def test_a_session_that_ends(sessions: Sessions, name: str, xid: Xid, how: str) 
     if how == "detach":
         session.detach()
     else:
-        session.talk.close()
+        session.client.close()
     found = OK
     while found != RBROLLBACK:  # The session is over when the broker has seen it.
         found = one_answer(coordinator, sessions, DtxCommit(xid=xid, one_phase=True))
     assert count(sessions(), name) == 0
 
 
-def one_answer(session: TalkSession, sessions: Sessions, command: Command) -> int:
+def one_answer(session: RawSession, sessions: Sessions, command: Command) -> int:
     """Return the status, or 0 where a session still works for the branch."""
     if session.exception is not None:
         session = sessions()
     number = session.send(command, sync=True)
     while number not in session.results and session.detached is None:
-        session.talk.pull()
+        session.client.pull()
     return 0 if session.exception is not None else session.results[number].status
 
 
@@ -263,7 +264,7 @@ def test_an_operators_decision(
 def test_the_outcome_of_an_older_versions_transaction(
     sessions: Sessions, served: Served | Remote, name: str
 ) -> None:
-    client = Talk0x(served.host, served.port, V0_9)
+    client = RawClient(served.host, served.port, V0_9).open()
     client.declare(name)
     client.call(DtxSelect0x(), DtxSelectOk)
     client.call(DtxStart0x(dtx_identifier=name), DtxStartOk)
@@ -275,7 +276,7 @@ def test_the_outcome_of_an_older_versions_transaction(
     assert status(session, DtxCommit(xid=named)) == OK
     session.subscribe(name)
     assert session.bodies(1) == [b"from 0-9"]
-    client.close()
+    client.drop()
 
 
 # --- Refusals -------------------------------------------------------------------------------------
@@ -316,7 +317,7 @@ def test_a_branch_that_is_worked_for(
     session.call(DtxEnd(xid=xid))
 
 
-def refused(session: TalkSession, command: Command, code: ExecutionCode) -> None:
+def refused(session: RawSession, command: Command, code: ExecutionCode) -> None:
     assert session.refused(command).error_code == code
 
 
@@ -441,6 +442,6 @@ def test_a_prepared_branch_survives_kill_9(tmp_path: Path) -> None:
     session.subscribe("q")
     assert session.bodies(2) == [b"2", b"new" * 50_000]
     assert session.call(DtxRecover()).in_doubt in (None, [])
-    session.talk.close()
+    session.client.close()
     assert broker.stop() == 0, broker.log()
     assert "Traceback" not in broker.log(), broker.log()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.spec.tables import V0_8, V0_9, Version
-from support.clients.file_class_client import FileTalk
+from support.clients.file_class_client import FileClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -23,14 +23,14 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 
 @pytest.fixture
-def client(served: Served, version: Version) -> Iterator[Callable[[], FileTalk]]:
+def client(served: Served, version: Version) -> Iterator[Callable[[], FileClient]]:
     """Open clients of a version; what is open at the end is closed."""
-    opened: list[FileTalk] = []
+    opened: list[FileClient] = []
 
-    def open_one() -> FileTalk:
-        opened.append(FileTalk(served.host, served.port, version))
+    def open_one() -> FileClient:
+        opened.append(FileClient(served.host, served.port, version).open())
         return opened[-1]
 
     yield open_one
     for one in opened:
-        one.close()
+        one.drop()

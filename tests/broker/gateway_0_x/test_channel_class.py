@@ -30,20 +30,19 @@ from headrace.protocol.codec_0_x import (
     QueueDeleteOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import RawClient, start_ok
 from headrace.wire.frame import FRAME_HEARTBEAT, encode_frame
 from support.brokers.broker_process import Served, undisturbed, until
-from support.clients.method_client import Talk
-from support.clients.raw_client import HEADER, Raw, start_ok
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-Client = Callable[[], Talk]
+Client = Callable[[], RawClient]
 
 
 @pytest.mark.rule("0-9-1/s010", "0-9-1/s011")
 def test_what_the_broker_says_of_itself(served: Served) -> None:
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         start = raw.greet()
         assert isinstance(start, ConnectionStart)
         assert (start.version_major, start.version_minor) == (0, 9)
@@ -102,7 +101,7 @@ def test_flow_of_one_channel_leaves_the_others(talk: Client, name: str) -> None:
 def test_a_channel_is_opened_once(talk: Client) -> None:
     client = talk()
     client.send(ChannelOpen())
-    closed = client.raw.closed_connection()
+    closed = client.closed_connection()
     assert (closed.code, closed.text) == (504, "CHANNEL_ERROR - second 'channel.open' seen")
 
 
@@ -124,23 +123,23 @@ def test_channels_of_one_connection_are_apart(talk: Client, name: str) -> None:
         client.channel(number)
     client.declare(name, exclusive=True, channel=199)
     client.send(BasicGet(queue="missing"), channel=7)
-    assert client.closed(7).code == 404
+    assert client.closed_channel(7).code == 404
     client.call(BasicGet(queue=name), BasicGetEmpty, channel=198)
 
 
 @pytest.mark.parametrize("version", [V0_8, V0_9, V0_9_1], ids=str)
 def test_channels_are_counted_whatever_their_numbers(served: Served, version: Version) -> None:
-    with Raw(served.host, served.port, version) as raw:
+    with RawClient(served.host, served.port, version) as raw:
         raw.log_in()
-        raw.method(0, ConnectionTuneOk(channel_max=3, frame_max=4096))
-        raw.method(0, ConnectionOpen(virtual_host="/"))
+        raw.send(ConnectionTuneOk(channel_max=3, frame_max=4096))
+        raw.send(ConnectionOpen(virtual_host="/"))
         raw.expect(ConnectionOpenOk)
         for number in (65535, 7, 4000):
             raw.channel(number)
-        raw.method(7, ChannelClose(reply_code=200))
-        raw.expect(ChannelCloseOk)
+        raw.send(ChannelClose(reply_code=200), 7)
+        raw.expect(ChannelCloseOk, 7)
         raw.channel(1)
-        raw.method(2, ChannelOpen())
+        raw.send(ChannelOpen(), 2)
         closed = raw.closed_connection()
     assert closed.code == 530
     assert closed.text == (
@@ -152,16 +151,16 @@ def test_channels_are_counted_whatever_their_numbers(served: Served, version: Ve
 def test_the_client_closes(talk: Client) -> None:
     client = talk()
     client.call(ConnectionClose(reply_code=200, reply_text="bye"), ConnectionCloseOk, channel=0)
-    assert client.raw.hung_up()
+    assert client.hung_up()
 
 
 def test_a_heartbeat_is_sent_when_there_is_nothing_else(served: Served) -> None:
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         tune = raw.log_in()
         assert isinstance(tune, ConnectionTune)
         assert tune.heartbeat == 60
-        raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=1))
-        raw.method(0, ConnectionOpen(virtual_host="/"))
+        raw.send(ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=1))
+        raw.send(ConnectionOpen(virtual_host="/"))
         raw.expect(ConnectionOpenOk)
         frame = raw.frame()
         assert frame == (FRAME_HEARTBEAT, 0, b"")
@@ -169,11 +168,14 @@ def test_a_heartbeat_is_sent_when_there_is_nothing_else(served: Served) -> None:
 
 def test_a_silent_peer_is_dropped_and_a_beating_one_kept(served: Served) -> None:
     def silence_and_beats(in_time: Callable[[], None]) -> None:
-        with Raw(served.host, served.port) as silent, Raw(served.host, served.port) as beating:
+        with (
+            RawClient(served.host, served.port) as silent,
+            RawClient(served.host, served.port) as beating,
+        ):
             for raw in (silent, beating):
                 raw.log_in()
-                raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=2))
-                raw.method(0, ConnectionOpen(virtual_host="/"))
+                raw.send(ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=2))
+                raw.send(ConnectionOpen(virtual_host="/"))
                 raw.expect(ConnectionOpenOk)
             heartbeat = encode_frame(FRAME_HEARTBEAT, 0, b"")
             beats = 0
@@ -181,7 +183,7 @@ def test_a_silent_peer_is_dropped_and_a_beating_one_kept(served: Served) -> None
                 assert frame[0] == FRAME_HEARTBEAT
                 beats += 1
                 assert beats < 20
-                beating.send(heartbeat)
+                beating.send_bytes(heartbeat)
                 in_time()
             beating.channel(1)
 
@@ -189,22 +191,20 @@ def test_a_silent_peer_is_dropped_and_a_beating_one_kept(served: Served) -> None
 
 
 def test_no_heartbeat_when_the_client_wants_none(served: Served) -> None:
-    with Raw(served.host, served.port) as raw:
-        raw.opened().channel(1)
+    with RawClient(served.host, served.port) as raw:
+        raw.open_connection().channel(1)
 
 
 def test_smaller_frames_are_agreed_on(served: Served, name: str) -> None:
     body = bytes(range(256)) * 200
-    with Raw(served.host, served.port) as raw:
+    with RawClient(served.host, served.port) as raw:
         raw.log_in()
-        raw.method(0, ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=0))
-        raw.method(0, ConnectionOpen(virtual_host="/"))
+        raw.send(ConnectionTuneOk(channel_max=10, frame_max=4096, heartbeat=0))
+        raw.send(ConnectionOpen(virtual_host="/"))
         raw.expect(ConnectionOpenOk)
-        raw.channel(1)
-        small = Talk.__new__(Talk)
-        small.raw = raw
+        small = raw.channel(1)
         small.declare(name)
-        large = Talk(served.host, served.port)
+        large = RawClient(served.host, served.port).open()
         large.publish(name, body)
         until(lambda: large.count(name) == 1, "it is there")
         small.send(BasicGet(queue=name, no_ack=True))
@@ -217,7 +217,7 @@ def test_smaller_frames_are_agreed_on(served: Served, name: str) -> None:
                 got += frame[2]
         assert got == body
         large.call(QueueDelete(queue=name), QueueDeleteOk)
-        large.close()
+        large.drop()
 
 
 def test_consumers_hear_of_a_deleted_queue(
@@ -233,10 +233,8 @@ def test_consumers_hear_of_a_deleted_queue(
 
 
 def test_who_did_not_ask_is_not_told(served: Served, name: str) -> None:
-    with Raw(served.host, served.port) as raw:
-        raw.opened().channel(1)
-        client = Talk.__new__(Talk)
-        client.raw = raw
+    with RawClient(served.host, served.port) as raw:
+        client = raw.open_connection().channel(1)
         client.declare(name)
         client.consume(name)
         client.call(QueueDelete(queue=name), QueueDeleteOk)
@@ -244,19 +242,17 @@ def test_who_did_not_ask_is_not_told(served: Served, name: str) -> None:
 
 
 def test_who_asked_is_told(served: Served, name: str) -> None:
-    with Raw(served.host, served.port) as raw:
-        raw.send(HEADER)
+    with RawClient(served.host, served.port) as raw:
+        raw.send_bytes(V0_9_1.header)
         raw.expect(ConnectionStart)
         login = start_ok()
         login.client_properties = {"capabilities": {"consumer_cancel_notify": True}}
-        raw.method(0, login)
+        raw.send(login, 0)
         tune = raw.expect(ConnectionTune)
-        raw.method(0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max))
-        raw.method(0, ConnectionOpen(virtual_host="/"))
+        raw.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max))
+        raw.send(ConnectionOpen(virtual_host="/"))
         raw.expect(ConnectionOpenOk)
-        raw.channel(1)
-        client = Talk.__new__(Talk)
-        client.raw = raw
+        client = raw.channel(1)
         client.declare(name)
         client.consume(name, "mine")
         client.send(QueueDelete(queue=name))

@@ -32,12 +32,12 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
-from support.clients.method_client import Talk
+from headrace.testing.raw_client import RawClient
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Remote, Served
 
-Client = Callable[..., Talk]
+Client = Callable[..., RawClient]
 VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=["0-8", "0-9"])
 
 
@@ -67,12 +67,12 @@ def decide(served: Served | Remote) -> Decide:
     return Decide(served.url)
 
 
-def begin(client: Talk, xid: str, channel: int = 1) -> None:
+def begin(client: RawClient, xid: str, channel: int = 1) -> None:
     client.call(DtxSelect(), DtxSelectOk, channel)
     client.call(DtxStart(dtx_identifier=xid), DtxStartOk, channel)
 
 
-def take(client: Talk, queue: str) -> int:
+def take(client: RawClient, queue: str) -> int:
     client.send(BasicGet(queue=queue))
     method, _ = client.content(BasicGetOk)
     return method.delivery_tag
@@ -158,7 +158,7 @@ def test_after_the_outcome_a_channel_starts_again(talk: Client, name: str, decid
     assert decide("rollback", f"{name}-2") == "xa-ok"
     assert decide("commit", f"{name}-3") == "xa-ok"
     client.publish(name, b"lost")
-    closed = client.closed()
+    closed = client.closed_channel()
     assert closed.text == "PRECONDITION_FAILED - no transaction was started on this channel"
     client.channel(1)
     assert [client.get(name) for _ in range(3)] == [b"1", b"3", None]
@@ -175,7 +175,7 @@ def test_a_lost_channel_fails_its_transaction(talk: Client, name: str, decide: D
     assert client.count(name) == 1
     client.call(DtxSelect(), DtxSelectOk)
     client.send(DtxStart(dtx_identifier=name))
-    closed = client.closed()
+    closed = client.closed_channel()
     assert closed.text.endswith(f"the transaction '{name}' can only be rolled back")
     assert decide("commit", name) == "xa-rbrollback"
     assert decide.state(name) == []
@@ -242,18 +242,18 @@ def test_modes_exclude_each_other(
     if before is not None:
         client.call(before, answer)  # type: ignore[arg-type]  # Each a method of 0-9.
     client.send(after)  # type: ignore[arg-type]
-    assert client.closed().text == f"PRECONDITION_FAILED - {text}"
+    assert client.closed_channel().text == f"PRECONDITION_FAILED - {text}"
 
 
 def test_a_transaction_is_started_once_and_has_a_name(talk: Client, name: str) -> None:
     client = talk(V0_9)
     begin(client, name)
     client.send(DtxStart(dtx_identifier=name))
-    assert client.closed().text.endswith(f"the transaction '{name}' was started already")
+    assert client.closed_channel().text.endswith(f"the transaction '{name}' was started already")
     client.channel(1)
     client.call(DtxSelect(), DtxSelectOk)
     client.send(DtxStart())
-    assert client.raw.closed_connection().code == 502
+    assert client.closed_connection().code == 502
 
 
 # --- Requests to the broker's queue ---------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_the_brokers_queue_is_its_own(talk: Client) -> None:
     for method in (BasicGet(queue=QUEUE), QueueDelete(queue=QUEUE)):
         client = talk()
         client.send(method)
-        assert client.closed().code in (403, 405)
+        assert client.closed_channel().code in (403, 405)
     client = talk()
     client.publish(QUEUE, b'{"do": "list"}')  # Without a reply-to.
     client.publish(QUEUE, b'{"do": "list"}', reply_to="nobody")
@@ -298,7 +298,7 @@ def test_the_brokers_queue_is_its_own(talk: Client) -> None:
 
 
 def test_a_prepared_transaction_survives_kill_9(durable: Served) -> None:
-    client = Talk(durable.host, durable.port, V0_9)
+    client = RawClient(durable.host, durable.port, V0_9).open()
     client.declare("q", durable=True)
     client.declare("other", durable=True)
     client.publish("q", b"1", b"2", b"3", delivery_mode=2)
@@ -315,37 +315,37 @@ def test_a_prepared_transaction_survives_kill_9(durable: Served) -> None:
     assert decide("prepare", "kept") == "xa-ok"
     for _ in range(2):
         durable.kill()
-        client.close()
+        client.drop()
         durable.start()
         decide = Decide(durable.url)
         assert [line.split("\t")[0] for line in decide("list").splitlines()] == ["kept"]
         assert decide.state("kept") == ["prepared", "2", "1", "0"]
-        client = Talk(durable.host, durable.port, V0_9)
+        client = RawClient(durable.host, durable.port, V0_9).open()
         client.probe = "q"
         assert client.count("q") == 2
     assert decide("commit", "kept", "--heuristic") == "xa-heurcom"
     durable.kill()
-    client.close()
+    client.drop()
     durable.start()
     decide = Decide(durable.url)
     assert decide.state("kept") == ["heuristically completed (xa-heurcom)", "0", "0", "0"]
     assert decide("rollback", "kept") == "xa-heurcom"
     assert decide("forget", "kept") == ""
-    client = Talk(durable.host, durable.port, V0_9)
+    client = RawClient(durable.host, durable.port, V0_9).open()
     found = [client.get("q") for _ in range(5)]
     assert found == [b"2", b"3", b"new", b"x" * 300_000, None]
-    client.close()
+    client.drop()
     durable.stop()
     durable.start()
     assert Decide(durable.url)("list") == ""
 
 
 def test_a_stream_gets_what_was_prepared_for_it(durable: Served) -> None:
-    client = Talk(durable.host, durable.port, V0_9_1)
+    client = RawClient(durable.host, durable.port, V0_9_1).open()
     client.declare("s", durable=True, arguments={"x-queue-type": "stream"})
     client.publish("s", b"before", delivery_mode=2)
-    client.close()
-    early = Talk(durable.host, durable.port, V0_9)
+    client.drop()
+    early = RawClient(durable.host, durable.port, V0_9).open()
     early.probe = "s"
     begin(early, "streamed")
     early.publish("s", b"small", b"x" * 300_000, delivery_mode=2)
@@ -353,15 +353,15 @@ def test_a_stream_gets_what_was_prepared_for_it(durable: Served) -> None:
     decide = Decide(durable.url)
     assert decide("prepare", "streamed") == "xa-ok"
     durable.kill()
-    early.close()
+    early.drop()
     durable.start()
     decide = Decide(durable.url)
     assert decide("commit", "streamed") == "xa-ok"
     durable.kill()
     durable.start()
-    client = Talk(durable.host, durable.port, V0_9_1)
+    client = RawClient(durable.host, durable.port, V0_9_1).open()
     client.consume("s", no_ack=True, arguments={"x-stream-offset": "first"})
     found = [client.content(BasicDeliver)[1] for _ in range(3)]
     assert found == [b"before", b"small", b"x" * 300_000]
-    client.close()
+    client.drop()
     assert Decide(durable.url)("list") == ""

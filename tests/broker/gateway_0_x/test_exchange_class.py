@@ -24,7 +24,7 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.clients.method_client import Talk
+    from headrace.testing.raw_client import RawClient
 
 
 def refused(call: Callable[[], object]) -> tuple[int, str]:
@@ -301,7 +301,7 @@ def test_alternate_exchange(channel: BlockingChannel, name: str) -> None:
         channel.basic_publish(name, "other", b"nobody's", mandatory=True)
 
 
-def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
+def test_no_wait_means_no_answer(talk: Callable[[], RawClient], name: str) -> None:
     client = talk().with_queue(name, exclusive=True)
     client.send(ExchangeDeclare(exchange=name, type="fanout", no_wait=True))
     client.send(ExchangeDeclare(exchange=f"{name}-2", type="fanout", no_wait=True))
@@ -316,7 +316,7 @@ def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
     client.call(QueueBind(exchange=f"{name}-2", queue=name), QueueBindOk)
     client.send(QueueDelete(queue=name, no_wait=True))
     client.send(QueueBind(exchange=name, queue=name))
-    assert client.closed().code == 404
+    assert client.closed_channel().code == 404
 
 
 @pytest.mark.rule("0-9-1/exchange.declare#01", "0-9-1/queue.declare#02")

@@ -43,17 +43,16 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_9
+from headrace.testing.raw_client import Content, method_frame
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, encode_frame
 from support.brokers.broker_process import until
-from support.clients.file_class_client import FileTalk
-from support.clients.method_client import Content
-from support.clients.raw_client import method_frame
+from support.clients.file_class_client import FileClient
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Served
 
 
-Client = Callable[..., FileTalk]
+Client = Callable[..., FileClient]
 
 
 @pytest.mark.rule("0-9/file.publish.exchange#01")
@@ -63,7 +62,7 @@ def test_a_file_goes_from_client_to_client(client: Client, name: str) -> None:
     body = bytes(range(256)) * 1000
     sender.publish_file(name, body, filename="a.bin", content_type="x/y", priority=3)
     taker.consume_files(name)
-    delivered, staged = taker.receive()
+    delivered, staged = taker.receive_file()
     assert staged.body == body
     assert (staged.properties.filename, staged.properties.content_type) == ("a.bin", "x/y")
     assert (delivered.consumer_tag, delivered.delivery_tag, delivered.redelivered) == (
@@ -84,7 +83,7 @@ def test_a_file_may_be_empty(client: Client, name: str) -> None:
     one = client().with_queue(name)
     one.publish_file(name, b"")
     one.consume_files(name)
-    assert one.receive()[1].body == b""
+    assert one.receive_file()[1].body == b""
 
 
 @pytest.mark.rule("0-9/file.open-ok.staged-size#01", "0-9/file.open-ok.staged-size#02")
@@ -92,15 +91,15 @@ def test_a_file_may_be_empty(client: Client, name: str) -> None:
 def test_staging_goes_on_after_a_lost_connection(client: Client, name: str, cut: int) -> None:
     body = bytes(range(250)) * 400
     first = client().with_queue(name)
-    first.open(name, len(body))
+    first.open_file(name, len(body))
     first.send_stage(body[:cut], size=len(body))
     first.vanish()
     second = client()
-    assert second.open(name, len(body)) == cut
+    assert second.open_file(name, len(body)) == cut
     second.send_stage(body[cut:])
     second.send(FilePublish(routing_key=name, identifier=name))
     second.consume_files(name)
-    assert second.receive()[1].body == body
+    assert second.receive_file()[1].body == body
 
 
 @pytest.mark.rule("0-9/file.open-ok.staged-size#01")
@@ -109,28 +108,28 @@ def test_a_client_that_has_a_part_is_sent_the_rest(client: Client, name: str) ->
     one = client().with_queue(name)
     one.publish_file(name, body)
     one.consume_files(name)
-    first = one.heard(FileOpen)
-    one.close()
+    first = one.expect(FileOpen)
+    one.drop()
     other = client()
     other.consume_files(name)
-    delivered, staged = other.receive(have=1234)
+    delivered, staged = other.receive_file(have=1234)
     assert staged.body == body[1234:]
     assert delivered.identifier == first.identifier
     assert delivered.redelivered
     other.send(FileAck(delivery_tag=1))
     other.publish_file(name, body)
-    delivered, staged = other.receive(have=len(body))
+    delivered, staged = other.receive_file(have=len(body))
     assert (staged.body, delivered.redelivered) == (b"", False)
 
 
 def test_what_was_staged_is_the_users_own_and_of_one_size(client: Client, name: str) -> None:
     first, second = client(), client()
-    first.open(name, 100)
+    first.open_file(name, 100)
     first.send_stage(b"x" * 50, size=100)
-    first.close()
-    assert second.open(name, 99) == 0
+    first.drop()
+    assert second.open_file(name, 99) == 0
     second.send_stage(b"y" * 99)
-    assert second.open(name, 99) == 99
+    assert second.open_file(name, 99) == 99
     second.send_stage(b"")
 
 
@@ -139,17 +138,17 @@ def test_an_identifier_is_taken_over_from_a_connection_that_seems_lost(
 ) -> None:
     first, second = client(), client()
     first.declare(name)
-    first.open(name, 100)
+    first.open_file(name, 100)
     first.send_stage(b"x" * 60, size=100)
     first.channel(2)
     first.call(QueueDeclare(queue=name, passive=True), QueueDeclareOk, 2)
-    assert second.open(name, 100) == 60
+    assert second.open_file(name, 100) == 60
     second.send_stage(b"y" * 40)
     second.send(FilePublish(routing_key=name, identifier=name))
     second.consume_files(name)
-    assert second.receive()[1].body == b"x" * 60 + b"y" * 40
-    first.raw.send(encode_frame(FRAME_BODY, 1, b"z" * 40))
-    assert first.closed().code == 405
+    assert second.receive_file()[1].body == b"x" * 60 + b"y" * 40
+    first.send_bytes(encode_frame(FRAME_BODY, 1, b"z" * 40))
+    assert first.closed_channel().code == 405
 
 
 def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
@@ -158,17 +157,17 @@ def test_a_staged_file_is_published_once(client: Client, name: str) -> None:
     one.publish_file(name, b"b", "same")
     assert one.count(name) == 2
     one.send(FilePublish(routing_key=name, identifier="same"))
-    assert one.closed() == (404, "NOT_FOUND - no file 'same' is staged", (70, 60))
+    assert one.closed_channel() == (404, "NOT_FOUND - no file 'same' is staged", (70, 60))
 
 
 def test_a_publish_waits_for_the_end_of_its_staging(client: Client, name: str) -> None:
     one = client().with_queue(name)
     one.channel(2)
-    one.open("id", 10)
+    one.open_file("id", 10)
     one.send_stage(b"hello", size=10)
     one.send(FilePublish(routing_key=name, identifier="id"), 2)
     one.send(QueueDeclare(queue=name, passive=True), 2)
-    one.raw.send(encode_frame(FRAME_BODY, 1, b"world"))
+    one.send_bytes(encode_frame(FRAME_BODY, 1, b"world"))
     number, counted = one.next()
     assert (number, counted) == (
         2,
@@ -176,16 +175,16 @@ def test_a_publish_waits_for_the_end_of_its_staging(client: Client, name: str) -
     )
 
 
-MISUSES: dict[str, tuple[int, Callable[[FileTalk, str], object]]] = {
+MISUSES: dict[str, tuple[int, Callable[[FileClient, str], object]]] = {
     "stage without open": (503, lambda one, _: one.send_stage(b"x")),
-    "longer than said": (406, lambda one, _: (one.open("i", 3), one.send_stage(b"four"))),
-    "shorter than said": (406, lambda one, _: (one.open("i", 5), one.send_stage(b"four"))),
+    "longer than said": (406, lambda one, _: (one.open_file("i", 3), one.send_stage(b"four"))),
+    "shorter than said": (406, lambda one, _: (one.open_file("i", 5), one.send_stage(b"four"))),
     "too large": (311, lambda one, _: one.send(FileOpen(identifier="i", content_size=1 << 40))),
     "publish what is not staged": (404, lambda one, q: one.send(FilePublish(routing_key=q))),
     "publish what is staged in part": (
         406,
         lambda one, q: (
-            one.open("i", 5),
+            one.open_file("i", 5),
             one.send(FilePublish(routing_key=q, identifier="i")),
         ),
     ),
@@ -218,19 +217,19 @@ def test_misuse_is_refused(client: Client, name: str, misuse: str) -> None:
 def test_an_identifier_is_staged_on_one_channel_at_a_time(client: Client, name: str) -> None:
     one = client()
     one.channel(2)
-    one.open(name, 5)
+    one.open_file(name, 5)
     one.send(FileOpen(identifier=name, content_size=5), 2)
-    assert one.closed(2).code == 405
+    assert one.closed_channel(2).code == 405
     one.send_stage(b"still")
     one.send(FileConsume(queue="nowhere"))
-    assert one.closed().code == 404
+    assert one.closed_channel().code == 404
 
 
 @pytest.mark.rule("0-9/file.consume.queue#01")
 def test_there_must_be_a_queue(client: Client) -> None:
     one = client()
     one.send(FileConsume())
-    assert one.raw.closed_connection().code == 530
+    assert one.closed_connection().code == 530
 
 
 @pytest.mark.rule("0-9/file.publish.exchange#02")
@@ -240,7 +239,7 @@ def test_an_internal_exchange_takes_no_files(client: Client, name: str) -> None:
     one.call(declare, ExchangeDeclareOk)
     one.stage("i", b"x")
     one.send(FilePublish(exchange=name, identifier="i"))
-    assert one.closed().code == 403
+    assert one.closed_channel().code == 403
 
 
 # --- Consumers ----------------------------------------------------------------------------------
@@ -252,7 +251,7 @@ def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
     one.channel(2)
     one.consume_files(name, "t")
     one.send(FileConsume(queue=name, consumer_tag="t"), 2)
-    assert one.raw.closed_connection().code == 530
+    assert one.closed_connection().code == 530
 
 
 @pytest.mark.rule("0-9/file.consume.exclusive#01")
@@ -261,12 +260,12 @@ def test_exclusive_access_is_granted_to_one(client: Client, name: str) -> None:
     one.declare(name)
     one.consume_files(name)
     other.send(FileConsume(queue=name, exclusive=True))
-    assert other.closed().code == 405
+    assert other.closed_channel().code == 405
     one.call(FileCancel(consumer_tag="tag"), FileCancelOk)
     one.consume_files(name, exclusive=True)
     third = client()
     third.send(FileConsume(queue=name))
-    assert third.closed().code == 405
+    assert third.closed_channel().code == 405
 
 
 @pytest.mark.rule("0-9/file.consume#01")
@@ -279,7 +278,9 @@ def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
             taker.consume_files(name, f"t{n}")
     for n in range(4):
         sender.publish_file(name, bytes((n,)))
-    assert sorted(taker.receive()[1].body for taker in takers) == [bytes((n,)) for n in range(4)]
+    assert sorted(taker.receive_file()[1].body for taker in takers) == [
+        bytes((n,)) for n in range(4)
+    ]
 
 
 def test_classes_of_content_are_independent(client: Client, name: str) -> None:
@@ -289,7 +290,7 @@ def test_classes_of_content_are_independent(client: Client, name: str) -> None:
     one.publish(name, b"second")
     assert one.count(name) == 3
     one.consume_files(name)
-    assert one.receive()[1].body == b"file"
+    assert one.receive_file()[1].body == b"file"
     assert one.get(name) == b"message"
     assert one.get(name) == b"second"
     assert one.get(name) is None
@@ -307,7 +308,7 @@ def test_a_queue_goes_with_its_last_consumer_of_any_class(client: Client, name: 
     assert one.declare(name, passive=True).consumer_count == 1
     one.call(FileCancel(consumer_tag="tag"), FileCancelOk)
     one.send(QueueDeclare(queue=name, passive=True))
-    assert one.closed().code == 404
+    assert one.closed_channel().code == 404
 
 
 # --- Windows and settlement ---------------------------------------------------------------------
@@ -325,14 +326,14 @@ def test_no_more_is_sent_than_the_window_takes(
     one.consume_files(name)
     for n in range(4):
         sender.publish_file(name, bytes((n,)) * 5, f"{name}-{n}")
-    assert [one.receive()[1].body[0] for _ in range(2)] == [0, 1]
+    assert [one.receive_file()[1].body[0] for _ in range(2)] == [0, 1]
     until(
         lambda: one.count(name) == 2, "all are there"
     )  # And no further file.open came before the answer.
     one.send(FileAck(delivery_tag=1))
-    assert one.receive()[1].body[0] == 2
+    assert one.receive_file()[1].body[0] == 2
     one.send(FileAck(delivery_tag=3, multiple=True))
-    assert one.receive()[1].body[0] == 3
+    assert one.receive_file()[1].body[0] == 3
 
 
 @pytest.mark.rule("0-9/file#04")
@@ -342,21 +343,21 @@ def test_both_ways_of_acknowledging(client: Client, name: str) -> None:
         sender.publish_file(name, bytes((n,)))
     automatic = client()
     automatic.consume_files(name, no_ack=True)
-    assert automatic.receive()[0].delivery_tag == 1
-    assert automatic.receive()[1].body == b"\x01"
-    automatic.heard(FileOpen)
-    automatic.close()
+    assert automatic.receive_file()[0].delivery_tag == 1
+    assert automatic.receive_file()[1].body == b"\x01"
+    automatic.expect(FileOpen)
+    automatic.drop()
     until(lambda: sender.count(name) == 2, "what was not sent as a whole is back")
     explicit = client()
     explicit.consume_files(name)
-    delivered, staged = explicit.receive()
+    delivered, staged = explicit.receive_file()
     assert (staged.body, delivered.redelivered) == (b"\x02", True)
-    assert explicit.receive()[1].body == b"\x03"
+    assert explicit.receive_file()[1].body == b"\x03"
     explicit.send(FileAck(multiple=True))
     explicit.send(FileAck(multiple=True))
     assert explicit.count(name) == 0
     explicit.send(FileAck(delivery_tag=2))
-    assert explicit.closed().code == 406
+    assert explicit.closed_channel().code == 406
 
 
 @pytest.mark.rule("0-9/file.reject#01", "0-9/file.reject#02", "0-9/file.reject.requeue#01")
@@ -369,17 +370,17 @@ def test_a_rejected_file_goes_to_another_consumer(client: Client, name: str) -> 
     )
     one.consume_files(name + "-q")
     one.publish_file(name + "-q", b"a", filename="f")
-    assert not one.receive()[0].redelivered
+    assert not one.receive_file()[0].redelivered
     one.send(FileReject(delivery_tag=1, requeue=True))
     assert one.count(name + "-q") == 1  # It waits: this channel does not get it again.
     other = client()
     other.consume_files(name + "-q")
-    delivered, staged = other.receive()
+    delivered, staged = other.receive_file()
     assert delivered.redelivered
     other.send(FileReject(delivery_tag=1, requeue=False))
     assert other.count(name + "-dead") == 1
     other.consume_files(name + "-dead", "dead")
-    delivered, staged = other.receive()
+    delivered, staged = other.receive_file()
     assert (staged.body, staged.properties.filename) == (b"a", "f")
     assert staged.properties.headers["x-first-death-reason"] == "rejected"
 
@@ -394,7 +395,7 @@ def test_a_file_that_no_consumer_accepts_is_a_dead_letter(client: Client, name: 
     for n in range(6):
         one.channel(n + 2)
         one.consume_files(name, channel=n + 2)
-        assert one.receive(channel=n + 2)[0].redelivered == (n > 0)
+        assert one.receive_file(channel=n + 2)[0].redelivered == (n > 0)
         one.call(ChannelClose(reply_code=200), ChannelCloseOk, n + 2)
     assert (one.count(name), one.count(name + "-dead")) == (0, 1)
 
@@ -428,7 +429,7 @@ def test_what_cannot_be_delivered_comes_back(client: Client, name: str) -> None:
     one.consume_files(name, channel=2)
     one.stage("j", b"now")
     one.send(FilePublish(routing_key=name, identifier="j", immediate=True))
-    assert one.receive(channel=2)[1].body == b"now"
+    assert one.receive_file(channel=2)[1].body == b"now"
 
 
 @pytest.mark.rule("0-9/file#02")
@@ -437,14 +438,14 @@ def test_a_full_queue_stops_its_publishers(client: Client, name: str) -> None:
     one.declare(name, arguments={"x-max-length": 2})
     one.publish_file(name, b"a")
     one.publish_file(name, b"b")
-    assert one.heard(ChannelFlow).active is False
+    assert one.expect(ChannelFlow).active is False
     one.send(ChannelFlowOk(active=False))
     one.publish_file(name, b"c")
     assert one.count(name) == 3
     other.consume_files(name)
-    assert [other.receive()[1].body for _ in range(2)] == [b"a", b"b"]
-    assert one.heard(ChannelFlow).active is True
-    assert other.receive()[1].body == b"c"
+    assert [other.receive_file()[1].body for _ in range(2)] == [b"a", b"b"]
+    assert one.expect(ChannelFlow).active is True
+    assert other.receive_file()[1].body == b"c"
 
 
 @pytest.mark.rule("0-9/file.publish.exchange#03")
@@ -452,10 +453,10 @@ def test_a_queue_of_type_stream_refuses_files(client: Client, name: str) -> None
     one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.stage("i", b"x")
     one.send(FilePublish(routing_key=name, identifier="i"))
-    assert one.closed().code == 540
+    assert one.closed_channel().code == 540
     other = client()
     other.send(FileConsume(queue=name))
-    assert other.raw.closed_connection().code == 540
+    assert other.closed_connection().code == 540
 
 
 def test_files_and_their_outcomes_are_transactional(client: Client, name: str) -> None:
@@ -470,16 +471,16 @@ def test_files_and_their_outcomes_are_transactional(client: Client, name: str) -
     one.call(TxCommit(), TxCommitOk)
     assert other.count(name) == 2
     one.consume_files(name)
-    assert one.receive()[1].body == b"a"
+    assert one.receive_file()[1].body == b"a"
     one.send(FileAck(delivery_tag=1))
     one.call(TxRollback(), TxRollbackOk)
     one.send(FileAck(delivery_tag=1))
     one.call(TxCommit(), TxCommitOk)
     one.send(FileAck(delivery_tag=1))
-    assert one.closed().code == 406
+    assert one.closed_channel().code == 406
     other.consume_files(name)
     other.publish_file(name, b"last")
-    assert other.receive()[1].body == b"last"
+    assert other.receive_file()[1].body == b"last"
 
 
 def test_what_comes_during_a_body_waits_for_its_end(client: Client, name: str) -> None:
@@ -490,7 +491,7 @@ def test_what_comes_during_a_body_waits_for_its_end(client: Client, name: str) -
     one.channel(2)
     one.consume(name, "basic", channel=2, no_ack=True)
     one.consume_files(name)
-    one.heard(FileOpen)
+    one.expect(FileOpen)
     one.send(FileOpenOk())
     for n in range(20):
         one.publish(name, bytes((n,)) * 100)
@@ -512,7 +513,7 @@ def test_what_waits_is_bounded_and_none_of_it_is_lost(client: Client, name: str)
     sender.publish_file(name, body)
     assert sender.count(name) == 7
     one.consume_files(name)
-    one.heard(FileOpen)
+    one.expect(FileOpen)
     one.send(FileOpenOk())
     for n in range(30):
         one.publish(name, bytes((100 + n,)) * 100_000)
@@ -522,7 +523,7 @@ def test_what_waits_is_bounded_and_none_of_it_is_lost(client: Client, name: str)
     assert one.next_of(1)[1].body == body
     assert isinstance(one.next_of(1)[1], FileDeliver)
     assert [one.next_of(1)[1].body[0] for _ in range(6)] == list(range(6))
-    assert one.heard(QueueDeclareOk).message_count == 30
+    assert one.expect(QueueDeclareOk).message_count == 30
 
 
 def test_channels_share_a_connection_fairly(client: Client, name: str) -> None:
@@ -531,13 +532,13 @@ def test_channels_share_a_connection_fairly(client: Client, name: str) -> None:
     body = bytes(range(256)) * 40_000
     sender.publish_file(name, body)
     one.consume_files(name)
-    one.heard(FileOpen)
+    one.expect(FileOpen)
     one.channel(2)
     asked = method_frame(2, QueueDeclare(queue=name, passive=True), one.version)
-    one.raw.send(method_frame(1, FileOpenOk(), one.version) + asked)
+    one.send_bytes(method_frame(1, FileOpenOk(), one.version) + asked)
     order = []
     while len(order) < 2:
-        frame = one.raw.frame()
+        frame = one.frame()
         assert frame is not None
         if frame[0] == 1 and frame[1] == 2:
             order.append("answer")
@@ -550,47 +551,47 @@ def test_a_channel_may_close_in_the_middle(client: Client, name: str) -> None:
     one = client().with_queue(name)
     one.channel(2)
     body = bytes(100_000)
-    one.open(name, len(body), 2)
+    one.open_file(name, len(body), 2)
     one.send_stage(body[:50_000], size=len(body), channel=2)
-    one.raw.send(encode_frame(FRAME_HEADER, 2, b"\x00\x46"))  # Not due.
-    assert one.raw.closed_connection().code == 503
+    one.send_bytes(encode_frame(FRAME_HEADER, 2, b"\x00\x46"))  # Not due.
+    assert one.closed_connection().code == 503
 
 
 # --- Consumers that choose, and such as only look; in 0-8 file.consume has no table for that -----
 
 
 @pytest.fixture
-def early(served: Served) -> Iterator[FileTalk]:
-    one = FileTalk(served.host, served.port, V0_9)
+def early(served: Served) -> Iterator[FileClient]:
+    one = FileClient(served.host, served.port, V0_9).open()
     yield one
-    one.close()
+    one.drop()
 
 
-def test_a_consumer_chooses(early: FileTalk, name: str) -> None:
+def test_a_consumer_chooses(early: FileClient, name: str) -> None:
     early.declare(name)
     for n in range(4):
         early.publish_file(name, bytes((n,)), headers={"n": n}, filename="even odd"[5 * (n % 2) :])
     early.consume_files(name, "odd", arguments={"x-apache-selector": "n > 0 AND n % 2 = 1"})
-    assert [early.receive()[1].body[0] for _ in range(2)] == [1, 3]
+    assert [early.receive_file()[1].body[0] for _ in range(2)] == [1, 3]
     early.send(FileConsume(queue=name, consumer_tag="no", arguments={"x-selector": "n !"}))
-    assert early.closed().code == 406
+    assert early.closed_channel().code == 406
 
 
-def test_a_browser_takes_nothing(early: FileTalk, name: str) -> None:
+def test_a_browser_takes_nothing(early: FileClient, name: str) -> None:
     early.declare(name)
     for n in range(3):
         early.publish_file(name, bytes((n,)))
     early.call(FileQos(prefetch_count=1), FileQosOk)
     early.consume_files(name, "look", arguments={"x-filter-no-consume": True})
     for n in range(3):
-        delivered, staged = early.receive()
+        delivered, staged = early.receive_file()
         assert (staged.body[0], delivered.redelivered) == (n, False)
         early.send(FileAck(delivery_tag=delivered.delivery_tag))
     assert early.count(name) == 3
     early.call(FileCancel(consumer_tag="look"), FileCancelOk)
     early.call(FileQos(), FileQosOk)
     early.consume_files(name, "take")
-    assert [early.receive()[1].body[0] for _ in range(3)] == [0, 1, 2]
+    assert [early.receive_file()[1].body[0] for _ in range(3)] == [0, 1, 2]
 
 
 def test_files_cannot_be_consumed_from_a_queue_for_browsing(client: Client, name: str) -> None:
@@ -598,7 +599,7 @@ def test_files_cannot_be_consumed_from_a_queue_for_browsing(client: Client, name
     one.publish_file(name, b"x")
     for tag in ("a", "b"):
         one.consume_files(name, tag)
-        delivered, staged = one.receive()
+        delivered, staged = one.receive_file()
         assert (staged.body, delivered.consumer_tag) == (b"x", tag)
         one.send(FileAck(delivery_tag=delivered.delivery_tag))
     assert one.count(name) == 1

@@ -29,7 +29,7 @@ from support.brokers.broker_process import until
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.clients.method_client import Talk
+    from headrace.testing.raw_client import RawClient
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue '{}' in vhost '/'. It could "
@@ -178,7 +178,7 @@ def test_auto_delete_hears_of_consumers_that_just_leave(connect: Any, name: str,
 
 
 @pytest.mark.rule("0-9-1/s065", "0-9-1/s071", "0-9-1/s078", "0-9-1/s081")
-def test_no_name_is_the_last_declared_queue(talk: Callable[[], Talk], name: str) -> None:
+def test_no_name_is_the_last_declared_queue(talk: Callable[[], RawClient], name: str) -> None:
     client = talk().with_queue(f"{name}-other", exclusive=True)
     client.declare(name, exclusive=True)
     client.call(QueueBind(exchange="amq.direct"), QueueBindOk)  # Its name is the key as well.
@@ -205,10 +205,10 @@ def test_no_name_is_the_last_declared_queue(talk: Callable[[], Talk], name: str)
         QueueDelete(),
     ],
 )
-def test_no_name_without_a_last_queue(talk: Callable[[], Talk], method: Any) -> None:
+def test_no_name_without_a_last_queue(talk: Callable[[], RawClient], method: Any) -> None:
     client = talk()
     client.send(method)
-    closed = client.closed()
+    closed = client.closed_channel()
     assert (closed.code, closed.text) == (404, "NOT_FOUND - no previously declared queue")
     assert closed.method == (50, method.INDEX[next(reversed(method.INDEX))][1])
 
@@ -304,7 +304,7 @@ def test_delete_if_unused_and_if_empty(connection: BlockingConnection, name: str
     assert channel.queue_delete(name).method.message_count == 0  # It is gone, as was asked.
 
 
-def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
+def test_no_wait_means_no_answer(talk: Callable[[], RawClient], name: str) -> None:
     client = talk()
     client.send(QueueDeclare(queue=name, exclusive=True, no_wait=True))
     client.send(QueueBind(queue=name, exchange="amq.direct", routing_key=name, no_wait=True))
@@ -314,7 +314,7 @@ def test_no_wait_means_no_answer(talk: Callable[[], Talk], name: str) -> None:
     assert client.get(name) is None
     client.send(QueueDelete(queue=name, no_wait=True))
     client.send(QueueDeclare(queue=name, passive=True))
-    assert client.closed().code == 404
+    assert client.closed_channel().code == 404
 
 
 @pytest.mark.rule("0-9-1/s019")

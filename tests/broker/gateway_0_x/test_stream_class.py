@@ -21,17 +21,17 @@ from headrace.protocol.codec_0_x import (
     StreamReturn,
 )
 from headrace.spec.tables import V0_9
+from headrace.testing.raw_client import Content
 from support.brokers.broker_process import until
-from support.clients.file_class_client import FileTalk
-from support.clients.method_client import Content
+from support.clients.file_class_client import FileClient
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Served
 
-Client = Callable[..., FileTalk]
+Client = Callable[..., FileClient]
 
 
-def packet(one: FileTalk) -> bytes:
+def packet(one: FileClient) -> bytes:
     """Take the next packet."""
     return one.content(StreamDeliver)[1]
 
@@ -51,7 +51,7 @@ def test_a_packet_is_gone_once_it_was_delivered(client: Client, name: str) -> No
     assert (method.exchange, method.queue) == ("", name)
     assert (content.body, content.properties.content_type) == (body, "video/x")
     assert other.count(name) == 0
-    one.close()
+    one.drop()
     assert other.count(name) == 0
 
 
@@ -116,7 +116,7 @@ def test_many_consumers_share_a_queue(client: Client, name: str) -> None:
 def test_there_must_be_a_queue(client: Client) -> None:
     one = client()
     one.send(StreamConsume())
-    assert one.raw.closed_connection().code == 530
+    assert one.closed_connection().code == 530
 
 
 @pytest.mark.rule("0-9/stream.consume.consumer-tag#01")
@@ -124,7 +124,7 @@ def test_tags_of_consumers_are_unique(client: Client, name: str) -> None:
     one = client().with_queue(name)
     one.consume(name, "t")
     one.send(StreamConsume(queue=name, consumer_tag="t"))
-    assert one.raw.closed_connection().code == 530
+    assert one.closed_connection().code == 530
 
 
 @pytest.mark.rule("0-9/stream.consume.exclusive#01")
@@ -133,12 +133,12 @@ def test_exclusive_access_is_granted_to_one(client: Client, name: str) -> None:
     one.declare(name)
     one.consume_packets(name)
     other.send(StreamConsume(queue=name, exclusive=True))
-    assert other.closed().code == 405
+    assert other.closed_channel().code == 405
     one.call(StreamCancel(consumer_tag="tag"), StreamCancelOk)
     one.consume_packets(name, exclusive=True)
     third = client()
     third.send(StreamConsume(queue=name))
-    assert third.closed().code == 405
+    assert third.closed_channel().code == 405
 
 
 @pytest.mark.rule("0-9/stream.publish.exchange#02")
@@ -147,14 +147,14 @@ def test_an_internal_exchange_takes_no_packets(client: Client, name: str) -> Non
     declare = ExchangeDeclare(exchange=name, type="direct", internal=True, auto_delete=True)
     one.call(declare, ExchangeDeclareOk)
     one.publish_packet("", b"x", exchange=name)
-    assert one.closed().code == 403
+    assert one.closed_channel().code == 403
 
 
 @pytest.mark.rule("0-9/stream.publish.exchange#03")
 def test_a_queue_of_type_stream_refuses_packets(client: Client, name: str) -> None:
     one = client().with_queue(name, durable=True, arguments={"x-queue-type": "stream"})
     one.publish_packet(name, b"x")
-    assert one.closed().code == 540
+    assert one.closed_channel().code == 540
 
 
 def test_a_consumer_does_not_get_its_own(client: Client, name: str) -> None:
@@ -182,7 +182,9 @@ def test_a_slow_reader_loses_packets_of_low_priority_first(client: Client, name:
 
 
 def test_a_consumer_chooses_and_looks(served: Served, name: str) -> None:
-    one = FileTalk(served.host, served.port, V0_9)  # In 0-8 stream.consume has no table for that.
+    one = FileClient(
+        served.host, served.port, V0_9
+    ).open()  # In 0-8 stream.consume has no table for that.
     one.declare(name)
     for n in range(6):
         one.publish_packet(name, bytes((n,)), headers={"n": n})
@@ -193,5 +195,5 @@ def test_a_consumer_chooses_and_looks(served: Served, name: str) -> None:
     assert [packet(one)[0] for _ in range(3)] == [1, 3, 5]
     assert one.count(name) == 3
     one.send(StreamConsume(queue=name, arguments={"x-filter-jms-selector": "n !"}))
-    assert one.closed().code == 406
-    one.close()
+    assert one.closed_channel().code == 406
+    one.drop()

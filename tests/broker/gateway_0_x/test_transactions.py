@@ -28,20 +28,20 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
     TxSelectOk,
 )
-from support.clients.method_client import Talk
+from headrace.testing.raw_client import RawClient
 
-Client = Callable[[], Talk]
+Client = Callable[[], RawClient]
 
 
-def select(client: Talk, channel: int = 1) -> None:
+def select(client: RawClient, channel: int = 1) -> None:
     client.call(TxSelect(), TxSelectOk, channel)
 
 
-def commit(client: Talk) -> None:
+def commit(client: RawClient) -> None:
     client.call(TxCommit(), TxCommitOk)
 
 
-def get_all(client: Talk, queue: str, count: int) -> None:
+def get_all(client: RawClient, queue: str, count: int) -> None:
     for _ in range(count):
         client.send(BasicGet(queue=queue))
         client.content(BasicGetOk)
@@ -113,7 +113,7 @@ def test_a_tag_is_checked_at_once(talk: Client, name: str) -> None:
     select(client)
     client.ack(1)
     client.ack(1)
-    closed = client.closed()
+    closed = client.closed_channel()
     assert closed.text == "PRECONDITION_FAILED - unknown delivery tag 1"
     client.channel(1)
     assert client.get(name) == b"1"  # Nothing was committed.
@@ -163,7 +163,7 @@ def test_an_immediate_one_without_consumers_comes_back_at_the_commit(
     client.send(TxCommit())
     method, body = client.content(BasicReturn)
     assert (method.reply_code, body) == (313, b"x")
-    client.heard(TxCommitOk)
+    client.expect(TxCommitOk)
     assert client.count(name) == 0
 
 
@@ -175,7 +175,7 @@ def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: st
     assert client.silent()
     client.send(TxCommit())
     assert client.content(BasicReturn)[1] == b"x"
-    client.heard(TxCommitOk)
+    client.expect(TxCommitOk)
 
 
 @pytest.mark.rule("0-9-1/tx.commit#01", "0-9-1/tx.rollback#01")
@@ -183,7 +183,7 @@ def test_an_unroutable_mandatory_comes_back_at_the_commit(talk: Client, name: st
 def test_no_commit_without_select(talk: Client, method: TxCommit | TxRollback) -> None:
     client = talk()
     client.send(method)
-    closed = client.closed()
+    closed = client.closed_channel()
     assert (closed.code, closed.text) == (406, "PRECONDITION_FAILED - channel is not transactional")
 
 
@@ -200,14 +200,14 @@ def test_a_channel_has_one_mode(talk: Client, tx_first: bool) -> None:
         client.call(ConfirmSelect(), ConfirmSelectOk)
         client.send(TxSelect())
         text = "cannot switch from confirm to tx mode"
-    closed = client.closed()
+    closed = client.closed_channel()
     assert (closed.code, closed.text) == (406, f"PRECONDITION_FAILED - {text}")
 
 
 # --- Confirms -----------------------------------------------------------------------------------
 
 
-def confirmed(client: Talk, upto: int, channel: int = 1) -> dict[int, bool]:
+def confirmed(client: RawClient, upto: int, channel: int = 1) -> dict[int, bool]:
     """Read confirms until all up to a tag came; return what each said."""
     said: dict[int, bool] = {}
     first = 1
@@ -280,7 +280,7 @@ def test_a_refused_publish_of_a_transaction_is_told(
     client.publish(name, b"1", b"2", delivery_mode=2)
     client.publish(other, b"3")
     client.send(TxCommit())
-    assert client.closed().text == "PRECONDITION_FAILED - partial tx completion"
+    assert client.closed_channel().text == "PRECONDITION_FAILED - partial tx completion"
     client.channel(1)
     assert [client.get(name), client.get(name), client.get(other)] == [b"1", None, b"3"]
 

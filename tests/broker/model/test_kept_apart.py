@@ -20,10 +20,10 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import Served, files_below, until
 from support.clients.command_client_0_10 import Talk as Talk010
-from support.clients.file_class_client import FileTalk
-from support.clients.method_client import Talk
+from support.clients.file_class_client import FileClient
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def filled(broker: Served) -> set[str]:
 @pytest.mark.parametrize("version", EVERY)
 def test_purged_messages_are_not_kept_among_the_live_ones(tmp_path: Path, version: Version) -> None:
     broker = Served(tmp_path / "broker", "--segment-size", "1MiB").start()
-    client = Talk(broker.host, broker.port, version)
+    client = RawClient(broker.host, broker.port, version).open()
     client.declare("q", durable=True)
     client.publish("q", *[BODY] * COUNT, delivery_mode=2)
     assert client.count("q") == COUNT
@@ -53,17 +53,17 @@ def test_purged_messages_are_not_kept_among_the_live_ones(tmp_path: Path, versio
     assert client.call(QueuePurge(queue="q"), QueuePurgeOk).message_count == COUNT
     client.publish("q", b"live", delivery_mode=2)
     assert client.count("q") == 1
-    client.close()
+    client.drop()
     holding = filled(broker)  # No later one: it may be a file used again, with what that held.
     broker.restart()
-    client = Talk(broker.host, broker.port, version)
+    client = RawClient(broker.host, broker.port, version).open()
     until(
         lambda: len(holding & filled(broker)) <= 1,
         "the files are let go of, but for the one that is written to",
     )
     assert client.get("q") == b"live"
     assert client.get("q") is None
-    client.close()
+    client.drop()
     assert broker.stop() == 0
 
 
@@ -78,14 +78,14 @@ def test_purged_messages_are_not_kept_among_the_live_ones(tmp_path: Path, versio
 def test_a_deleted_queue_passes_its_messages_on(
     served: Served, name: str, version: Version
 ) -> None:
-    client = Talk(served.host, served.port, version)
+    client = RawClient(served.host, served.port, version).open()
     client.declare(f"{name}.dead")
     client.declare(name, arguments={"alternate-exchange": "amq.fanout"})
     client.call(QueueBind(queue=f"{name}.dead", exchange="amq.fanout"), QueueBindOk)
     client.publish(name, b"1", b"2")
     client.call(QueueDelete(queue=name), QueueDeleteOk)
     assert [client.get(f"{name}.dead") for _ in range(3)] == [b"1", b"2", None]
-    client.close()
+    client.drop()
 
 
 @pytest.mark.rule("0-10/s198")
@@ -97,7 +97,7 @@ def test_messages_purged_in_0_10_are_not_kept_among_the_live_ones(tmp_path: Path
         session.publish(BODY, "q", delivery_mode=2, wait=number == COUNT - 1)
     session.call(Purge010(queue="q"))
     session.publish(b"live", "q", delivery_mode=2)
-    session.talk.close()
+    session.client.close()
     holding = filled(broker)
     broker.restart()
     until(
@@ -107,7 +107,7 @@ def test_messages_purged_in_0_10_are_not_kept_among_the_live_ones(tmp_path: Path
     session = Talk010(broker.port).attach()
     session.subscribe("q")
     assert session.bodies(1) == [b"live"]
-    session.talk.close()
+    session.client.close()
     assert broker.stop() == 0
 
 
@@ -125,12 +125,12 @@ def test_messages_of_0_10_go_to_disk(tmp_path: Path) -> None:
     until(lambda: broker.memory_bytes() - before < 40 << 20, "most of it is on disk")
     session.subscribe("q", acquire_mode=1, accept_mode=1)  # A look that takes nothing.
     assert session.bodies(len(bodies)) == bodies
-    session.talk.drop()
+    session.client.vanish()
     broker.restart(signal.SIGKILL)
     session = Talk010(broker.port).attach()
     session.subscribe("q")
     assert session.bodies(5) == bodies[:5]
-    session.talk.close()
+    session.client.close()
     assert broker.stop() == 0
 
 
@@ -144,7 +144,7 @@ def test_messages_of_0_10_go_to_disk(tmp_path: Path) -> None:
 def test_any_content_goes_to_any_queue_by_any_exchange(
     served: Served, name: str, version: Version
 ) -> None:
-    one = FileTalk(served.host, served.port, version)
+    one = FileClient(served.host, served.port, version).open()
     for kind in ("direct", "fanout", "topic", "headers"):
         queue = f"{name}.{kind}"
         one.declare(queue)
@@ -156,10 +156,10 @@ def test_any_content_goes_to_any_queue_by_any_exchange(
         one.publish(queue, b"message 2", exchange=f"amq.{kind}")
         assert one.count(queue) == 4
         one.consume_files(queue, f"f{kind}")
-        assert one.receive()[1].body == b"file"
+        assert one.receive_file()[1].body == b"file"
         assert [one.get(queue) for _ in range(3)] == [b"message 1", b"message 2", None]
         one.consume_packets(queue, f"p{kind}")
         _, content = one.next_of(1)
         assert content.body == b"packet"
         one.call(QueueDelete(queue=queue), QueueDeleteOk)
-    one.close()
+    one.drop()

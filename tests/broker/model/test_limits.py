@@ -18,15 +18,15 @@ from headrace.protocol.codec_0_x import (
     QueueDeclare,
     QueueDeclareOk,
 )
+from headrace.testing.raw_client import method_frame
 from support.brokers.broker_process import until
-from support.clients.raw_client import method_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-    from support.clients.method_client import Talk
+    from headrace.testing.raw_client import RawClient
 
 
 def declare(channel: BlockingChannel, name: str, **arguments: Any) -> str:
@@ -140,14 +140,14 @@ def test_a_bad_expiration_is_refused(
 
 
 def test_an_unused_queue_expires(
-    connection: BlockingConnection, talk: Callable[[], Talk], name: str
+    connection: BlockingConnection, talk: Callable[[], RawClient], name: str
 ) -> None:
     client = talk()
     declaring = QueueDeclare(queue=name, arguments={"x-expires": 40})
     consuming = BasicConsume(queue=name, consumer_tag="tag")
-    client.raw.send(method_frame(1, declaring) + method_frame(1, consuming))  # Without a pause.
-    client.heard(QueueDeclareOk)
-    client.heard(BasicConsumeOk)
+    client.send_bytes(method_frame(1, declaring) + method_frame(1, consuming))  # Without a pause.
+    client.expect(QueueDeclareOk)
+    client.expect(BasicConsumeOk)
     connection.channel().queue_declare(f"{name}-2", arguments={"x-expires": 40})
 
     publisher = connection.channel()

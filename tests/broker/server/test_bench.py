@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from headrace.bench.clients.client_work import CONSUME, IN_FLIGHT, WORK
 from headrace.bench.command import bench as command
 from headrace.bench.growth import GROWTH
-from headrace.bench.load.link import BenchError, Link, ready_count
+from headrace.bench.load.link import BenchError, open_link, ready_count
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import run
 from headrace.bench.served import Served
@@ -122,7 +122,7 @@ def test_a_stolen_message_is_reported(bench: Bench) -> None:
         load = Load(count=COUNT, consumers=0)
         try:
             run(load, bench.settings, bench.usage)
-            link = Link(bench.settings)
+            link = open_link(bench.settings)
             link.call(BasicGet(queue=queue_name(0), no_ack=True), BasicGetOk)
             link.close()
             drain = replace(load, consumers=1, publishes=False, keep=True, idle_s=idle_s)
@@ -136,7 +136,7 @@ def test_a_stolen_message_is_reported(bench: Bench) -> None:
 
 def test_queues_are_removed(bench: Bench) -> None:
     bench.run(Load(queues=2))
-    link = Link(bench.settings)
+    link = open_link(bench.settings)
     with pytest.raises(BenchError, match="404"):
         ready_count(link, queue_name(1))
     link.close()
@@ -147,7 +147,7 @@ def test_declaring_again_starts_afresh(bench: Bench) -> None:
     try:
         run(load, bench.settings, bench.usage)
         declare(load, bench.settings)
-        link = Link(bench.settings)
+        link = open_link(bench.settings)
         assert ready_count(link, queue_name(0)) == 0
         link.close()
     finally:

@@ -20,10 +20,10 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
 )
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient
 from headrace.wire.frame import FRAME_BODY, FRAME_HEARTBEAT
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import Certificates
-from support.clients.raw_client import Raw
 from support.command_line import as_json
 from support.timeouts import PATIENCE_S
 
@@ -121,19 +121,17 @@ def test_a_client_waits_and_goes_on(desk: Desk, version: str, tls: bool) -> None
             second.ack()
 
 
-def tuned(desk: Desk, kernel_holds: int | None = None) -> Raw:
+def tuned(desk: Desk, window: int = 0) -> RawClient:
     """Return a client of 0-9-1 with heartbeats each 10 seconds, whose connection is open."""
-    raw = Raw(desk.broker.host, desk.broker.port, kernel_holds=kernel_holds)
+    raw = RawClient(desk.broker.host, desk.broker.port, window=window)
     tune = raw.log_in()
-    raw.method(
-        0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max, heartbeat=10)
-    )
-    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max, heartbeat=10))
+    raw.send(ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
     return raw
 
 
-def frame_of(raw: Raw) -> tuple[int, int]:
+def frame_of(raw: RawClient) -> tuple[int, int]:
     """Return the type of the next frame, and the size of its payload."""
     frame = raw.frame()
     assert frame is not None
@@ -143,7 +141,7 @@ def frame_of(raw: Raw) -> tuple[int, int]:
 def test_heartbeats_come_and_no_answer(desk: Desk) -> None:
     with tuned(desk).channel(1) as raw:
         desk.freeze()
-        raw.method(1, QueueDeclare(queue="q"))
+        raw.send(QueueDeclare(queue="q"))
         for _ in range(40):
             desk.do(desk.transport().tick)
         for _ in range(4):
@@ -155,12 +153,12 @@ def test_heartbeats_come_and_no_answer(desk: Desk) -> None:
 
 def test_a_frame_on_its_way_is_completed_before_a_heartbeat(desk: Desk) -> None:
     """The socket takes no more in the middle of bodies; the stream of frames stays sound."""
-    with tuned(desk, kernel_holds=65536).channel(1) as raw:
-        raw.method(1, QueueDeclare(queue="q"))
+    with tuned(desk, window=65536).channel(1) as raw:
+        raw.send(QueueDeclare(queue="q"))
         raw.expect(QueueDeclareOk)
         with blocking.connect(desk.broker.url) as other, other.channel() as channel:
             channel.publish_many([BODY] * 5, "q")
-        raw.method(1, BasicConsume(queue="q", no_ack=True))
+        raw.send(BasicConsume(queue="q", no_ack=True))
         raw.expect(BasicConsumeOk)
         transport = desk.transport()
         inner = desk.broker._broker

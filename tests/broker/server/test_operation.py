@@ -27,9 +27,9 @@ from headrace.server.config.settings import NEEDS_RESTART, SETTINGS
 from headrace.server.reload import APPLY, CAN_FAIL
 from headrace.server.systemd import Supervisor
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import Served, json_lines, until
 from support.clients.client_fixtures import channel_of
-from support.clients.raw_client import Raw
 from support.command_line import run, works
 from support.timeouts import PATIENCE_S
 
@@ -404,8 +404,8 @@ def test_what_clients_do_every_day_is_no_warning(
             channel.declare_queue("none", passive=True)
         with socket.create_connection((broker.host, broker.port)) as health_check:
             health_check.shutdown(socket.SHUT_WR)
-        with Raw(broker.host, broker.port) as gone:
-            gone.opened()
+        with RawClient(broker.host, broker.port) as gone:
+            gone.open_connection()
         until(lambda: "lost without a close" in caplog.text, "the loss is logged")
     assert "none" in caplog.text
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -23,9 +23,9 @@ from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Setting, lo
 from headrace.server.login.token_issuers import ISSUERS_MAX
 from headrace.testing import LocalBroker
 from headrace.testing.ports import reserve
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import json_lines, until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
-from support.clients.raw_client import Raw
 from support.command_line import run, works
 from support.timeouts import PATIENCE_S
 
@@ -147,11 +147,11 @@ def test_what_a_stranger_is_asked_does_not_change(desk: Desk) -> None:
     """CVE-2016-8741: else a reload, or a restart, would tell which users there are."""
 
     def salt(name: str) -> bytes:
-        with Raw("127.0.0.1", desk.listens["amqp"]) as raw:
+        with RawClient("127.0.0.1", desk.listens["amqp"]) as raw:
             raw.greet()
             response = f"n,,n={name},r=abc".encode()
-            raw.method(
-                0, ConnectionStartOk(mechanism="SCRAM-SHA-256", response=response, locale="en_US")
+            raw.send(
+                ConnectionStartOk(mechanism="SCRAM-SHA-256", response=response, locale="en_US")
             )
             challenge = bytes(raw.expect(ConnectionSecure).challenge)
         return challenge.partition(b",s=")[2]

@@ -30,7 +30,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.spec.tables import V0_9
 from headrace.wire.frame import FRAME_BODY, encode_frame
 from support.brokers.broker_process import Served, until
-from support.clients.file_class_client import FileTalk
+from support.clients.file_class_client import FileClient
 from support.clients.file_class_client_0_10 import connected
 
 GIB = 1 << 30
@@ -49,8 +49,8 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert broker.stop() == 0
 
 
-def client_of(broker: Served) -> FileTalk:
-    return FileTalk(broker.host, broker.port, V0_9)
+def client_of(broker: Served) -> FileClient:
+    return FileClient(broker.host, broker.port, V0_9).open()
 
 
 def on_disk(broker: Served) -> list[str]:
@@ -71,28 +71,28 @@ def test_files_survive_the_broker(lasting: Served) -> None:
         one.stage("b", b"b")
         one.call(FilePublish010(routing_key="kept", identifier="b"))
     half = client_of(lasting)
-    half.open("half", 100)
+    half.open_file("half", 100)
     half.send_stage(b"h" * 60, size=100)
-    half.close()
+    half.drop()
     until(lambda: any("-60.part" in name for name in on_disk(lasting)), "the half is durable")
     lasting.restart(signal.SIGKILL)
     client = client_of(lasting)
     assert client.count("kept") == 2
     assert len(bodies(lasting)) == 2
-    assert client.open("half", 100) == 60
+    assert client.open_file("half", 100) == 60
     client.send_stage(b"i" * 40)
     client.send(FilePublish(routing_key="kept", identifier="half"))
     client.consume_files("kept")
     for body in (b"a" * 70_000, b"b", b"h" * 60 + b"i" * 40):
-        assert client.receive()[1].body == body
+        assert client.receive_file()[1].body == body
     client.send(FileAck(multiple=True))
     assert client.count("kept") == 0
-    client.close()
+    client.drop()
     lasting.restart()
     client = client_of(lasting)
     assert client.count("kept") == 0
     assert on_disk(lasting) == []
-    client.close()
+    client.drop()
 
 
 @pytest.mark.rule("0-9/file#02")
@@ -103,18 +103,18 @@ def test_senders_wait_when_there_is_no_room(lasting: Served) -> None:
     one.publish_file("room", body, "first")
     assert one.count("room") == 1
     other.send(FileOpen(identifier="second", content_size=len(body)))
-    assert other.heard(ChannelFlow).active is False
+    assert other.expect(ChannelFlow).active is False
     one.consume_files("room")
-    one.receive()
+    one.receive_file()
     one.send(FileAck(delivery_tag=1))
-    assert other.heard(ChannelFlow).active is True
-    assert other.heard(FileOpenOk).staged_size == 0
+    assert other.expect(ChannelFlow).active is True
+    assert other.expect(FileOpenOk).staged_size == 0
     other.send_stage(body)
     other.send(FilePublish(routing_key="room", identifier="second"))
-    assert one.receive()[1].body == body
+    assert one.receive_file()[1].body == body
     one.send(FileAck(delivery_tag=2))
     other.send(FileOpen(identifier="third", content_size=STAGING_MAX + 1))
-    assert other.closed().code == 311
+    assert other.closed_channel().code == 311
     assert one.count("room") == 0
     until(lambda: bodies(lasting) == [], "what was acknowledged is removed")
 
@@ -127,17 +127,17 @@ def test_a_sender_that_goes_while_it_waits_is_forgotten(lasting: Served) -> None
     for n in range(3):
         other = client_of(lasting)
         other.send(FileOpen(identifier=f"w{n}", content_size=700_000))
-        assert other.heard(ChannelFlow).active is False
-        other.close()
+        assert other.expect(ChannelFlow).active is False
+        other.drop()
     one.consume_files("room")
-    one.receive()
+    one.receive_file()
     one.send(FileAck(delivery_tag=1))
     one.send(FileOpen(identifier="late", content_size=700_000))
     answer = one.next()[1]
     while isinstance(answer, ChannelFlow):  # Until the body is removed.
         answer = one.next()[1]
     assert answer == FileOpenOk(staged_size=0)
-    one.close()
+    one.drop()
 
 
 def test_files_of_a_prepared_transaction_survive_the_broker(lasting: Served) -> None:
@@ -149,7 +149,7 @@ def test_files_of_a_prepared_transaction_survive_the_broker(lasting: Served) -> 
     one.declare("dtx", durable=True)
     one.publish_file("dtx", b"before", "before")
     one.consume_files("dtx")
-    assert one.receive()[1].body == b"before"
+    assert one.receive_file()[1].body == b"before"
     one.call(DtxSelect(), DtxSelectOk)
     one.call(DtxStart(dtx_identifier="files"), DtxStartOk)
     one.publish_file("dtx", b"after", "after")
@@ -160,11 +160,11 @@ def test_files_of_a_prepared_transaction_survive_the_broker(lasting: Served) -> 
     assert decide("commit", "files") == "xa-ok"
     one = client_of(lasting)
     one.consume_files("dtx")
-    assert one.receive()[1].body == b"after"
+    assert one.receive_file()[1].body == b"after"
     one.send(FileAck(delivery_tag=1))
     assert one.count("dtx") == 0
     until(lambda: bodies(lasting) == [], "what was acknowledged is removed")
-    one.close()
+    one.drop()
 
 
 def test_a_file_without_its_body_is_a_dead_letter(lasting: Served) -> None:
@@ -180,9 +180,9 @@ def test_a_file_without_its_body_is_a_dead_letter(lasting: Served) -> None:
         if path.read_bytes() == b"a":
             path.unlink()
     one.consume_files("source")
-    assert one.receive()[1].body == b"b"
+    assert one.receive_file()[1].body == b"b"
     assert (one.count("source"), one.count("dead")) == (0, 1)
-    one.close()
+    one.drop()
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_a_file_of_1_gib_never_passes_through_memory(tmp_path: Path) -> None:
         sender, taker = client_of(broker), client_of(broker)
         sender.declare("large", durable=True)
         before = broker.memory_bytes()
-        assert sender.open("large", GIB) == 0
+        assert sender.open_file("large", GIB) == 0
         sender.send_stage(b"", size=GIB)
         chunk = os.urandom(131_000)
         frame = encode_frame(FRAME_BODY, 1, chunk)
@@ -203,7 +203,7 @@ def test_a_file_of_1_gib_never_passes_through_memory(tmp_path: Path) -> None:
         while left:
             if left < len(chunk):
                 frame = encode_frame(FRAME_BODY, 1, chunk[:left])
-            sender.raw.send(frame)
+            sender.send_bytes(frame)
             left -= min(left, len(chunk))
             if left // len(chunk) % 100 == 0:
                 peak = max(peak, broker.memory_bytes())
@@ -214,17 +214,17 @@ def test_a_file_of_1_gib_never_passes_through_memory(tmp_path: Path) -> None:
         broker.restart()
         taker = client_of(broker)
         taker.consume_files("large")
-        taker.heard(FileOpen)
+        taker.expect(FileOpen)
         taker.send(FileOpenOk())
         got = 0
         while got < GIB:
-            arrived = taker.raw.frame()
+            arrived = taker.frame()
             assert arrived is not None
             if arrived[0] == FRAME_BODY:
                 got += len(arrived[2])
                 if got // len(chunk) % 100 == 0:
                     peak = max(peak, broker.memory_bytes())
-        taker.heard(FileDeliver)
+        taker.expect(FileDeliver)
         taker.send(FileAck(delivery_tag=1))
         assert taker.count("large") == 0
         assert peak < before + (128 << 20)

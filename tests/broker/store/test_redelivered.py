@@ -20,8 +20,8 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.store.disk import Disk
 from headrace.testing.broker import LocalBroker
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import until
-from support.clients.method_client import Talk
 from support.timeouts import PATIENCE_S
 
 
@@ -52,26 +52,26 @@ def broker(tmp_path: Path, gate: Gate) -> Iterator[LocalBroker]:
         gate.open.set()
 
 
-def heard_nothing(client: Talk) -> bool:
-    client.raw._socket.settimeout(0.1)
+def heard_nothing(client: RawClient) -> bool:
+    client.socket.settimeout(0.1)
     try:
-        return client.raw._socket.recv(1) == b"?"
+        return client.socket.recv(1) == b"?"
     except TimeoutError:
         return True
     finally:
-        client.raw._socket.settimeout(PATIENCE_S)
+        client.socket.settimeout(PATIENCE_S)
 
 
 @pytest.mark.rule("0-9-1/s003")
 def test_a_delivery_waits_until_it_is_known_on_disk(broker: LocalBroker, gate: Gate) -> None:
-    publisher = Talk(broker.host, broker.port)
+    publisher = RawClient(broker.host, broker.port).open()
     publisher.call(ConfirmSelect(), ConfirmSelectOk)
     publisher.declare("q", durable=True)
     publisher.publish("q", b"1", b"2", b"3", b"4", delivery_mode=2)
     confirmed = 0
     while confirmed < 4:
         confirmed = publisher.next()[1].delivery_tag  # type: ignore[union-attr]
-    getter, consumer = (Talk(broker.host, broker.port) for _ in range(2))
+    getter, consumer = (RawClient(broker.host, broker.port).open() for _ in range(2))
     gate.open.clear()
     getter.send(BasicGet(queue="q"))
     until(
@@ -84,7 +84,7 @@ def test_a_delivery_waits_until_it_is_known_on_disk(broker: LocalBroker, gate: G
     gate.open.set()
     method, body = getter.content(BasicGetOk)
     assert (method.redelivered, body) == (False, b"1")
-    consumer.heard(BasicConsumeOk)
+    consumer.expect(BasicConsumeOk)
     for expected in (b"2", b"3", b"4"):
         _, body = consumer.content(BasicDeliver)
         assert body == expected
@@ -94,4 +94,4 @@ def test_a_delivery_waits_until_it_is_known_on_disk(broker: LocalBroker, gate: G
     assert body == b"5"
     gate.open.set()
     for client in (publisher, getter, consumer):
-        client.close()
+        client.drop()

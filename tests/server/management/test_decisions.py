@@ -12,7 +12,7 @@ from headrace.client import connect
 from headrace.client.lease import Lease
 from headrace.protocol.codec_0_x import DtxSelect, DtxSelectOk, DtxStart, DtxStartOk
 from headrace.spec.tables import V0_9
-from support.clients.method_client import Talk
+from headrace.testing.raw_client import RawClient
 from support.management_socket import ManagementClient, refusal
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def test_a_transaction_is_decided(
 ) -> None:
     operator.ask("declare queue", name="orders")
     host, port = broker.url.rpartition("@")[2].split("/")[0].split(":")
-    client = Talk(host, int(port), V0_9)
+    client = RawClient(host, int(port), V0_9).open()
     client.call(DtxSelect(), DtxSelectOk)
     client.call(DtxStart(dtx_identifier="order-17"), DtxStartOk)
     client.publish("orders", b"m")
@@ -43,7 +43,7 @@ def test_a_transaction_is_decided(
     assert operator.items("list queues")[0]["ready"] == ready
     assert refusal(operator, "decide transaction", **fields) == "not-found"
     assert refusal(operator, "decide transaction", xid="x", what="guess") == "bad-request"
-    client.close()
+    client.drop()
 
 
 def test_a_lease_is_released(broker: LocalBroker, operator: ManagementClient) -> None:

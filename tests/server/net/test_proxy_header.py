@@ -17,9 +17,10 @@ from headrace.server.net import proxy_header
 from headrace.server.net.proxy_header import SIGNATURE, SIZE_MAX, ProxyError, read_header
 from headrace.spec.tables import V0_9_1
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_socket import hanging_up
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import Certificates
-from support.clients.raw_client import Raw, hanging_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,17 +108,17 @@ def broker(
 
 
 def test_the_client_is_the_one_that_the_header_names(broker: LocalBroker) -> None:
-    raw = Raw(broker.host, broker.port)
+    raw = RawClient(broker.host, broker.port)
     header = binary(0x11, V4)
-    raw.send(header[:20])
-    raw.send(header[20:] + V0_9_1.header)
+    raw.send_bytes(header[:20])
+    raw.send_bytes(header[20:] + V0_9_1.header)
     raw.expect(ConnectionStart)
     peers = broker._broker.context.peers.values()
     assert [(one.host, one.port, one.loopback) for one in peers] == [(*CLIENT, False)]
     (connection,) = broker._broker.context.connections.values()
     row = describe_connection(connection)
     assert (row["host"], row["port"]) == CLIENT
-    raw._socket.close()
+    raw.drop()
     until(lambda: not broker._broker.context.peers, "its end")
 
 
@@ -139,17 +140,17 @@ def test_the_header_comes_before_tls(broker: LocalBroker) -> None:
 def test_a_bad_header_is_the_end_of_its_connection_only(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad, cut = (Raw(broker.host, broker.port) for _ in range(2))
-    bad.send(V0_9_1.header)
+    bad, cut = (RawClient(broker.host, broker.port) for _ in range(2))
+    bad.send_bytes(V0_9_1.header)
     assert bad.hung_up()
-    cut.send(b"PROXY ")
+    cut.send_bytes(b"PROXY ")
     cut.end()
     assert cut.hung_up()
     for listener in broker._broker.ports.listeners.values():
         monkeypatch.setattr(listener, "handshake_s", 0.1)
-    assert Raw(broker.host, broker.port).hung_up()
+    assert RawClient(broker.host, broker.port).hung_up()
     monkeypatch.setattr(proxy_header, "WAITING_MAX", 0)
-    assert Raw(broker.host, broker.port).hung_up()
+    assert RawClient(broker.host, broker.port).hung_up()
     for reason in (
         "the PROXY header is missing, which is required from this address",
         "it ended before its PROXY header",
@@ -161,8 +162,8 @@ def test_a_bad_header_is_the_end_of_its_connection_only(
 
 def test_others_are_no_proxies() -> None:
     with LocalBroker(proxy_protocol_from="192.0.2.0/24") as broker:
-        raw = Raw(broker.host, broker.port)
-        raw.send(line())
+        raw = RawClient(broker.host, broker.port)
+        raw.send_bytes(line())
         assert raw.read(8) == V0_9_1.header  # It is no header of AMQP.
     with pytest.raises(SettingError, match="does not appear to be an IPv4 or IPv6 network"):
         check_together(Settings(proxy_protocol_from="10.0.0.0/33"))

@@ -29,9 +29,10 @@ from headrace.server.relay.frames import BACKLOG_MAX, HEADER_SIZE, PIECE_MAX, WI
 from headrace.server.relay.link import RelayedTransport
 from headrace.server.relay.processes import RelayProcesses
 from headrace.testing import LocalBroker
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_socket import hanging_up
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import Certificates
-from support.clients.raw_client import Raw, hanging_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,13 +101,13 @@ def test_all_versions_pass(broker: LocalBroker, version: str) -> None:
 
 
 def test_the_client_has_its_own_address(broker: LocalBroker) -> None:
-    raw = Raw(broker.host, broker.port).opened()
-    host, port = raw._socket.getsockname()
+    raw = RawClient(broker.host, broker.port).open_connection()
+    host, port = raw.socket.getsockname()
     row, transport = row_of(broker, port)
     assert (row["host"], row["tls"]) == (host, "")
     assert transport.sock.getsockname() == (broker.host, broker.port)
     assert seen_from(transport.sock, ("192.0.2.1", 7)).getpeername() == ("192.0.2.1", 7)
-    assert seen_from(raw._socket, ("192.0.2.1", 7)).getsockname() == (host, port)
+    assert seen_from(raw.socket, ("192.0.2.1", 7)).getsockname() == (host, port)
     assert (transport.sock.fileno(), transport.sock.close()) == (-1, None)
     assert isinstance(transport.sock, ClientAddress)
 
@@ -129,20 +130,20 @@ def test_a_client_that_does_not_speak_tls_is_let_go(
     broker: LocalBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    raw = Raw(broker.host, int(broker.addresses["amqps"].rpartition(":")[2]))
-    raw.send(b"AMQP\0\0\x09\x01")
-    while raw._socket.recv(4096):  # An alert, and the end: not a reset.
+    raw = RawClient(broker.host, int(broker.addresses["amqps"].rpartition(":")[2]))
+    raw.send_bytes(b"AMQP\0\0\x09\x01")
+    while raw.socket.recv(4096):  # An alert, and the end: not a reset.
         pass
     until(lambda: "TLS handshake with 127.0.0.1 failed" in caplog.text, "the reason")
 
 
 def test_a_consumer_that_does_not_read_stops_no_neighbour(broker: LocalBroker) -> None:
-    slow = Raw(broker.host, broker.port).opened().channel(1)
-    slow.method(1, QueueDeclare(queue="slow", auto_delete=True))
+    slow = RawClient(broker.host, broker.port).open_connection().channel(1)
+    slow.send(QueueDeclare(queue="slow", auto_delete=True))
     slow.expect(QueueDeclareOk)
-    slow.method(1, BasicConsume(queue="slow", no_ack=True))
+    slow.send(BasicConsume(queue="slow", no_ack=True))
     slow.expect(BasicConsumeOk)
-    _, transport = row_of(broker, slow._socket.getsockname()[1])
+    _, transport = row_of(broker, slow.socket.getsockname()[1])
     with connect(broker.url) as connection, connection.channel() as channel:
         for _ in range(COUNT):
             channel.publish(b"z" * LARGE, "slow")
@@ -158,18 +159,18 @@ def test_a_consumer_that_does_not_read_stops_no_neighbour(broker: LocalBroker) -
 
 def test_what_a_client_sent_before_its_end_is_handled(broker: LocalBroker) -> None:
     """Also when it was not to be read at that time."""
-    raw = Raw(broker.host, broker.port).opened().channel(1)
-    raw.method(1, QueueDeclare(queue="left"))
+    raw = RawClient(broker.host, broker.port).open_connection().channel(1)
+    raw.send(QueueDeclare(queue="left"))
     raw.expect(QueueDeclareOk)
-    _, transport = row_of(broker, raw._socket.getsockname()[1])
+    _, transport = row_of(broker, raw.socket.getsockname()[1])
     call = broker._broker.reactor.loop.call_soon_threadsafe
     call(transport.hold)
     until(lambda: not transport.reading, "it is held")
     for _ in range(100):
-        raw.method(1, QueueDeclare(queue="left", no_wait=True))
-    raw.method(1, QueuePurge(queue="left", no_wait=True))
-    raw.method(1, QueueDeclare(queue="last", no_wait=True))
-    raw._socket.close()
+        raw.send(QueueDeclare(queue="left", no_wait=True))
+    raw.send(QueuePurge(queue="left", no_wait=True))
+    raw.send(QueueDeclare(queue="last", no_wait=True))
+    raw.drop()
     until(lambda: transport.gone, "the end was told")
     assert not transport.closed
     call(transport.unhold)
@@ -182,13 +183,13 @@ def test_a_relay_that_stands_still_is_sent_no_more_than_a_backlog(
 ) -> None:
     relay = relays_of(broker).relays[0]
     assert relay is not None
-    raws = [Raw(broker.host, broker.port).opened().channel(1) for _ in range(20)]
+    raws = [RawClient(broker.host, broker.port).open_connection().channel(1) for _ in range(20)]
     for number, raw in enumerate(raws):
-        raw.method(1, QueueDeclare(queue=f"still-{number}", exclusive=True))
+        raw.send(QueueDeclare(queue=f"still-{number}", exclusive=True))
         raw.expect(QueueDeclareOk)
-        raw.method(1, QueueBind(queue=f"still-{number}", exchange="amq.fanout"))
+        raw.send(QueueBind(queue=f"still-{number}", exchange="amq.fanout"))
         raw.expect(QueueBindOk)
-        raw.method(1, BasicConsume(queue=f"still-{number}", no_ack=True))
+        raw.send(BasicConsume(queue=f"still-{number}", no_ack=True))
         raw.expect(BasicConsumeOk)
     body = b"y" * (WINDOW + LARGE)
     monkeypatch.setattr(RelayProcesses, "place", lambda *_: None)
@@ -228,8 +229,8 @@ def test_a_relay_that_is_killed_costs_a_reconnection(
 
 
 def comes_directly(broker: LocalBroker) -> bool:
-    raw = Raw(broker.host, broker.port).opened()
-    return not isinstance(row_of(broker, raw._socket.getsockname()[1])[1], RelayedTransport)
+    raw = RawClient(broker.host, broker.port).open_connection()
+    return not isinstance(row_of(broker, raw.socket.getsockname()[1])[1], RelayedTransport)
 
 
 def test_without_relays_for_long_the_broker_serves_clients_itself(

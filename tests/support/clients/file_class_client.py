@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace.protocol.codec_0_x import (
     FileConsume,
@@ -23,22 +23,19 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_content_header,
 )
-from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
-from support.clients.method_client import BODY_FRAME_MAX, Content, Talk
-
-if TYPE_CHECKING:
-    from headrace.spec.tables import Version
+from headrace.testing.raw_client import Content, RawClient, method_frame
+from headrace.wire.frame import FRAME_HEADER, FRAME_METHOD, body_frames, encode_frame
 
 
-class FileTalk(Talk):
+class FileClient(RawClient):
     """A client of the file class, and of contents that come mixed."""
 
-    def __init__(self, host: str, port: int, version: Version) -> None:
-        super().__init__(host, port, version)
+    def __init__(self, *where: Any, **how: Any) -> None:
+        super().__init__(*where, **how)
         self.kept: list[tuple[int, MethodBase | Content]] = []
-        self.unfinished: dict[int, tuple[MethodBase, object, int, bytes]] = {}
+        self.unfinished: dict[int, tuple[MethodBase, Any, int, bytes]] = {}
 
-    def open(self, identifier: str, size: int, channel: int = 1) -> int:
+    def open_file(self, identifier: str, size: int, channel: int = 1) -> int:
         """Ask to stage; return how much is staged."""
         opened = FileOpen(identifier=identifier, content_size=size)
         return self.call(opened, FileOpenOk, channel).staged_size
@@ -47,18 +44,18 @@ class FileTalk(Talk):
         self, body: bytes, *, size: int | None = None, channel: int = 1, **properties: Any
     ) -> None:
         """Send a body, or with ``size`` the beginning of one of that size."""
-        self.send(FileStage(), channel)
         made = FileProperties(**properties)
         total = len(body) if size is None else size
-        header = encode_content_header(self.version, 70, total, made)
-        frames = [encode_frame(FRAME_HEADER, channel, header)]
-        for at in range(0, len(body), BODY_FRAME_MAX):
-            frames.append(encode_frame(FRAME_BODY, channel, body[at : at + BODY_FRAME_MAX]))
-        self.raw.send(b"".join(frames))
+        header = encode_content_header(self.version, made.CLASS_ID, total, made)
+        self.send_bytes(
+            method_frame(channel, FileStage(), self.version)
+            + encode_frame(FRAME_HEADER, channel, header)
+            + body_frames(channel, body, self.frame_max)
+        )
 
     def stage(self, identifier: str, body: bytes, channel: int = 1, **properties: Any) -> None:
         """Stage a whole file."""
-        staged = self.open(identifier, len(body), channel)
+        staged = self.open_file(identifier, len(body), channel)
         self.send_stage(body[staged:], channel=channel, **properties)
 
     def publish_file(
@@ -76,16 +73,16 @@ class FileTalk(Talk):
         consume = FileConsume(queue=queue, consumer_tag=tag, **flags)
         self.call(consume, FileConsumeOk, channel)
 
-    def receive(self, have: int = 0, channel: int = 1) -> tuple[FileDeliver, Content]:
+    def receive_file(self, have: int = 0, channel: int = 1) -> tuple[FileDeliver, Content]:
         """Take the next file, ``have`` octets of which are here already."""
-        opened = self.heard(FileOpen, channel)
+        opened = self.expect(FileOpen, channel)
         self.send(FileOpenOk(staged_size=have), channel)
         number, staged = self.next()
         assert (number, type(staged)) == (channel, Content), staged
         assert isinstance(staged, Content)
         assert isinstance(staged.method, FileStage)
         assert len(staged.body) == opened.content_size - have
-        delivered = self.heard(FileDeliver, channel)
+        delivered = self.expect(FileDeliver, channel)
         assert delivered.identifier == opened.identifier
         return delivered, staged
 
@@ -99,13 +96,8 @@ class FileTalk(Talk):
         **properties: Any,
     ) -> None:
         """Publish with the stream class."""
-        self.send(StreamPublish(exchange=exchange, routing_key=queue, **(flags or {})))
-        made = StreamProperties(**properties)
-        header = encode_content_header(self.version, 80, len(body), made)
-        frames = [encode_frame(FRAME_HEADER, 1, header)]
-        for at in range(0, len(body), BODY_FRAME_MAX):
-            frames.append(encode_frame(FRAME_BODY, 1, body[at : at + BODY_FRAME_MAX]))
-        self.raw.send(b"".join(frames))
+        publish = StreamPublish(exchange=exchange, routing_key=queue, **(flags or {}))
+        self.send_content(publish, StreamProperties(**properties), body)
 
     def consume_packets(self, queue: str, tag: str = "tag", channel: int = 1, **flags: Any) -> None:
         consume = StreamConsume(queue=queue, consumer_tag=tag, **flags)
@@ -124,7 +116,7 @@ class FileTalk(Talk):
         """Like ``next``, where the frames of two contents may be mixed."""
         unfinished = self.unfinished
         while True:
-            frame = self.raw.frame()
+            frame = self.frame()
             assert frame is not None
             kind, channel, payload = frame
             if kind == FRAME_METHOD:

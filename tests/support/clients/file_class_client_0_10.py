@@ -23,9 +23,10 @@ from headrace.protocol.codec_0_10 import (
     decode_headers,
     encode_headers,
 )
-from support.clients.command_client_0_10 import Talk, TalkSession
+from support.clients.command_client_0_10 import Talk
 
 if TYPE_CHECKING:
+    from headrace.testing.raw_session import RawSession
     from support.brokers.broker_process import Served
 
 C = TypeVar("C", bound=Command)
@@ -34,17 +35,17 @@ C = TypeVar("C", bound=Command)
 class Client:
     """A session, and what is usually done with files on it."""
 
-    def __init__(self, session: TalkSession) -> None:
+    def __init__(self, session: RawSession) -> None:
         self.session = session
         self.call = session.call
         self.send = session.send
 
-    def heard(self, kind: type[C]) -> tuple[C, Any, bytes]:
+    def expect(self, kind: type[C]) -> tuple[C, Any, bytes]:
         """The next command must be of this class; return it with properties and body."""
         while not self.session.commands:
             assert self.session.exception is None, self.session.exception
-            assert not self.session.talk.closed
-            self.session.talk.pull()
+            assert not self.session.client.closed
+            self.session.client.pull()
         event = self.session.commands.pop(0)
         assert isinstance(event.command, kind), event
         structs = decode_headers(event.header) if event.header else []
@@ -60,7 +61,7 @@ class Client:
 
     def open(self, identifier: str, size: int) -> int:
         self.send(FileOpen(identifier=identifier, content_size=size))
-        return self.heard(FileOpenOk)[0].staged_size or 0
+        return self.expect(FileOpenOk)[0].staged_size or 0
 
     def stage(self, identifier: str, body: bytes, **properties: Any) -> None:
         staged = self.open(identifier, len(body))
@@ -79,15 +80,15 @@ class Client:
 
     def consume_files(self, queue: str, tag: str = "tag", **how: Any) -> None:
         self.send(FileConsume(queue=queue, consumer_tag=tag, **how))
-        assert self.heard(FileConsumeOk)[0].consumer_tag == tag
+        assert self.expect(FileConsumeOk)[0].consumer_tag == tag
 
     def receive(self, have: int = 0) -> tuple[FileDeliver, Any, bytes]:
         """Take the next file, ``have`` octets of which are here already."""
-        opened = self.heard(FileOpen)[0]
+        opened = self.expect(FileOpen)[0]
         self.send(FileOpenOk(staged_size=have))
-        _, properties, body = self.heard(FileStage)
+        _, properties, body = self.expect(FileStage)
         assert len(body) == (opened.content_size or 0) - have
-        delivered = self.heard(FileDeliver)[0]
+        delivered = self.expect(FileDeliver)[0]
         assert delivered.identifier == opened.identifier
         return delivered, properties, body
 

@@ -59,13 +59,10 @@ from headrace.protocol.codec_0_x import MessageReject as Rejected
 from headrace.protocol.codec_0_x import TxCommit as TxCommit0X
 from headrace.protocol.codec_0_x import TxRollback as TxRollback0X
 from headrace.protocol.codec_0_x import TxSelect as TxSelect0X
-from headrace.protocol.v0_10.connection.connection import Connection as Connection010
-from headrace.protocol.v0_10.events import ControlReceived
 from headrace.protocol.v0_x.events import ContentReceived, MethodReceived
-from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_session import SessionClient
 from headrace.wire.ranges import SequenceSet
-from support.clients.command_client_0_10 import Talk, TalkSession
 
 if TYPE_CHECKING:
     from support.brokers.in_memory_broker import Client, Rig
@@ -417,7 +414,7 @@ class Transfers(Basic):
         self.client.send(MessageOk() if accept else Rejected())
 
 
-class LocalTalk(Talk):
+class LocalTalk(SessionClient):
     """A 0-10 client on the broker of a rig."""
 
     def __init__(self, rig: Rig) -> None:
@@ -425,16 +422,8 @@ class LocalTalk(Talk):
             rig.context.make_0_10 = Context010(rig.context).connect
         rig.number += 1
         self.rig = rig
-        self.machine = Connection010(Role.CLIENT)
         self.there = rig.context.make_0_10(rig.context, rig.number, True)
-        self.login = b"\0guest\0guest"
-        self.vhost = "/"
-        self.insist = False
-        self.events = []
-        self.controls = []
-        self.closed = False
-        self.sessions: dict[bytes, TalkSession] = {}
-        self.push()
+        self.begin()
         self.open()
 
     def push(self) -> None:
@@ -447,10 +436,7 @@ class LocalTalk(Talk):
                 self.there.receive(asked)
             self.rig.turn()
             for event in self.machine.receive(said):
-                if isinstance(event, ControlReceived):
-                    self.controls.append(event.control)
-                elif hasattr(event, "session") and event.session in self.sessions:
-                    self.sessions[event.session].take(event)
+                self.take(event)
 
     def pull(self) -> None:
         """Everything that can come is here once the clocks of the broker moved on."""

@@ -20,8 +20,8 @@ from enum import IntEnum
 from multiprocessing.connection import Connection as Pipe
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.link import BenchError, Link, raise_close
-from headrace.bench.load.link_0_10 import Link010, raise_failure
+from headrace.bench.load.link import BenchError, Link, open_link, raise_close
+from headrace.bench.load.link_0_10 import Link010, open_link_0_10, raise_failure
 from headrace.bench.load.load import Load, make_sheet, queue_name
 from headrace.bench.load.meter import BrokenFrames, Histogram, Receiver, Sender
 from headrace.bench.load.meter_0_10 import Receiver010, Sender010
@@ -98,10 +98,10 @@ class Publisher:
         self.link: Link | Link010
         make: type[Sender] = Sender
         if load.publish_version is Version.V0_10:
-            self.link = Link010(settings)
+            self.link = open_link_0_10(settings)
             make = Sender010
         else:
-            self.link = Link(settings, load.publish_version)
+            self.link = open_link(settings, load.publish_version)
             if load.window:
                 self.link.call(ConfirmSelect(), ConfirmSelectOk)
         self.version = load.publish_version
@@ -118,7 +118,7 @@ class Publisher:
             self.link.frame_max,
         )
         if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
-            self.sender.first = self.link.session.sent.next_id
+            self.sender.first = self.link.session.machine.sent.next_id
         self.view = memoryview(sheet.octets)
         self.socket = self.link.socket
         self.socket.setblocking(False)
@@ -153,9 +153,9 @@ class Publisher:
         """Wait until the broker has taken everything; only where nothing is confirmed."""
         link = self.link
         if isinstance(link, Link010):
-            link.session.sent.next_id += self.sender.sent
+            link.session.machine.sent.next_id += self.sender.sent
             link.machine.rest = bytes(self.buffer[: self.held])
-            link.call(ExecutionSync())
+            link.session.call(ExecutionSync())
         else:
             link.rest = bytes(self.buffer[: self.held])
             link.call(BasicQos(), BasicQosOk)  # The answer comes after all publishes were taken.
@@ -319,7 +319,7 @@ class Consumers:
         load = self.load
         if load.consume_version is Version.V0_10:
             return self.open_0_10(settings, number)
-        link = Link(settings, load.consume_version)
+        link = open_link(settings, load.consume_version)
         if load.prefetch:
             link.call(BasicQos(prefetch_count=load.prefetch), BasicQosOk)
         receiver = Receiver(
@@ -338,7 +338,7 @@ class Consumers:
             link.send(consume)
         if not load.keep and not load.backlog:  # Else deliveries may come before the answer.
             for _ in range(number % load.queues, load.queues, step):
-                link.wait(BasicConsumeOk)
+                link.expect(BasicConsumeOk)
         self.receivers.append(receiver)
         self.tails.append(link.rest)
         return link
@@ -346,10 +346,10 @@ class Consumers:
     def open_0_10(self, settings: Settings, number: int) -> Link010:
         """The same with subscriptions of a 0-10 session."""
         load = self.load
-        link = Link010(settings)
+        link = open_link_0_10(settings)
         queues = range(number % load.queues, load.queues, min(load.consumers, load.queues))
         for queue in queues:
-            link.call(
+            link.session.call(
                 MessageSubscribe(
                     queue=queue_name(queue),
                     destination=f"c{queue}",
@@ -365,11 +365,11 @@ class Consumers:
             load.exchange != "topic",
             link.frame_max,
         )
-        receiver.next_id = link.session.next_in
+        receiver.next_id = link.session.machine.next_in
         for queue in queues:  # Deliveries come from now on, so the answers are not waited for.
             name = f"c{queue}"
-            link.send(MessageFlow(destination=name, unit=1, value=UNLIMITED))
-            link.send(MessageFlow(destination=name, unit=0, value=load.prefetch or UNLIMITED))
+            for unit, credit in ((1, UNLIMITED), (0, load.prefetch or UNLIMITED)):
+                link.session.send(MessageFlow(destination=name, unit=unit, value=credit), sync=True)
         self.receivers.append(receiver)
         self.tails.append(link.machine.rest)
         return link

@@ -6,134 +6,80 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from headrace.bench.load.link import TIMEOUT_S, BenchError, connect_socket
+from headrace.bench.load.link import PRODUCT, TIMEOUT_S, BenchError
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
     ExecutionException,
     ExecutionSync,
     decode_command,
     decode_control,
 )
-from headrace.protocol.v0_10.connection.connection import Connection
-from headrace.protocol.v0_10.events import ControlReceived, Failed, HeaderRejected, SessionFailed
+from headrace.protocol.v0_10.events import (
+    ControlReceived,
+    Event,
+    Failed,
+    HeaderRejected,
+    SessionFailed,
+)
 from headrace.protocol.v0_10.session.session import Session
-from headrace.protocol.v0_x.handshake import STATE_OPEN, Role
+from headrace.testing.raw_session import RawSession, SessionClient
 from headrace.wire.errors import MalformedError
 
 if TYPE_CHECKING:
     from headrace.client.url import Settings
-    from headrace.protocol.codec_0_10 import Command
 
 CHANNEL = 0
 
 
-class Link010:
-    """A connection that is open, with one session attached."""
+class Link010(SessionClient):
+    """A connection; `open_link_0_10` returns one with a session attached."""
 
+    product = PRODUCT
     heartbeat_s = 0  # None are asked for.
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.machine = Connection(Role.CLIENT)
-        self.session = Session(uuid.uuid4().bytes)
-        self.controls: list[Any] = []
-        self.rest = b""
-        self.socket = connect_socket(settings)
-        try:
-            self._open()
-        except BaseException:
-            self.socket.close()
-            raise
+    address = ""
+    session: RawSession
 
     @property
     def frame_max(self) -> int:
         """Octets of a frame, as agreed on."""
         return self.machine.max_frame_size
 
-    def _open(self) -> None:
-        settings = self.settings
-        self._push()
-        self._control("connection.start")
-        response = b"\0" + settings.username.encode() + b"\0" + settings.password.encode()
-        self.machine.send_control(
-            ConnectionStartOk(
-                client_properties={"product": "headrace bench"},
-                mechanism="PLAIN",
-                response=response,
-                locale="en_US",
-            )
-        )
-        self._push()
-        tune = self._control("connection.tune")
-        self.machine.send_control(
-            ConnectionTuneOk(
-                channel_max=tune.channel_max, max_frame_size=tune.max_frame_size, heartbeat=0
-            )
-        )
-        self.machine.send_control(ConnectionOpen(virtual_host=settings.vhost))
-        self._push()
-        self._control("connection.open-ok")
-        self.machine.attach(self.session, CHANNEL)
-        self.call(ExecutionSync())
+    def failed(self, text: str) -> BenchError:
+        return BenchError(f"{self.address}: {text}")
 
-    def _push(self) -> None:
-        self.socket.sendall(self.machine.data_to_send())
+    def pull(self) -> None:
+        super().pull()
+        if self.closed:
+            raise BenchError(f"{self.address} closed the connection")
 
-    def _pull(self) -> None:
-        try:
-            octets = self.socket.recv(65536)
-        except OSError as error:
-            raise BenchError(f"{self.settings.address}: {error}") from error
-        if not octets:
-            raise BenchError(f"{self.settings.address} closed the connection")
-        for event in self.machine.receive(octets):
-            if isinstance(event, ControlReceived):
-                if isinstance(event.control, ConnectionClose):
-                    raise BenchError(f"the broker closed: {event.control.reply_text}")
-                self.controls.append(event.control)
-            elif isinstance(event, SessionFailed):
-                raise BenchError(f"the session failed: {event.error}")
-            elif isinstance(event, HeaderRejected | Failed):
-                raise BenchError(f"{self.settings.address} does not speak AMQP 0-10")
+    def take(self, event: Event) -> None:
+        """Keep an event, unless it ends the session or the connection."""
+        if isinstance(event, ControlReceived) and isinstance(event.control, ConnectionClose):
+            raise BenchError(f"the broker closed: {event.control.reply_text}")
+        if isinstance(event, SessionFailed):
+            raise BenchError(f"the session failed: {event.error}")
+        if isinstance(event, HeaderRejected | Failed):
+            raise BenchError(f"{self.address} does not speak AMQP 0-10")
+        super().take(event)
 
-    def _control(self, name: str) -> Any:
-        while True:
-            for at, control in enumerate(self.controls):
-                if name == control.NAME:
-                    return self.controls.pop(at)
-            self._pull()
 
-    def send(self, command: Command) -> int:
-        """Send one command; return its id."""
-        number: int = self.session.send_command(command, sync=True)
-        self._push()
-        return number
-
-    def call(self, command: Command) -> None:
-        """Send a command and wait until it is complete."""
-        number = self.send(command)
-        sent = self.session.sent.completed
-        while not sent.has(sent.near(number)):
-            self._pull()
-
-    def flush(self) -> None:
-        """Send what the machine has to say."""
-        self._push()
-
-    def close(self) -> None:
-        """Close politely, however far that goes."""
-        try:
-            self.socket.settimeout(min(5.0, TIMEOUT_S))
-            if self.machine.state_number == STATE_OPEN:
-                self.machine.send_control(ConnectionClose(reply_code=200))
-                self._push()
-        except OSError:
-            pass
-        finally:
-            self.socket.close()
+def open_link_0_10(settings: Settings) -> Link010:
+    """Connect, with TLS when the URL says so, log in and attach a session."""
+    try:
+        link = Link010.at(settings)
+    except OSError as error:
+        raise BenchError(f"{settings.address}: {error}") from error
+    link.address = settings.address
+    link.timeout_s = TIMEOUT_S
+    link.socket.settimeout(TIMEOUT_S)
+    try:
+        link.open()
+        link.session = RawSession(link, Session(uuid.uuid4().bytes), CHANNEL)
+        link.session.call(ExecutionSync())
+    except BaseException:
+        link.drop()
+        raise
+    return link
 
 
 def raise_failure(payload: bytes) -> None:

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.link import BenchError, Link
+from headrace.bench.load.link import BenchError, open_link
 from headrace.protocol.codec_0_10 import (
     DeliveryProperties,
     MessageTransfer,
@@ -114,7 +114,7 @@ def queue_name(number: int) -> str:
 def declare(load: Load, settings: Settings) -> None:
     """Make the load's queues, exchange and bindings, all new."""
     remove(load, settings)
-    link = Link(settings)
+    link = open_link(settings)
     for number in range(load.queues):
         queue = QueueDeclare(queue=queue_name(number), durable=load.persistent)
         link.call(queue, QueueDeclareOk)
@@ -144,13 +144,13 @@ def remove(load: Load, settings: Settings) -> None:
     ]
     if load.exchange:
         deletes.append((ExchangeDelete(exchange=load.exchange_name), ExchangeDeleteOk))
-    link = Link(settings)
+    link = open_link(settings)
     for delete, answer in deletes:
         try:
             link.call(delete, answer)
         except BenchError:  # Some brokers answer 404 for what is not there.
             link.close()
-            link = Link(settings)
+            link = open_link(settings)
     link.close()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace.bench.load.link import BenchError, Link, ready_count
+from headrace.bench.load.link import BenchError, open_link, ready_count
 from headrace.client import blocking
 from headrace.protocol.codec_0_x import (
     BasicProperties,
@@ -36,7 +36,7 @@ THERE_TIMEOUT_S = 120.0
 def declare(settings: Settings, queue: str, arguments: dict[str, Value] | None = None) -> None:
     """Make a durable queue, or a stream, anew."""
     remove(settings, queue)
-    link = Link(settings)
+    link = open_link(settings)
     try:
         link.call(
             QueueDeclare(queue=queue, durable=True, arguments=arguments or {}), QueueDeclareOk
@@ -55,7 +55,7 @@ def declare_stream(settings: Settings, queue: str, octets_max: int = 0) -> None:
 
 def remove(settings: Settings, queue: str) -> None:
     """Delete a queue should it be there."""
-    link = Link(settings)
+    link = open_link(settings)
     try:
         link.call(QueueDelete(queue=queue), QueueDeleteOk)
     except BenchError:
@@ -68,7 +68,7 @@ class Filler:
     """Publishes numbered persistent messages of `size` octets to one queue."""
 
     def __init__(self, settings: Settings, queue: str, size: int) -> None:
-        self.link = Link(settings)
+        self.link = open_link(settings)
         self.number = 0
         version = self.link.version
         head = encode_frame(

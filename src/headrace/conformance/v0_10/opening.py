@@ -6,8 +6,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from headrace.conformance.check import Site, check
-from headrace.conformance.control_peer import ControlPeer
-from headrace.conformance.peer import Peer, must
+from headrace.conformance.peer import must
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ConnectionOpen,
@@ -15,6 +14,7 @@ from headrace.protocol.codec_0_10 import (
     ConnectionStart,
     ConnectionStartOk,
     ConnectionTuneOk,
+    ExecutionSync,
     SessionAttach,
     SessionAttached,
     SessionCommandPoint,
@@ -30,15 +30,11 @@ SMALLEST_FRAME = 4096  # Of what can be negotiated.
 CHANNELS_MAX = 0xFFFF  # There is no number above it.
 
 
-def _raw(site: Site) -> ControlPeer:
-    return ControlPeer(site.raw())
-
-
 @check("0-10/s006")
 def opening_unknown_version(site: Site) -> None:
     """A protocol header that the broker does not know is answered by a header and the end."""
-    peer: Peer = site.raw()
-    peer.put(b"AMQP\x01\x01\x63\x63")
+    peer = site.controls()
+    peer.send_bytes(b"AMQP\x01\x01\x63\x63")
     must(peer.read(8)[:4] in (b"AMQP", b""), "a protocol header or nothing")
     must(peer.read(1) == b"", "the end of the stream, and no control")
 
@@ -46,7 +42,7 @@ def opening_unknown_version(site: Site) -> None:
 @check("0-10/s004", "0-10/s008", "0-10/s009")
 def opening_start(site: Site) -> None:
     """connection.start says what the broker is, and that it knows the locale en_US."""
-    start = _raw(site).greet().heard(ConnectionStart)
+    start = site.controls().greet().expect(ConnectionStart)
     must("en_US" in (start.locales or []), f"en_US is one of {start.locales}")
     must({"product", "version"} <= set(start.server_properties or {}), "what the broker is")
 
@@ -54,8 +50,8 @@ def opening_start(site: Site) -> None:
 @check("0-10/s012")
 def opening_other_mechanism(site: Site) -> None:
     """A mechanism that was not offered ends the stream without another word."""
-    peer = _raw(site).greet()
-    peer.heard(ConnectionStart)
+    peer = site.controls().greet()
+    peer.expect(ConnectionStart)
     peer.send(ConnectionStartOk(mechanism="X-NO-SUCH", response=b"", locale="en_US"))
     must(peer.frame() is None, "the end of the stream")
 
@@ -63,7 +59,7 @@ def opening_other_mechanism(site: Site) -> None:
 @check("0-10/s014", "0-10/s015")
 def opening_too_many_channels(site: Site) -> None:
     """More channels than the broker offers end the stream without another word."""
-    peer = _raw(site)
+    peer = site.controls()
     tune = peer.log_in()
     must(
         tune.heartbeat_min is not None or tune.heartbeat_max is None,
@@ -78,19 +74,19 @@ def opening_too_many_channels(site: Site) -> None:
 @check("0-10/s013", "0-10/s016")
 def opening_smallest_frames(site: Site) -> None:
     """Frames of 4096 octets are taken before a maximum is agreed on, and can be that maximum."""
-    peer = _raw(site)
+    peer = site.controls()
     peer.log_in(SMALLEST_FRAME)
     peer.send(ConnectionTuneOk(channel_max=1, max_frame_size=SMALLEST_FRAME))
     peer.send(ConnectionOpen(virtual_host=site.settings.vhost))
-    peer.heard(ConnectionOpenOk)
+    peer.expect(ConnectionOpenOk)
 
 
 @check("0-10/s019")
 def opening_oversized_frame(site: Site) -> None:
     """A frame larger than was agreed on closes the connection with framing-error."""
-    peer = _raw(site).open(SMALLEST_FRAME)
-    peer.put_frame(bytes(SMALLEST_FRAME), channel=0)
-    closed = peer.heard(ConnectionClose)
+    peer = site.controls().open(SMALLEST_FRAME)
+    peer.send_frame(bytes(SMALLEST_FRAME), channel=0)
+    closed = peer.expect(ConnectionClose)
     code = closed.reply_code
     must(code == CloseCode.FRAMING_ERROR, f"the close-code is 501, not {code}")
 
@@ -98,75 +94,75 @@ def opening_oversized_frame(site: Site) -> None:
 @check("0-10/s030", "0-10/s031")
 def session_not_attached(site: Site) -> None:
     """A control for a channel without session is answered with session.detached, not-attached."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     peer.send(SessionFlush(completed=True), channel=1)
-    code = peer.heard(SessionDetached, channel=1).code
+    code = peer.expect(SessionDetached, channel=1).code
     must(code == DetachCode.NOT_ATTACHED, f"the code is not-attached (3), not {code}")
 
 
 @check("0-10/s032")
 def session_busy(site: Site) -> None:
     """A session is attached to one transport at a time."""
-    first, second = _raw(site).open(), _raw(site).open()
+    first, second = site.controls().open(), site.controls().open()
     name = uuid4().bytes
     first.attach(name)
     second.send(SessionAttach(name=name), channel=1)
-    code = second.heard(SessionDetached, channel=1).code
+    code = second.expect(SessionDetached, channel=1).code
     must(code == DetachCode.SESSION_BUSY, f"the code is session-busy (1), not {code}")
 
 
 @check("0-10/s033")
 def transport_busy(site: Site) -> None:
     """A transport has one session at a time."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     peer.attach(uuid4().bytes)
     peer.send(SessionAttach(name=uuid4().bytes), channel=1)
-    code = peer.heard(SessionDetached, channel=1).code
+    code = peer.expect(SessionDetached, channel=1).code
     must(code == DetachCode.TRANSPORT_BUSY, f"the code is transport-busy (2), not {code}")
 
 
 @check("0-10/s034")
 def session_attached_again(site: Site) -> None:
     """Attaching a session where it is attached already is answered with session.attached."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     name = uuid4().bytes
     peer.attach(name)
     peer.send(SessionAttach(name=name), channel=1)
-    peer.heard(SessionAttached, channel=1)
+    peer.expect(SessionAttached, channel=1)
 
 
 @check("0-10/s036")
 def session_timeout(site: Site) -> None:
     """session.request-timeout is answered with a timeout that is not longer."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     peer.attach(uuid4().bytes)
     peer.send(SessionRequestTimeout(timeout=10), channel=1)
-    granted = peer.heard(SessionTimeout, channel=1).timeout
+    granted = peer.expect(SessionTimeout, channel=1).timeout
     must(granted is not None and granted <= 10, f"10 s or less, not {granted}")
 
 
 @check("0-10/s037")
 def session_without_command_point(site: Site) -> None:
     """A command before session.command-point detaches a new transport with unknown-ids."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     peer.send(SessionAttach(name=uuid4().bytes), channel=1)
-    peer.heard(SessionAttached, channel=1)
-    peer.sync(channel=1)
-    code = peer.heard(SessionDetached, channel=1).code
+    peer.expect(SessionAttached, channel=1)
+    peer.send_command(ExecutionSync(), channel=1)
+    code = peer.expect(SessionDetached, channel=1).code
     must(code == DetachCode.UNKNOWN_IDS, f"the code is unknown-ids (4), not {code}")
 
 
 @check("0-10/s040", "0-10/s041")
 def session_expects(site: Site) -> None:
     """A new session expects no command in particular; later it expects the next one."""
-    peer = _raw(site).open()
+    peer = site.controls().open()
     peer.send(SessionAttach(name=uuid4().bytes), channel=1)
-    peer.heard(SessionAttached, channel=1)
+    peer.expect(SessionAttached, channel=1)
     peer.send(SessionFlush(expected=True), channel=1)
-    expected = list(peer.heard(SessionExpected, channel=1).commands or ())
+    expected = list(peer.expect(SessionExpected, channel=1).commands or ())
     must(expected == [], f"nothing is expected of a new session, not {expected}")
     peer.send(SessionCommandPoint(command_id=7, command_offset=0), channel=1)
-    peer.sync(channel=1)
+    peer.send_command(ExecutionSync(), channel=1)
     peer.send(SessionFlush(expected=True), channel=1)
-    expected = list(peer.heard(SessionExpected, channel=1).commands or ())
+    expected = list(peer.expect(SessionExpected, channel=1).commands or ())
     must(any(low <= 8 <= high for low, high in expected), f"command 8 is expected, in {expected}")

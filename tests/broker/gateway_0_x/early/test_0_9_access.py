@@ -32,12 +32,11 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import Content, RawClient, method_frame
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served
-from support.clients.method_client import Content, Talk
-from support.clients.raw_client import method_frame
 
-Talker = Callable[..., Talk]
+Talker = Callable[..., RawClient]
 EARLY = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 REALMS = "/data=.* orders=^orders admin=^never$ a-0-8=. a-0-9=. b-0-8=. b-0-9=. c-0-8=. c-0-9=."
 
@@ -50,24 +49,24 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert broker.stop() == 0
 
 
-def ticket(client: Talk, realm: str = "/data", channel: int = 1, **rights: bool) -> int:
+def ticket(client: RawClient, realm: str = "/data", channel: int = 1, **rights: bool) -> int:
     request = AccessRequest(realm=realm, **rights)
     return client.call(request, AccessRequestOk, channel).ticket
 
 
-def full(client: Talk, realm: str = "/data", channel: int = 1) -> int:
+def full(client: RawClient, realm: str = "/data", channel: int = 1) -> int:
     return ticket(client, realm, channel, passive=True, active=True, write=True, read=True)
 
 
-def publish(client: Talk, exchange: str, key: str, body: bytes, number: int) -> None:
+def publish(client: RawClient, exchange: str, key: str, body: bytes, number: int) -> None:
     method = BasicPublish(ticket=number, exchange=exchange, routing_key=key)
     octets = method_frame(1, method, client.version)
     header = encode_content_header(client.version, 60, len(body), BasicProperties())
     octets += encode_frame(FRAME_HEADER, 1, header) + encode_frame(FRAME_BODY, 1, body)
-    client.raw.send(octets)
+    client.send_bytes(octets)
 
 
-def body_of(client: Talk, queue: str, number: int) -> bytes:
+def body_of(client: RawClient, queue: str, number: int) -> bytes:
     client.send(BasicGet(queue=queue, no_ack=True, ticket=number))
     _, answer = client.next()
     assert isinstance(answer, Content), answer
@@ -110,7 +109,7 @@ def test_0_9_1_is_always_given_the_customary_ticket(talk: Talker, name: str) -> 
 def test_unknown_realms_are_refused_as_closed_ones_are(talk: Talker, version: Version) -> None:
     client = talk(version)
     client.send(AccessRequest(realm="unknown", read=True))
-    refused = client.closed()
+    refused = client.closed_channel()
     assert (refused.code, refused.method) == (403, (30, 10))
     assert refused.text == (
         "ACCESS_REFUSED - access to realm 'unknown' in vhost '/' refused for user 'guest'"
@@ -128,9 +127,9 @@ def test_exclusive_access_excludes_all_other_channels(talk: Talker, version: Ver
     )  # The only one is the channel's.
     assert again != mine
     client.send(AccessRequest(realm=f"a-{version.label}", read=True, exclusive=True), 2)
-    assert client.closed(2).code == 403
+    assert client.closed_channel(2).code == 403
     other.send(AccessRequest(realm=f"a-{version.label}", read=True))
-    assert other.closed().code == 403
+    assert other.closed_channel().code == 403
     other.channel(3)
     assert ticket(other, f"b-{version.label}", 3, exclusive=True, read=True)  # Another realm.
 
@@ -144,10 +143,10 @@ def test_exclusive_access_is_refused_while_others_have_tickets(
     client.channel(2)
     ticket(client, f"c-{version.label}", read=True)
     client.send(AccessRequest(realm=f"c-{version.label}", exclusive=True), 2)
-    assert client.closed(2).code == 403
+    assert client.closed_channel(2).code == 403
     client.channel(2)
     client.send(AccessRequest(realm="unknown"))  # Closes channel 1: its tickets are void.
-    client.closed()
+    client.closed_channel()
     assert ticket(client, f"c-{version.label}", 2, exclusive=True) > 1
 
 
@@ -161,7 +160,7 @@ def test_a_ticket_of_another_channel_is_not_allowed(
     first, second = full(client), full(client, channel=2)
     assert first != second
     client.send(QueueDeclare(queue=name, ticket=first), 2)
-    assert client.raw.closed_connection().code == 530
+    assert client.closed_connection().code == 530
 
 
 @EARLY
@@ -173,7 +172,7 @@ def test_a_publish_with_a_ticket_of_another_channel_is_not_allowed(
     client.channel(2)
     foreign = full(client, channel=2)
     publish(client, "", name, b"x", foreign)
-    assert client.raw.closed_connection().code == 530
+    assert client.closed_connection().code == 530
 
 
 @EARLY
@@ -181,11 +180,11 @@ def test_a_publish_with_a_ticket_of_another_channel_is_not_allowed(
 def test_an_unknown_ticket_is_refused(talk: Talker, version: Version, name: str) -> None:
     client = talk(version).with_queue(name)
     client.send(BasicConsume(queue=name, ticket=4711))
-    refused = client.closed()
+    refused = client.closed_channel()
     assert (refused.code, refused.text) == (403, "ACCESS_REFUSED - unknown access ticket 4711")
     client.channel(1)
     publish(client, "", name, b"x", 4711)
-    assert client.closed().code == 403
+    assert client.closed_channel().code == 403
     client.channel(1)
     assert client.count(name) == 0
 
@@ -230,7 +229,7 @@ def test_a_ticket_without_the_right_is_refused(
     client.call(ExchangeDeclare(exchange="orders-there", type="fanout"), ExchangeDeclareOk)
     method.ticket = ticket(client, "orders", **{right: True})  # type: ignore[attr-defined] # All do.
     client.send(method)
-    refused = client.closed()
+    refused = client.closed_channel()
     assert refused.code == 403, refused
     assert refused.text.startswith(f"ACCESS_REFUSED - access ticket {method.ticket} gives no ")  # type: ignore[attr-defined]
 
@@ -241,7 +240,7 @@ def test_a_publish_needs_write_access(talk: Talker, version: Version, name: str)
     client = talk(version).with_queue(name)
     number = ticket(client, read=True, active=True)
     publish(client, "", name, b"x", number)
-    refused = client.closed()
+    refused = client.closed_channel()
     assert (refused.code, refused.method) == (403, (60, 40))
     client.channel(1)
     assert client.count(name) == 0
@@ -258,7 +257,7 @@ def test_bindings_need_active_access(
     client = talk(V0_9).with_queue(name)
     number = ticket(client, read=True)
     client.send(kind(queue=name, exchange="amq.direct", ticket=number))
-    assert client.raw.closed_connection().code == 403  # When they fail, the connection is closed.
+    assert client.closed_connection().code == 403  # When they fail, the connection is closed.
 
 
 @EARLY
@@ -266,7 +265,7 @@ def test_a_ticket_is_good_for_its_realm_only(talk: Talker, version: Version, nam
     client = talk(version).with_queue(name)
     number = full(client, "orders")
     client.send(BasicGet(queue=name, ticket=number))
-    refused = client.closed()
+    refused = client.closed_channel()
     assert refused.code == 403
     assert refused.text == f"ACCESS_REFUSED - queue '{name}' in vhost '/' is not in realm 'orders'"
 
@@ -283,7 +282,7 @@ def test_what_is_made_with_a_ticket_belongs_to_its_realm(
     assert isinstance(client.next()[1], BasicGetEmpty)
     other = full(client, "/data", 2)
     client.send(BasicGet(queue=name, ticket=other), 2)
-    assert client.closed(2).code == 403
+    assert client.closed_channel(2).code == 403
     assert client.get(name) is None  # Without a ticket permissions decide.
 
 
@@ -300,4 +299,4 @@ def test_publishes_are_checked_again_when_their_exchange_is_made_anew(
     declare.ticket = theirs
     other.call(declare, ExchangeDeclareOk)
     publish(client, name, "", b"x", mine)
-    assert client.closed().code == 403
+    assert client.closed_channel().code == 403

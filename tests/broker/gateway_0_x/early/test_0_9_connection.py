@@ -41,12 +41,11 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import RawClient, method_frame, start_ok
 from headrace.wire.frame import FRAME_METHOD, encode_frame
 from support.brokers.broker_process import Served, until
-from support.clients.method_client import Talk
-from support.clients.raw_client import Raw, method_frame, start_ok
 
-Talker = Callable[..., Talk]
+Talker = Callable[..., RawClient]
 EARLY = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 EVERY = pytest.mark.parametrize("version", [V0_8, V0_9, V0_9_1], ids=lambda v: v.label)
 RESUME_S = 0.3
@@ -68,16 +67,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def raw(served: Served) -> Iterator[Callable[[Version], Raw]]:
-    opened: list[Raw] = []
+def raw(served: Served) -> Iterator[Callable[[Version], RawClient]]:
+    opened: list[RawClient] = []
 
-    def connect(version: Version) -> Raw:
-        opened.append(Raw(served.host, served.port, version))
+    def connect(version: Version) -> RawClient:
+        opened.append(RawClient(served.host, served.port, version))
         return opened[-1]
 
     yield connect
     for one in opened:
-        one._socket.close()
+        one.drop()
 
 
 # -- Start -----------------------------------------------------------------------------------------
@@ -87,7 +86,7 @@ def raw(served: Served) -> Iterator[Callable[[Version], Raw]]:
     ("version", "numbers"), [(V0_8, (8, 0)), (V0_9, (0, 9)), (V0_9_1, (0, 9))], ids=str
 )
 def test_start_names_the_version(
-    raw: Callable[[Version], Raw], version: Version, numbers: tuple[int, int]
+    raw: Callable[[Version], RawClient], version: Version, numbers: tuple[int, int]
 ) -> None:
     start = raw(version).greet()
     assert (start.version_major, start.version_minor) == numbers
@@ -97,7 +96,7 @@ def test_start_names_the_version(
 @pytest.mark.rule("0-9/connection.start.server-properties#required-fields")
 @pytest.mark.rule("0-9/connection.start.locales#required-support")
 def test_the_server_says_who_it_is_in_plain_types(
-    raw: Callable[[Version], Raw], version: Version
+    raw: Callable[[Version], RawClient], version: Version
 ) -> None:
     start = raw(version).greet()
     wanted = {"host", "product", "version", "platform", "copyright", "information"}
@@ -108,9 +107,11 @@ def test_the_server_says_who_it_is_in_plain_types(
 
 @EARLY
 @pytest.mark.rule("0-9/connection.start#protocol-name")
-def test_another_protocol_hears_no_method(raw: Callable[[Version], Raw], version: Version) -> None:
+def test_another_protocol_hears_no_method(
+    raw: Callable[[Version], RawClient], version: Version
+) -> None:
     client = raw(version)
-    client.send(b"AMQQ" + version.header[4:])
+    client.send_bytes(b"AMQQ" + version.header[4:])
     assert client.read(8)[:4] == b"AMQP"  # What the header of another version is answered with.
     assert client.hung_up()
 
@@ -118,20 +119,20 @@ def test_another_protocol_hears_no_method(raw: Callable[[Version], Raw], version
 @EARLY
 @pytest.mark.rule("0-9/connection.start-ok.mechanism#validity")
 def test_an_unknown_mechanism_ends_it_without_a_word(
-    raw: Callable[[Version], Raw], version: Version
+    raw: Callable[[Version], RawClient], version: Version
 ) -> None:
     client = raw(version)
     client.greet()
-    client.method(0, start_ok(mechanism="GUESS"))
+    client.send(start_ok(mechanism="GUESS"))
     assert client.hung_up()
 
 
 @EARLY
 @pytest.mark.parametrize("password", ["guest", "wrong"])
-def test_logins(raw: Callable[[Version], Raw], version: Version, password: str) -> None:
+def test_logins(raw: Callable[[Version], RawClient], version: Version, password: str) -> None:
     client = raw(version)
     client.greet()
-    client.method(0, start_ok(password=password))
+    client.send(start_ok(password=password))
     if password == "guest":
         assert client.next_method()
     else:
@@ -142,7 +143,7 @@ def test_logins(raw: Callable[[Version], Raw], version: Version, password: str) 
 @pytest.mark.rule("0-9/connection.tune.frame-max#minimum")
 @pytest.mark.rule("0-9/connection.tune-ok.frame-max#minimum")
 def test_frames_of_the_least_size_are_taken_before_tuning(
-    raw: Callable[[Version], Raw], version: Version
+    raw: Callable[[Version], RawClient], version: Version
 ) -> None:
     client = raw(version)
     client.greet()
@@ -152,7 +153,7 @@ def test_frames_of_the_least_size_are_taken_before_tuning(
     method.client_properties = {"information": "x" * (4096 - short)}
     octets = method_frame(0, method, version)
     assert len(octets) == 4096
-    client.send(octets)
+    client.send_bytes(octets)
     assert client.next_method()
 
 
@@ -160,16 +161,16 @@ def test_frames_of_the_least_size_are_taken_before_tuning(
 @pytest.mark.rule("0-9/connection.tune.frame-max#minimum")
 @pytest.mark.rule("0-9/connection.tune-ok.frame-max#minimum")
 def test_a_frame_max_below_the_least_is_refused(
-    raw: Callable[[Version], Raw], version: Version
+    raw: Callable[[Version], RawClient], version: Version
 ) -> None:
     client = raw(version)
     client.log_in()
-    client.method(0, ConnectionTuneOk(channel_max=1, frame_max=4095))
+    client.send(ConnectionTuneOk(channel_max=1, frame_max=4095))
     assert client.closed_connection().code == 530
     other = raw(version)
     other.log_in()
-    other.method(0, ConnectionTuneOk(channel_max=1, frame_max=4096))
-    other.method(0, ConnectionOpen(virtual_host="/"))
+    other.send(ConnectionTuneOk(channel_max=1, frame_max=4096))
+    other.send(ConnectionOpen(virtual_host="/"))
     other.expect(ConnectionOpenOk)
 
 
@@ -188,11 +189,11 @@ def test_a_frame_max_below_the_least_is_refused(
     ],
 )
 def test_limits_beyond_ours_end_it_without_negotiation(
-    raw: Callable[[Version], Raw], version: Version, beyond: dict[str, int]
+    raw: Callable[[Version], RawClient], version: Version, beyond: dict[str, int]
 ) -> None:
     client = raw(version)
     client.log_in()
-    client.method(0, ConnectionTuneOk(**beyond))
+    client.send(ConnectionTuneOk(**beyond))
     assert client.expect(ConnectionClose).reply_code == 530
     assert client.hung_up()  # No close-ok is waited for.
 
@@ -201,17 +202,17 @@ def test_limits_beyond_ours_end_it_without_negotiation(
 
 
 @EVERY
-def test_open_tells_of_other_hosts(raw: Callable[[Version], Raw], version: Version) -> None:
-    client = raw(version).tuned()
-    client.method(0, ConnectionOpen(virtual_host="/"))
+def test_open_tells_of_other_hosts(raw: Callable[[Version], RawClient], version: Version) -> None:
+    client = raw(version).tune()
+    client.send(ConnectionOpen(virtual_host="/"))
     hosts = client.expect(ConnectionOpenOk).known_hosts
     assert hosts == ("" if version is V0_9_1 else "one.example:5672,two.example")
 
 
 @EARLY
-def test_a_client_is_redirected(raw: Callable[[Version], Raw], version: Version) -> None:
-    client = raw(version).tuned()
-    client.method(0, ConnectionOpen(virtual_host="moved"))
+def test_a_client_is_redirected(raw: Callable[[Version], RawClient], version: Version) -> None:
+    client = raw(version).tune()
+    client.send(ConnectionOpen(virtual_host="moved"))
     redirect = client.expect(ConnectionRedirect)
     assert (redirect.host, redirect.known_hosts) == ("three.example:5673", "four.example")
     assert client.hung_up()
@@ -220,17 +221,17 @@ def test_a_client_is_redirected(raw: Callable[[Version], Raw], version: Version)
 @EARLY
 @pytest.mark.rule("0-9/connection.open.insist#behaviour")
 def test_a_client_that_insists_is_not_redirected(
-    raw: Callable[[Version], Raw], version: Version
+    raw: Callable[[Version], RawClient], version: Version
 ) -> None:
-    client = raw(version).tuned()
-    client.method(0, ConnectionOpen(virtual_host="moved", insist=True))
+    client = raw(version).tune()
+    client.send(ConnectionOpen(virtual_host="moved", insist=True))
     closed = client.closed_connection()
     assert (closed.code, closed.text) == (402, "INVALID_PATH - vhost moved not found")
 
 
-def test_0_9_1_knows_no_redirection(raw: Callable[[Version], Raw]) -> None:
-    client = raw(V0_9_1).tuned()
-    client.method(0, ConnectionOpen(virtual_host="away"))
+def test_0_9_1_knows_no_redirection(raw: Callable[[Version], RawClient]) -> None:
+    client = raw(V0_9_1).tune()
+    client.send(ConnectionOpen(virtual_host="away"))
     assert client.closed_connection().code == 530
 
 
@@ -238,12 +239,12 @@ def test_0_9_1_knows_no_redirection(raw: Callable[[Version], Raw]) -> None:
 
 
 @EARLY
-def test_the_client_closes(raw: Callable[[Version], Raw], version: Version) -> None:
-    client = raw(version).opened()
+def test_the_client_closes(raw: Callable[[Version], RawClient], version: Version) -> None:
+    client = raw(version).open_connection()
     close = ConnectionClose(reply_code=200, reply_text="bye")
     ids = {V0_8: (10, 60), V0_9: (10, 50)}
     assert ConnectionClose.INDEX[version] == ids[version]
-    client.method(0, close)
+    client.send(close, 0)
     client.expect(ConnectionCloseOk)
     assert client.hung_up()
 
@@ -262,11 +263,11 @@ def test_after_our_close_all_but_close_ok_is_discarded(
             method_frame(0, ConnectionOpen(virtual_host="/"), version),
         ]
     )
-    client.raw.send(octets)
-    assert client.raw.closed_connection().code == 504
+    client.send_bytes(octets)
+    assert client.closed_connection().code == 504
     other = talk(version)
     other.send(QueueDeclare(queue=name, passive=True))
-    assert other.closed().code == 404
+    assert other.closed_channel().code == 404
 
 
 @EARLY
@@ -279,10 +280,10 @@ def test_after_our_close_of_a_channel_all_but_close_ok_is_discarded(
     client.send(QueueDeclare(queue=name))
     client.send(TxSelect())
     client.publish(name, b"lost")
-    assert client.closed().code == 404
+    assert client.closed_channel().code == 404
     client.channel(1)
     client.send(QueueDeclare(queue=name, passive=True))
-    assert client.closed().code == 404
+    assert client.closed_channel().code == 404
 
 
 @EARLY
@@ -291,13 +292,13 @@ def test_a_connection_lost_without_a_close_is_logged(
     talk: Talker, served: Served, version: Version
 ) -> None:
     before = served.log().count("lost without a close")
-    talk(version).close()
+    talk(version).drop()
     until(lambda: served.log().count("lost without a close") > before, "the loss is logged")
     before = served.log().count("the connection ended without close-ok")
     client = talk(version)
     client.send(ChannelOpen())
-    client.raw.expect(ConnectionClose)
-    client.close()
+    client.expect(ConnectionClose)
+    client.drop()
     until(
         lambda: served.log().count("the connection ended without close-ok") > before,
         "the missing close-ok is logged",
@@ -313,7 +314,7 @@ def test_a_channel_lost_without_close_ok_is_logged(
     client = talk(version)
     client.send(QueueDeclare(queue=name, passive=True))
     assert client.next()  # channel.close, which is not answered.
-    client.close()
+    client.drop()
     until(lambda: served.log().count("channel 1: no close-ok") > before, "the loss is logged")
 
 
@@ -325,7 +326,7 @@ def test_a_channel_lost_without_close_ok_is_logged(
 def test_an_open_channel_is_not_opened_again(talk: Talker, version: Version) -> None:
     client = talk(version)
     client.send(ChannelOpen())
-    assert client.raw.closed_connection().code == 504
+    assert client.closed_connection().code == 504
 
 
 @EARLY
@@ -340,23 +341,23 @@ def test_a_channel_is_active_until_it_is_paused(talk: Talker, version: Version, 
     client.publish(name, b"later")
     assert client.silent()
     client.send(ChannelFlow(active=True))
-    assert client.heard(ChannelFlowOk).active
+    assert client.expect(ChannelFlowOk).active
     assert client.content(BasicDeliver)[1] == b"later"
 
 
 def test_ping_is_answered_and_followed_by_a_pong(talk: Talker) -> None:
     client = talk(V0_9)
     client.call(ChannelPing(), ChannelOk)
-    client.heard(ChannelPong)
+    client.expect(ChannelPong)
     client.send(ChannelOk())
     client.call(ChannelPong(), ChannelOk)
     client.call(TxSelect(), TxSelectOk)
 
 
-def test_0_8_has_neither_ping_nor_resume(raw: Callable[[Version], Raw]) -> None:
+def test_0_8_has_neither_ping_nor_resume(raw: Callable[[Version], RawClient]) -> None:
     for method in (ChannelPing(), ChannelResume(channel_id=b"x")):
-        client = raw(V0_8).opened().channel(1)
-        client.send(encode_frame(FRAME_METHOD, 1, method_frame(1, method, V0_9)[7:-1]))
+        client = raw(V0_8).open_connection().channel(1)
+        client.send_bytes(encode_frame(FRAME_METHOD, 1, method_frame(1, method, V0_9)[7:-1]))
         assert client.closed_connection().code == 540
 
 
@@ -367,29 +368,28 @@ class Lost:
     """A 0-9 client that can lose its connection."""
 
     def __init__(self, served: Served, number: int = 1) -> None:
-        self.raw = Raw(served.host, served.port, V0_9).opened()
-        self.raw.method(number, ChannelOpen())
-        self.id = self.raw.expect(ChannelOpenOk).channel_id
-        self.talk = Talk.of(self.raw)
+        self.raw = RawClient(served.host, served.port, V0_9).open_connection()
+        self.id = self.raw.call(ChannelOpen(), ChannelOpenOk, number).channel_id
+        self.talk = self.raw
 
     def lose(self) -> None:
-        self.raw._socket.shutdown(socket.SHUT_RDWR)
-        self.raw._socket.close()
+        self.raw.socket.shutdown(socket.SHUT_RDWR)
+        self.raw.drop()
 
 
-def resumed(served: Served, channel_id: bytes, number: int = 1) -> Talk:
+def resumed(served: Served, channel_id: bytes, number: int = 1) -> RawClient:
     """Try until the broker has noticed the loss."""
 
-    def attempt() -> Talk | None:
-        raw = Raw(served.host, served.port, V0_9).opened()
-        raw.method(number, ChannelResume(channel_id=channel_id))
+    def attempt() -> RawClient | None:
+        raw = RawClient(served.host, served.port, V0_9).open_connection()
+        raw.send(ChannelResume(channel_id=channel_id), number)
         received = raw.next_method()
         assert received is not None
         if isinstance(received[1], ChannelOk):
-            return Talk.of(raw)
+            return raw
         assert isinstance(received[1], ChannelClose)
         assert received[1].reply_code == 404
-        raw._socket.close()
+        raw.drop()
         return None
 
     talk = until(attempt, "the channel is resumed")
@@ -411,8 +411,7 @@ def test_a_channel_is_resumed_with_what_it_held(served: Served, name: str) -> No
     client.publish(name, b"four", channel=7)
     deliver, body = client.content(BasicDeliver, 7)
     assert (deliver.consumer_tag, deliver.delivery_tag, body) == ("mine", 4, b"four")
-    client.raw.method(7, ChannelClose(reply_code=200))
-    client.raw.expect(ChannelCloseOk)
+    client.call(ChannelClose(reply_code=200), ChannelCloseOk, 7)
     client.channel(7)
     assert client.count(name, 7) == 3
 
@@ -443,28 +442,28 @@ def test_consumers_of_the_message_class_and_tickets_go_along(served: Served, nam
     client = resumed(served, lost.id, 3)
     client.probe = name
     client.publish(name, b"x", channel=3)
-    assert client.heard(MessageTransfer, 3).destination == "mine"
+    assert client.expect(MessageTransfer, 3).destination == "mine"
     client.send(MessageOk(), 3)
     client.send(QueuePurge(queue=name, ticket=ticket), 3)
-    client.heard(QueuePurgeOk, 3)
+    client.expect(QueuePurgeOk, 3)
     renewed = client.call(request, AccessRequestOk, 3).ticket
     assert renewed != ticket
     client.send(QueuePurge(queue=name, ticket=ticket), 3)
-    assert client.closed(3).code == 403
+    assert client.closed_channel(3).code == 403
 
 
 def test_an_unknown_id_is_not_found(served: Served) -> None:
-    raw = Raw(served.host, served.port, V0_9).opened()
-    raw.method(1, ChannelResume(channel_id=b"nonsense"))
+    raw = RawClient(served.host, served.port, V0_9).open_connection()
+    raw.send(ChannelResume(channel_id=b"nonsense"))
     assert raw.closed_channel(1).code == 404
     live = Lost(served)
-    raw.method(1, ChannelResume(channel_id=live.id))  # It is not lost.
+    raw.send(ChannelResume(channel_id=live.id))  # It is not lost.
     assert raw.closed_channel(1).code == 404
 
 
 def test_an_open_channel_cannot_be_resumed_onto(served: Served) -> None:
     live = Lost(served)
-    live.raw.method(1, ChannelResume(channel_id=live.id))
+    live.raw.send(ChannelResume(channel_id=live.id))
     assert live.raw.closed_connection().code == 504
 
 
@@ -479,11 +478,11 @@ def test_a_channel_that_is_not_resumed_requeues_its_messages(
     lost.talk.consume(name)
     lost.talk.content(BasicDeliver)
     lost.lose()
-    client = Talk(served.host, served.port, V0_9)
+    client = RawClient(served.host, served.port, V0_9).open()
     until(lambda: client.count(name) == 1, "the message is back")
     client.send(ChannelResume(channel_id=lost.id), 2)
-    assert client.closed(2).code == 404
-    client.close()
+    assert client.closed_channel(2).code == 404
+    client.drop()
     assert served.stop() == 0
 
 
@@ -493,41 +492,40 @@ def test_a_closed_connection_leaves_nothing_to_resume(served: Served, name: str)
     lost.talk.publish(name, b"one")
     lost.talk.consume(name)
     lost.talk.content(BasicDeliver)
-    lost.raw.method(0, ConnectionClose(reply_code=200))
+    lost.raw.send(ConnectionClose(reply_code=200))
     lost.raw.expect(ConnectionCloseOk)
-    client = Talk(served.host, served.port, V0_9)
+    client = RawClient(served.host, served.port, V0_9).open()
     assert client.count(name) == 1
     client.send(ChannelResume(channel_id=lost.id), 2)
-    assert client.closed(2).code == 404
-    client.close()
+    assert client.closed_channel(2).code == 404
+    client.drop()
 
 
 def test_clients_that_never_resume_get_their_messages_back_at_once(
     served: Served, name: str
 ) -> None:
-    raw = Raw(served.host, served.port, V0_9)
+    raw = RawClient(served.host, served.port, V0_9)
     raw.greet()
-    raw.method(
-        0,
+    raw.send(
         ConnectionStartOk(
             client_properties={"product": "qpid"},
             mechanism="PLAIN",
             response=b"\0guest\0guest",
             locale="en_US",
-        ),
+        )
     )
     raw.next_method()
-    raw.method(0, ConnectionTuneOk())
-    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.send(ConnectionTuneOk())
+    raw.send(ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
     raw.channel(1)
-    client = Talk.of(raw)
+    client = raw
     client.declare(name)
     client.publish(name, b"one")
     client.consume(name)
     client.content(BasicDeliver)
-    client.close()
-    other = Talk(served.host, served.port, V0_9)
+    client.drop()
+    other = RawClient(served.host, served.port, V0_9).open()
     until(lambda: other.count(name) == 1, "the message is back")
     assert other.call(QueueDeclare(queue=name, passive=True), QueueDeclareOk).consumer_count == 0
-    other.close()
+    other.drop()

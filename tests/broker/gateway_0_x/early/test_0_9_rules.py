@@ -59,23 +59,22 @@ from headrace.protocol.codec_0_x import (
     TxSelectOk,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import Content, RawClient
 from support.brokers.broker_process import Served, until
-from support.clients.file_class_client import FileTalk
-from support.clients.method_client import Content, Talk
-from support.clients.raw_client import Raw
+from support.clients.file_class_client import FileClient
 
-Talker = Callable[..., Talk]
+Talker = Callable[..., RawClient]
 rule = pytest.mark.rule
 pytestmark = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 
 
 @pytest.fixture
-def client(talk: Talker, version: Version) -> Talk:
+def client(talk: Talker, version: Version) -> RawClient:
     return talk(version)
 
 
 @pytest.fixture
-def other(talk: Talker, version: Version) -> Talk:
+def other(talk: Talker, version: Version) -> RawClient:
     return talk(version)
 
 
@@ -98,16 +97,16 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert served.stop() == 0
 
 
-def exchange(client: Talk, name: str, kind: str = "direct", **flags: Any) -> None:
+def exchange(client: RawClient, name: str, kind: str = "direct", **flags: Any) -> None:
     client.call(ExchangeDeclare(exchange=name, type=kind, **flags), ExchangeDeclareOk)
 
 
-def bind(client: Talk, queue: str, name: str, key: str = "", **flags: Any) -> None:
+def bind(client: RawClient, queue: str, name: str, key: str = "", **flags: Any) -> None:
     method = QueueBind(queue=queue, exchange=name, routing_key=key, **flags)
     client.call(method, QueueBindOk)
 
 
-def deliveries(client: Talk, count: int) -> list[tuple[int, bool, bytes]]:
+def deliveries(client: RawClient, count: int) -> list[tuple[int, bool, bytes]]:
     found = []
     for _ in range(count):
         deliver, body = client.content(BasicDeliver)
@@ -115,17 +114,17 @@ def deliveries(client: Talk, count: int) -> list[tuple[int, bool, bytes]]:
     return found
 
 
-def refused(client: Talk, method: MethodBase) -> int:
+def refused(client: RawClient, method: MethodBase) -> int:
     """The code that the channel is closed with; the channel is opened again."""
     client.send(method)
-    code = client.closed().code
+    code = client.closed_channel().code
     client.channel(1)
     return code
 
 
-def fatal(client: Talk, method: MethodBase) -> int:
+def fatal(client: RawClient, method: MethodBase) -> int:
     client.send(method)
-    return client.raw.closed_connection().code
+    return client.closed_connection().code
 
 
 # -- Deliveries ------------------------------------------------------------------------------------
@@ -133,7 +132,7 @@ def fatal(client: Talk, method: MethodBase) -> int:
 
 @rule("0-9/delivery-tag#non-zero", "0-9/basic#10", "0-9/redelivered#implementation")
 def test_what_is_not_acknowledged_comes_again_and_says_so(
-    client: Talk, talk: Talker, version: Version, name: str
+    client: RawClient, talk: Talker, version: Version, name: str
 ) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2", b"3", b"4")
@@ -143,34 +142,34 @@ def test_what_is_not_acknowledged_comes_again_and_says_so(
     ]
     client.ack(2, multiple=True)
     client.send(ConnectionClose(reply_code=200), 0)
-    client.raw.expect(ConnectionCloseOk)
+    client.expect(ConnectionCloseOk)
     second = talk(version).with_queue(name)
     second.consume(name)
     assert deliveries(second, 2) == [(1, True, b"3"), (2, True, b"4")]
 
 
 @rule("0-9/delivery-tag#channel-local", "0-9/basic.ack.multiple#01")
-def test_a_delivery_is_settled_on_its_channel(client: Talk, name: str) -> None:
+def test_a_delivery_is_settled_on_its_channel(client: RawClient, name: str) -> None:
     client.channel(2)
     client.declare(name)
     client.publish(name, b"x")
     client.consume(name)
     assert deliveries(client, 1) == [(1, False, b"x")]
     client.send(BasicAck(delivery_tag=1), 2)
-    assert client.closed(2).code == 406
+    assert client.closed_channel(2).code == 406
     client.send(BasicAck(delivery_tag=1))
     assert refused(client, BasicAck(delivery_tag=1)) == 406  # It is settled.
 
 
 @rule("0-9/basic.ack.multiple#01")
-def test_a_tag_beyond_what_was_delivered_is_unknown(client: Talk) -> None:
+def test_a_tag_beyond_what_was_delivered_is_unknown(client: RawClient) -> None:
     assert refused(client, BasicAck(delivery_tag=1, multiple=True)) == 406
     client.send(BasicAck(delivery_tag=0, multiple=True))  # All so far: none.
     client.declare("", exclusive=True)
 
 
 @rule("0-9/basic#09")
-def test_automatic_acknowledgement(client: Talk, name: str) -> None:
+def test_automatic_acknowledgement(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2")
     client.consume(name, no_ack=True)
@@ -180,7 +179,7 @@ def test_automatic_acknowledgement(client: Talk, name: str) -> None:
 
 
 @rule("0-9/basic#06", "0-9/basic#07", "0-9/basic#08")
-def test_high_priority_goes_first_and_equals_in_order(client: Talk, name: str) -> None:
+def test_high_priority_goes_first_and_equals_in_order(client: RawClient, name: str) -> None:
     client.declare(name)
     for n in range(4):
         client.publish(name, b"low %d" % n, priority=n, delivery_mode=1 + n % 2)
@@ -192,14 +191,14 @@ def test_high_priority_goes_first_and_equals_in_order(client: Talk, name: str) -
 
 
 @rule("0-9/basic.qos.prefetch-count#01")
-def test_prefetch_count_bounds_a_channel(client: Talk, name: str) -> None:
+def test_prefetch_count_bounds_a_channel(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, *(b"%d" % n for n in range(5)))
     client.call(BasicQos(prefetch_count=2), BasicQosOk)
     client.consume(name, "one")
     client.send(BasicConsume(queue=name, consumer_tag="two"))
     got = deliveries(client, 2)  # Of both together: the channel's limit.
-    client.heard(BasicConsumeOk)
+    client.expect(BasicConsumeOk)
     assert client.silent()
     client.ack(got[0][0])
     assert deliveries(client, 1)[0][2] == b"2"
@@ -207,7 +206,7 @@ def test_prefetch_count_bounds_a_channel(client: Talk, name: str) -> None:
 
 
 @rule("0-9/basic.qos.prefetch-count#01", "0-9/basic.qos.prefetch-size#01")
-def test_prefetch_size_bounds_what_is_sent_ahead(client: Talk, name: str) -> None:
+def test_prefetch_size_bounds_what_is_sent_ahead(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"x" * 100, b"y" * 100)
     client.call(BasicQos(prefetch_size=10, prefetch_count=2), BasicQosOk)
@@ -219,7 +218,7 @@ def test_prefetch_size_bounds_what_is_sent_ahead(client: Talk, name: str) -> Non
 
 
 @rule("0-9/basic.qos.prefetch-count#01")
-def test_prefetch_size_bounds_consumers_that_are_there(client: Talk, name: str) -> None:
+def test_prefetch_size_bounds_consumers_that_are_there(client: RawClient, name: str) -> None:
     client.declare(name)
     client.consume(name)
     client.call(BasicQos(prefetch_size=4), BasicQosOk)
@@ -231,7 +230,7 @@ def test_prefetch_size_bounds_consumers_that_are_there(client: Talk, name: str) 
     assert deliveries(client, 1)[0][2] == b"45"
 
 
-def test_a_limit_that_is_lifted_leaves_consumers_choosing(client: Talk, name: str) -> None:
+def test_a_limit_that_is_lifted_leaves_consumers_choosing(client: RawClient, name: str) -> None:
     client.declare(name)
     client.consume(name, no_local=True)
     client.call(BasicQos(prefetch_size=4), BasicQosOk)
@@ -240,7 +239,7 @@ def test_a_limit_that_is_lifted_leaves_consumers_choosing(client: Talk, name: st
     assert client.silent()
 
 
-def test_prefetch_on_the_connection(client: Talk, name: str) -> None:
+def test_prefetch_on_the_connection(client: RawClient, name: str) -> None:
     client.channel(2)
     client.declare(name)
     client.publish(name, b"1", b"2", b"3")
@@ -258,7 +257,7 @@ def test_prefetch_on_the_connection(client: Talk, name: str) -> None:
 @rule("0-9/exchange#required-types", "0-9/exchange#recommended-types")
 @rule("0-9/exchange#required-instances")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-def test_standard_types_and_instances(client: Talk, name: str, kind: str) -> None:
+def test_standard_types_and_instances(client: RawClient, name: str, kind: str) -> None:
     exchange(client, name, kind)
     client.declare(name)
     for source in (name, f"amq.{kind}"):
@@ -270,7 +269,7 @@ def test_standard_types_and_instances(client: Talk, name: str, kind: str) -> Non
 
 @rule("0-9/exchange#default-exchange", "0-9/basic.publish.exchange#01")
 @rule("0-9/queue.declare#default-binding")
-def test_the_default_exchange_knows_every_queue(client: Talk, name: str) -> None:
+def test_the_default_exchange_knows_every_queue(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"x")
     assert client.get(name) == b"x"
@@ -281,46 +280,46 @@ def test_the_default_exchange_knows_every_queue(client: Talk, name: str) -> None
 
 
 @rule("0-9/exchange#default-access")
-def test_the_default_exchange_has_no_other_use(client: Talk) -> None:
+def test_the_default_exchange_has_no_other_use(client: RawClient) -> None:
     assert refused(client, ExchangeDeclare(exchange="", type="direct")) == 403
     assert refused(client, ExchangeDeclare(exchange="", passive=True, type="direct")) == 403
     client.send(ExchangeDelete(exchange=""))
-    assert client.closed().code == 403
+    assert client.closed_channel().code == 403
     client.channel(1)
     assert refused(client, ExchangeDeclare(exchange="amq.default", passive=True)) == 404
 
 
 @rule("0-9/exchange#extensions")
-def test_other_types_than_the_standard_ones_may_be_there(client: Talk, name: str) -> None:
+def test_other_types_than_the_standard_ones_may_be_there(client: RawClient, name: str) -> None:
     exchange(client, name, "fanout", arguments={"alternate-exchange": "amq.fanout"})
 
 
 @rule("0-9/exchange.declare#minimum")
-def test_many_exchanges(client: Talk, name: str) -> None:
+def test_many_exchanges(client: RawClient, name: str) -> None:
     for n in range(40):
         exchange(client, f"{name}-{n}", "fanout", auto_delete=True)
 
 
 @rule("0-9/exchange.declare.exchange#reserved")
-def test_reserved_names_of_exchanges(client: Talk) -> None:
+def test_reserved_names_of_exchanges(client: RawClient) -> None:
     method = ExchangeDeclare(exchange="amq.mine", type="direct")
     assert refused(client, method) == 403
     exchange(client, "amq.direct", "direct")  # It is there: nothing is made.
 
 
 @rule("0-9/exchange.declare.type#typed")
-def test_the_type_of_an_exchange_cannot_change(client: Talk, name: str) -> None:
+def test_the_type_of_an_exchange_cannot_change(client: RawClient, name: str) -> None:
     exchange(client, name, "fanout")
     assert fatal(client, ExchangeDeclare(exchange=name, type="topic")) == 530
 
 
 @rule("0-9/exchange.declare.type#support")
-def test_unknown_types_are_invalid(client: Talk, name: str) -> None:
+def test_unknown_types_are_invalid(client: RawClient, name: str) -> None:
     assert fatal(client, ExchangeDeclare(exchange=name, type="x-nonsense")) == 503
 
 
 @rule("0-9/exchange.declare.passive#not-found")
-def test_a_passive_declare_finds_or_not(client: Talk, name: str) -> None:
+def test_a_passive_declare_finds_or_not(client: RawClient, name: str) -> None:
     assert refused(client, ExchangeDeclare(exchange=name, type="direct", passive=True)) == 404
     exchange(client, name)
     exchange(client, name, passive=True)
@@ -328,18 +327,20 @@ def test_a_passive_declare_finds_or_not(client: Talk, name: str) -> None:
 
 @rule("0-9/exchange.declare.durable#sticky", "0-9/exchange.declare.auto-delete#sticky")
 def test_what_an_exchange_is_does_not_change(
-    client: Talk, talk: Talker, version: Version, name: str
+    client: RawClient, talk: Talker, version: Version, name: str
 ) -> None:
     exchange(client, name, durable=False, auto_delete=False)
     exchange(client, name, durable=True, auto_delete=True)
     late = talk(V0_9_1)
     late.call(ExchangeDeclare(exchange=name, type="direct"), ExchangeDeclareOk)
     late.send(ExchangeDeclare(exchange=name, type="direct", durable=True))
-    assert late.closed().code == 406  # In 0-9-1 the difference is an error, and it was not changed.
+    assert (
+        late.closed_channel().code == 406
+    )  # In 0-9-1 the difference is an error, and it was not changed.
 
 
 @rule("0-9/exchange.delete.exchange#exists")
-def test_deleting_what_is_not_there(client: Talk, name: str) -> None:
+def test_deleting_what_is_not_there(client: RawClient, name: str) -> None:
     assert refused(client, ExchangeDelete(exchange=name)) == 404
 
 
@@ -347,7 +348,7 @@ def test_deleting_what_is_not_there(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.declare#minimum-queues")
-def test_many_queues(client: Talk, name: str) -> None:
+def test_many_queues(client: RawClient, name: str) -> None:
     for n in range(300):
         client.send(QueueDeclare(queue=f"{name}-{n}", exclusive=True, no_wait=True))
     for n in range(300):
@@ -355,14 +356,14 @@ def test_many_queues(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.declare.queue#default-name")
-def test_names_are_made_up(client: Talk) -> None:
+def test_names_are_made_up(client: RawClient) -> None:
     names = {client.declare("", exclusive=True).queue for _ in range(3)}
     assert len(names) == 3
     assert all(names)
 
 
 @rule("0-9/queue.declare.queue#reserved-prefix")
-def test_reserved_names_of_queues(client: Talk, other: Talk) -> None:
+def test_reserved_names_of_queues(client: RawClient, other: RawClient) -> None:
     made = client.declare("").queue
     client.declare(made)
     assert refused(client, QueueDeclare(queue="amq.none", passive=True)) == 404
@@ -370,7 +371,7 @@ def test_reserved_names_of_queues(client: Talk, other: Talk) -> None:
 
 
 @rule("0-9/queue.declare.passive#passive")
-def test_a_passive_declare_of_a_queue(client: Talk, name: str) -> None:
+def test_a_passive_declare_of_a_queue(client: RawClient, name: str) -> None:
     assert refused(client, QueueDeclare(queue=name, passive=True)) == 404
     client.declare(name)
     assert client.declare(name, passive=True).queue == name
@@ -379,7 +380,7 @@ def test_a_passive_declare_of_a_queue(client: Talk, name: str) -> None:
 @rule("0-9/queue.declare.durable#types", "0-9/queue.declare.durable#pre-existence")
 @rule("0-9/queue.declare.auto-delete#pre-existence")
 def test_what_a_queue_is_does_not_change(
-    client: Talk, talk: Talker, version: Version, name: str
+    client: RawClient, talk: Talker, version: Version, name: str
 ) -> None:
     late = talk(V0_9_1)
     for n, (durable, auto_delete) in enumerate([(True, False), (False, True), (False, False)]):
@@ -389,7 +390,9 @@ def test_what_a_queue_is_does_not_change(
 
 
 @rule("0-9/queue.declare.exclusive#types", "0-9/queue.declare.exclusive#02")
-def test_an_exclusive_queue_is_one_connections(client: Talk, other: Talk, name: str) -> None:
+def test_an_exclusive_queue_is_one_connections(
+    client: RawClient, other: RawClient, name: str
+) -> None:
     client.declare(name, exclusive=True)
     client.declare(name, exclusive=True)
     client.declare(f"{name}-shared")
@@ -400,7 +403,7 @@ def test_an_exclusive_queue_is_one_connections(client: Talk, other: Talk, name: 
 
 
 @rule("0-9/queue.bind#duplicates")
-def test_a_binding_made_twice_is_one(client: Talk, name: str) -> None:
+def test_a_binding_made_twice_is_one(client: RawClient, name: str) -> None:
     client.declare(name)
     bind(client, name, "amq.direct", name)
     bind(client, name, "amq.direct", name)
@@ -410,7 +413,9 @@ def test_a_binding_made_twice_is_one(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.bind#failure")
-def test_a_bind_that_fails_closes_the_connection(client: Talk, other: Talk, name: str) -> None:
+def test_a_bind_that_fails_closes_the_connection(
+    client: RawClient, other: RawClient, name: str
+) -> None:
     other.declare(name, exclusive=True)
     method = QueueBind(queue=name, exchange="amq.direct", routing_key="k")
     assert fatal(client, method) == 405
@@ -418,7 +423,7 @@ def test_a_bind_that_fails_closes_the_connection(client: Talk, other: Talk, name
 
 @rule("0-9/queue.bind#transient-exchange")
 def test_a_durable_queue_is_not_bound_to_a_transient_exchange(
-    client: Talk, talk: Talker, version: Version, name: str
+    client: RawClient, talk: Talker, version: Version, name: str
 ) -> None:
     client.declare(name, durable=True)
     exchange(client, name)
@@ -430,14 +435,14 @@ def test_a_durable_queue_is_not_bound_to_a_transient_exchange(
 
 
 @rule("0-9/queue.bind#internal-exchange")
-def test_nothing_is_bound_to_an_internal_exchange(client: Talk, name: str) -> None:
+def test_nothing_is_bound_to_an_internal_exchange(client: RawClient, name: str) -> None:
     client.declare(name)
     exchange(client, name, internal=True)
     assert fatal(client, QueueBind(queue=name, exchange=name)) == 530
 
 
 @rule("0-9/queue.bind#binding-count")
-def test_many_bindings_of_a_queue(client: Talk, name: str) -> None:
+def test_many_bindings_of_a_queue(client: RawClient, name: str) -> None:
     client.declare(name)
     for n in range(20):
         exchange(client, f"{name}-{n}", "fanout")
@@ -447,14 +452,14 @@ def test_many_bindings_of_a_queue(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.bind.queue#queue-existence", "0-9/queue.bind.exchange#exchange-existence")
-def test_only_what_is_there_is_bound(client: Talk, name: str) -> None:
+def test_only_what_is_there_is_bound(client: RawClient, name: str) -> None:
     assert refused(client, QueueBind(queue=name, exchange="amq.direct")) == 404
     client.declare(name)
     assert refused(client, QueueBind(queue=name, exchange=name)) == 404
 
 
 @rule("0-9/queue.bind.routing-key#direct-exchange-key-matching")
-def test_a_direct_exchange_compares_keys(client: Talk, name: str) -> None:
+def test_a_direct_exchange_compares_keys(client: RawClient, name: str) -> None:
     client.declare(name)
     bind(client, name, "amq.direct", f"{name}.k")
     client.publish(f"{name}.k", b"x", exchange="amq.direct")
@@ -463,7 +468,7 @@ def test_a_direct_exchange_compares_keys(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.unbind#01")
-def test_an_unbind_that_fails_closes_the_connection(client: Talk, name: str) -> None:
+def test_an_unbind_that_fails_closes_the_connection(client: RawClient, name: str) -> None:
     client.declare(name)
     bind(client, name, "amq.direct", "k")
     method = QueueUnbind(queue=name, exchange="amq.direct", routing_key="k")
@@ -474,14 +479,14 @@ def test_an_unbind_that_fails_closes_the_connection(client: Talk, name: str) -> 
 
 
 @rule("0-9/queue.unbind.queue#02", "0-9/queue.unbind.exchange#03")
-def test_unbinding_what_is_not_there(client: Talk, name: str) -> None:
+def test_unbinding_what_is_not_there(client: RawClient, name: str) -> None:
     assert refused(client, QueueUnbind(queue=name, exchange="amq.direct")) == 404
     client.declare(name)
     assert refused(client, QueueUnbind(queue=name, exchange=name)) == 404
 
 
 @rule("0-9/queue.purge#01", "0-9/queue.purge.queue#02")
-def test_purge(client: Talk, name: str) -> None:
+def test_purge(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2")
     assert client.call(QueuePurge(queue=name), QueuePurgeOk).message_count == 2
@@ -490,7 +495,9 @@ def test_purge(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.purge#02")
-def test_a_purge_leaves_what_is_with_clients(client: Talk, other: Talk, name: str) -> None:
+def test_a_purge_leaves_what_is_with_clients(
+    client: RawClient, other: RawClient, name: str
+) -> None:
     client.call(TxSelect(), TxSelectOk)
     client.declare(name)
     other.publish(name, b"1", b"2")
@@ -500,7 +507,7 @@ def test_a_purge_leaves_what_is_with_clients(client: Talk, other: Talk, name: st
     deliveries(client, 1)
     assert client.call(QueuePurge(queue=name), QueuePurgeOk).message_count == 1
     client.send(ConnectionClose(reply_code=200), 0)
-    client.raw.expect(ConnectionCloseOk)
+    client.expect(ConnectionCloseOk)
     assert other.get(name) == b"1"
 
 
@@ -515,11 +522,13 @@ UNNAMED = [
 
 
 @pytest.mark.parametrize("method", UNNAMED, ids=lambda m: m.NAME)
-def test_without_a_queue_declared_no_name_is_not_allowed(client: Talk, method: MethodBase) -> None:
+def test_without_a_queue_declared_no_name_is_not_allowed(
+    client: RawClient, method: MethodBase
+) -> None:
     assert fatal(client, method) == 530
 
 
-def test_without_a_name_it_is_the_last_queue(client: Talk, name: str) -> None:
+def test_without_a_name_it_is_the_last_queue(client: RawClient, name: str) -> None:
     client.declare(name)
     bind(client, "", "amq.direct")
     client.publish(name, b"1", b"2", b"3", exchange="amq.direct")
@@ -531,7 +540,7 @@ def test_without_a_name_it_is_the_last_queue(client: Talk, name: str) -> None:
 
 
 @rule("0-9/queue.delete.queue#02", "0-9/queue.delete.if-unused#01", "0-9/queue.delete.if-empty#01")
-def test_delete(client: Talk, other: Talk, name: str) -> None:
+def test_delete(client: RawClient, other: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"x")
     assert refused(client, QueueDelete(queue=name, if_empty=True)) == 406
@@ -544,7 +553,7 @@ def test_delete(client: Talk, other: Talk, name: str) -> None:
 
 @rule("0-9/basic.deliver#01")
 def test_messages_that_cannot_be_processed_go_to_a_dead_letter_queue(
-    client: Talk, name: str
+    client: RawClient, name: str
 ) -> None:
     client.declare(f"{name}-dead")
     client.declare(
@@ -562,7 +571,7 @@ def test_messages_that_cannot_be_processed_go_to_a_dead_letter_queue(
         assert method.redelivered == (n > 0)
         client.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
     client.send(BasicGet(queue=name))
-    client.heard(BasicGetEmpty)
+    client.expect(BasicGetEmpty)
     assert client.get(f"{name}-dead") == b"poison"
 
 
@@ -570,7 +579,7 @@ def test_messages_that_cannot_be_processed_go_to_a_dead_letter_queue(
 
 
 @rule("0-9/basic.consume#01")
-def test_many_consumers_of_a_queue(client: Talk, name: str) -> None:
+def test_many_consumers_of_a_queue(client: RawClient, name: str) -> None:
     client.declare(name)
     for n in range(40):
         client.consume(name, f"c{n}")
@@ -580,35 +589,37 @@ def test_many_consumers_of_a_queue(client: Talk, name: str) -> None:
 @rule("0-9/basic.consume.consumer-tag#01")
 @pytest.mark.parametrize("channel", [1, 2])
 def test_a_consumer_tag_is_of_one_consumer_of_the_connection(
-    client: Talk, other: Talk, name: str, channel: int
+    client: RawClient, other: RawClient, name: str, channel: int
 ) -> None:
     client.channel(2)
     client.declare(name)
     client.consume(name, "mine")
     other.consume(name, "mine")  # Another client's.
     client.send(BasicConsume(queue=name, consumer_tag="mine"), channel)
-    assert client.raw.closed_connection().code == 530
+    assert client.closed_connection().code == 530
 
 
 @rule("0-9/basic.consume.consumer-tag#02")
-def test_a_consumer_tag_of_another_channel_is_not_allowed(client: Talk, name: str) -> None:
+def test_a_consumer_tag_of_another_channel_is_not_allowed(client: RawClient, name: str) -> None:
     client.channel(2)
     client.declare(name)
     client.consume(name, "mine")
     client.consume(name, "yours", 2)
     client.send(BasicCancel(consumer_tag="mine"), 2)
-    assert client.raw.closed_connection().code == 530
+    assert client.closed_connection().code == 530
 
 
 @rule("0-9/basic.consume.exclusive#01")
-def test_exclusive_consumption_of_a_queue_in_use(client: Talk, other: Talk, name: str) -> None:
+def test_exclusive_consumption_of_a_queue_in_use(
+    client: RawClient, other: RawClient, name: str
+) -> None:
     client.declare(name)
     client.consume(name)
     assert refused(other, BasicConsume(queue=name, exclusive=True)) == 403
 
 
 @rule("0-9/basic.cancel#01")
-def test_cancelling_when_the_queue_is_gone(client: Talk, other: Talk, name: str) -> None:
+def test_cancelling_when_the_queue_is_gone(client: RawClient, other: RawClient, name: str) -> None:
     client.declare(name)
     client.consume(name, "mine")
     other.call(QueueDelete(queue=name), QueueDeleteOk)
@@ -619,15 +630,15 @@ def test_cancelling_when_the_queue_is_gone(client: Talk, other: Talk, name: str)
 
 
 @rule("0-9/basic.publish.exchange#02")
-def test_an_internal_exchange_takes_no_publishes(client: Talk, name: str) -> None:
+def test_an_internal_exchange_takes_no_publishes(client: RawClient, name: str) -> None:
     exchange(client, name, internal=True)
     client.publish("k", b"x", exchange=name)
-    assert client.closed().code == 403
+    assert client.closed_channel().code == 403
 
 
 @rule("0-9/basic.publish.exchange#03")
 @pytest.mark.parametrize("kind", ["direct", "fanout", "topic", "headers"])
-def test_no_exchange_refuses_basic_content(client: Talk, name: str, kind: str) -> None:
+def test_no_exchange_refuses_basic_content(client: RawClient, name: str, kind: str) -> None:
     exchange(client, name, kind)
     client.publish("nowhere", b"x", exchange=name, mandatory=True)
     method, body = client.content(BasicReturn)
@@ -635,7 +646,7 @@ def test_no_exchange_refuses_basic_content(client: Talk, name: str, kind: str) -
 
 
 @rule("0-9/basic.publish.mandatory#01", "0-9/basic.publish.immediate#01")
-def test_mandatory_and_immediate_bring_it_back(client: Talk, name: str) -> None:
+def test_mandatory_and_immediate_bring_it_back(client: RawClient, name: str) -> None:
     client.publish(f"{name}-none", b"1", mandatory=True)
     method, body = client.content(BasicReturn)
     assert (method.reply_code, method.routing_key, body) == (312, f"{name}-none", b"1")
@@ -649,7 +660,7 @@ def test_mandatory_and_immediate_bring_it_back(client: Talk, name: str) -> None:
     assert deliveries(client, 1)[0][2] == b"3"
 
 
-def test_get(client: Talk, name: str) -> None:
+def test_get(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2")
     client.send(BasicGet(queue=name))
@@ -669,13 +680,13 @@ def test_get(client: Talk, name: str) -> None:
 
 @rule("0-9/basic.reject#01", "0-9/basic.reject#02", "0-9/basic.reject#03")
 def test_a_rejected_message_is_another_clients_or_dropped(
-    client: Talk, other: Talk, name: str
+    client: RawClient, other: RawClient, name: str
 ) -> None:
     client.declare(name)
     client.consume(name)
     client.publish(name, b"x" * 500_000, b"y")
     client.send(BasicReject(delivery_tag=1, requeue=False))  # While the next is being sent.
-    client.raw.read(0)
+    client.read(0)
     assert [tag for tag, _, _ in deliveries(client, 2)] == [1, 2]
     client.call(BasicCancel(consumer_tag="tag"), BasicCancelOk)
     other.consume(name)
@@ -686,7 +697,9 @@ def test_a_rejected_message_is_another_clients_or_dropped(
 
 
 @rule("0-9/basic.reject.requeue#01", "0-9/basic.reject#03")
-def test_a_requeued_message_goes_to_another_consumer(client: Talk, other: Talk, name: str) -> None:
+def test_a_requeued_message_goes_to_another_consumer(
+    client: RawClient, other: RawClient, name: str
+) -> None:
     client.declare(name)
     client.consume(name, "one")
     client.consume(name, "two")
@@ -704,7 +717,7 @@ def test_a_requeued_message_goes_to_another_consumer(client: Talk, other: Talk, 
 
 
 @rule("0-9/basic.recover#01")
-def test_recover_redelivers(client: Talk, name: str) -> None:
+def test_recover_redelivers(client: RawClient, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1", b"2")
     client.consume(name)
@@ -718,7 +731,7 @@ def test_recover_redelivers(client: Talk, name: str) -> None:
 
 
 @rule("0-9/basic.recover#01", "0-9/basic.recover#02")
-def test_recover_sync_is_answered(client: Talk, version: Version, name: str) -> None:
+def test_recover_sync_is_answered(client: RawClient, version: Version, name: str) -> None:
     client.declare(name)
     client.publish(name, b"1")
     client.consume(name)
@@ -744,10 +757,10 @@ def test_a_message_is_rejected_with_a_code_of_the_standard(
     client.declare(name)
     client.publish(name, b"x")
     client.call(MessageConsume(queue=name, destination="mine"), MessageOk)
-    client.heard(MessageTransfer)
+    client.expect(MessageTransfer)
     client.send(MessageReject(code=code))
     if code > 1:
-        assert client.raw.closed_connection().code == 502
+        assert client.closed_connection().code == 502
     else:
         assert client.silent()
 
@@ -757,7 +770,7 @@ def test_a_message_is_rejected_with_a_code_of_the_standard(
 def test_every_queue_takes_every_content(
     served: Served, version: Version, name: str, kind: str
 ) -> None:
-    client = FileTalk(served.host, served.port, version)
+    client = FileClient(served.host, served.port, version).open()
     exchange(client, name, kind)
     queues = [f"{name}-{n}" for n in range(3)]
     for queue in queues:
@@ -777,16 +790,16 @@ def test_every_queue_takes_every_content(
         client.call(FileQos(prefetch_count=1), FileQosOk)
         client.consume_files(queue, f"files of {queue}")
         for n in range(2):
-            deliver, staged = client.receive()
+            deliver, staged = client.receive_file()
             assert staged.body == b"file %d" % n
             client.send(FileAck(delivery_tag=deliver.delivery_tag))
-    client.close()
+    client.drop()
 
 
 # -- What the field's clients add ------------------------------------------------------------------
 
 
-def test_bound_tells_what_is_bound(client: Talk, name: str) -> None:
+def test_bound_tells_what_is_bound(client: RawClient, name: str) -> None:
     client.declare(name)
     client.declare(f"{name}-2")
     exchange(client, name)
@@ -812,7 +825,7 @@ def test_bound_tells_what_is_bound(client: Talk, name: str) -> None:
     assert code("", "k") == 5
 
 
-def test_consume_with_arguments(client: Talk, name: str) -> None:
+def test_consume_with_arguments(client: RawClient, name: str) -> None:
     client.declare(name)
     client.consume(name, "low")
     client.consume(name, "high", arguments={"x-priority": 5})
@@ -826,7 +839,7 @@ def test_consume_with_arguments(client: Talk, name: str) -> None:
 @rule("0-9/queue.declare.durable#persistence", "0-9/exchange.declare.durable#support")
 @rule("0-9/queue.bind#durable-exchange", "0-9/basic#01")
 def test_what_is_durable_is_there_after_a_restart(kept: Served, version: Version) -> None:
-    client = Talk(kept.host, kept.port, version)
+    client = RawClient(kept.host, kept.port, version).open()
     exchange(client, "lasting", durable=True)
     exchange(client, "passing")
     client.declare("lasting", durable=True)
@@ -835,15 +848,15 @@ def test_what_is_durable_is_there_after_a_restart(kept: Served, version: Version
     client.publish("k", b"kept", exchange="lasting", delivery_mode=2)
     client.count("lasting")
     client.send(ConnectionClose(reply_code=200), 0)
-    client.raw.expect(ConnectionCloseOk)
+    client.expect(ConnectionCloseOk)
     kept.restart()
-    client = Talk(kept.host, kept.port, version)
+    client = RawClient(kept.host, kept.port, version).open()
     assert client.get("lasting") == b"kept"
     client.publish("k", b"new", exchange="lasting")
     assert client.get("lasting") == b"new"
     assert refused(client, QueueDeclare(queue="passing", passive=True)) == 404
     assert refused(client, ExchangeDeclare(exchange="passing", passive=True)) == 404
-    client.close()
+    client.drop()
 
 
 @rule("0-9/basic#02", "0-9/basic#04")
@@ -851,7 +864,7 @@ def test_persistent_messages_outlast_an_overflow(
     tmp_path_factory: pytest.TempPathFactory, version: Version
 ) -> None:
     served = Served(tmp_path_factory.mktemp("full"), "--memory-max", "1MiB").start()
-    client = Talk(served.host, served.port, version)
+    client = RawClient(served.host, served.port, version).open()
     client.declare("full", durable=True)
     for n in range(64):
         mode = 1 + n % 2
@@ -861,7 +874,7 @@ def test_persistent_messages_outlast_an_overflow(
         body = client.get("full")
         assert body is not None
         assert body.startswith(b"%dx" % n)
-    client.close()
+    client.drop()
     assert served.stop() == 0
 
 
@@ -869,9 +882,9 @@ def test_persistent_messages_outlast_an_overflow(
 def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version, name: str) -> None:
     served = hosts
 
-    def opened(vhost: str) -> Raw | int:
-        raw = Raw(served.host, served.port, version).tuned()
-        raw.method(0, ConnectionOpen(virtual_host=vhost))
+    def opened(vhost: str) -> RawClient | int:
+        raw = RawClient(served.host, served.port, version).tune()
+        raw.send(ConnectionOpen(virtual_host=vhost))
         received = raw.next_method()
         assert received is not None
         if isinstance(received[1], ConnectionOpenOk):
@@ -883,8 +896,8 @@ def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version,
     until(lambda: not isinstance(opened("other"), int), "the new host is open")
     raw = opened("other")
     assert not isinstance(raw, int)
-    second = Talk.of(raw.channel(1))
-    first = Talk(served.host, served.port, version)
+    second = raw.channel(1)
+    first = RawClient(served.host, served.port, version).open()
     first.declare(name)
     first.publish(name, b"x")
     assert refused(second, QueueDeclare(queue=name, passive=True)) == 404
@@ -892,11 +905,11 @@ def test_virtual_hosts_are_separate_and_guarded(hosts: Served, version: Version,
     assert first.count(name) == 1
     assert opened("closed") == 530
     assert opened("none") == 402
-    first.close()
-    second.close()
+    first.drop()
+    second.drop()
 
 
-def test_a_publish_to_a_missing_exchange(client: Talk, name: str) -> None:
+def test_a_publish_to_a_missing_exchange(client: RawClient, name: str) -> None:
     client.publish("k", b"x", exchange=name)
-    closed = client.closed()
+    closed = client.closed_channel()
     assert (closed.code, closed.method) == (404, BasicPublish.INDEX[V0_9])

@@ -37,12 +37,11 @@ from headrace.protocol.codec_0_x import (
     encode_method,
 )
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
+from headrace.testing.raw_client import Content, RawClient, method_frame
 from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served
-from support.clients.method_client import Content, Talk
-from support.clients.raw_client import Raw, method_frame
 
-Talker = Callable[..., Talk]
+Talker = Callable[..., RawClient]
 EARLY = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 ADD, MIN, MAX = 1, 2, 3
 
@@ -57,31 +56,31 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def send_content(
-    client: Talk, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
+    client: RawClient, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
 ) -> None:
     octets = method_frame(channel, method, client.version)
     header = encode_content_header(client.version, properties.CLASS_ID, len(body), properties)
     octets += encode_frame(FRAME_HEADER, channel, header)
     if body:
         octets += encode_frame(FRAME_BODY, channel, body)
-    client.raw.send(octets)
+    client.send_bytes(octets)
 
 
-def tunnel(client: Talk, body: bytes, channel: int = 1, **properties: Any) -> None:
+def tunnel(client: RawClient, body: bytes, channel: int = 1, **properties: Any) -> None:
     send_content(
         client, TunnelRequest(meta_data={"k": "v"}), TunnelProperties(**properties), body, channel
     )
 
 
-def hear_content(client: Talk) -> tuple[MethodBase, PropertiesBase, bytes]:
-    received = client.raw.next_method()
+def hear_content(client: RawClient) -> tuple[MethodBase, PropertiesBase, bytes]:
+    received = client.next_method()
     assert received is not None
-    frame = client.raw.frame()
+    frame = client.frame()
     assert frame is not None
     _, size, properties = decode_content_header(client.version, frame[2])
     body = b""
     while len(body) < size:
-        frame = client.raw.frame()
+        frame = client.frame()
         assert frame is not None
         body += frame[2]
     return received[1], properties, body
@@ -97,10 +96,10 @@ def test_a_tunnelled_method_is_executed_on_the_channel(
     client = talk(version)
     client.channel(2)
     tunnel(client, encode_method(version, QueueDeclare(queue=name)), 2)
-    assert client.heard(QueueDeclareOk, 2).queue == name
+    assert client.expect(QueueDeclareOk, 2).queue == name
     client.publish("", b"to the last queue declared here", channel=2)  # No such queue as "".
     tunnel(client, encode_method(version, QueuePurge(queue="")), 2)
-    client.heard(QueuePurgeOk, 2)
+    client.expect(QueuePurgeOk, 2)
 
 
 @EARLY
@@ -137,7 +136,7 @@ def test_what_is_no_method_is_refused(
     client = talk(version)
     tunnel(client, block)
     if code:
-        assert client.raw.closed_connection().code == code
+        assert client.closed_connection().code == code
     else:
         client.declare("", exclusive=True)  # Nothing is what an empty block asks for.
 
@@ -146,14 +145,14 @@ def test_what_is_no_method_is_refused(
 def test_an_error_in_a_tunnel_closes_the_channel(talk: Talker, version: Version) -> None:
     client = talk(version)
     tunnel(client, encode_method(version, QueueDeclare(queue="nowhere", passive=True)))
-    assert client.closed().code == 404
+    assert client.closed_channel().code == 404
 
 
 @EARLY
 def test_an_unknown_proxy_is_not_implemented(talk: Talker, version: Version) -> None:
     client = talk(version)
     tunnel(client, b"GIF89a", proxy_name="nobody")
-    assert client.raw.closed_connection().code == 540
+    assert client.closed_connection().code == 540
 
 
 @EARLY
@@ -175,24 +174,23 @@ def test_a_configured_proxy_finds_blocks_in_its_queue(talk: Talker, version: Ver
     assert (got.properties.type, got.properties.delivery_mode) == ("text", 2)
 
 
-def proxy(served: Served, version: Version, name: str) -> Talk:
-    raw = Raw(served.host, served.port, version)
+def proxy(served: Served, version: Version, name: str) -> RawClient:
+    raw = RawClient(served.host, served.port, version)
     raw.greet()
-    raw.method(
-        0,
+    raw.send(
         ConnectionStartOk(
             client_properties={"tunnel-proxy": name},
             mechanism="PLAIN",
             response=b"\0guest\0guest",
             locale="en_US",
-        ),
+        )
     )
     raw.next_method()
-    raw.method(0, ConnectionTuneOk())
+    raw.send(ConnectionTuneOk())
     raw.frame_max = 131072
-    raw.method(0, ConnectionOpen(virtual_host="/"))
+    raw.send(ConnectionOpen(virtual_host="/"))
     raw.expect(ConnectionOpenOk)
-    return Talk.of(raw.channel(1))
+    return raw.channel(1)
 
 
 @EARLY
@@ -211,8 +209,8 @@ def test_a_connected_proxy_hears_requests(
     tunnel(client, b"once", proxy_name=name)
     assert hear_content(first)[2] == b"once"
     second.declare("", exclusive=True)  # It heard nothing more.
-    first.close()
-    second.close()
+    first.drop()
+    second.drop()
 
 
 # -- Test ------------------------------------------------------------------------------------------
@@ -283,10 +281,10 @@ def test_unknown_operations_and_unasked_answers_are_refused(talk: Talker) -> Non
     ):
         client = talk(V0_8)
         client.send(method)
-        assert client.raw.closed_connection().code == code
+        assert client.closed_connection().code == code
     client = talk(V0_8)
     send_content(client, codec.TestContentOk(), codec.TestProperties(), b"")
-    assert client.raw.closed_connection().code == 503
+    assert client.closed_connection().code == 503
 
 
 # -- Types -----------------------------------------------------------------------------------------
@@ -342,10 +340,10 @@ def test_clients_of_early_versions_are_sent_types_that_they_know(
     producer.publish(name, b"one", b"two" * 50_000, **wanted)
     producer.declare(name)
     client.send(BasicGet(queue=name, no_ack=True))
-    method = client.raw.next_method()
+    method = client.next_method()
     assert method is not None
     assert isinstance(method[1], BasicGetOk)
-    frame = client.raw.frame()
+    frame = client.frame()
     assert frame is not None
     payload = frame[2]
     assert tags(payload[16:]) <= set("SIDTF")
@@ -353,7 +351,7 @@ def test_clients_of_early_versions_are_sent_types_that_they_know(
     assert isinstance(properties, BasicProperties)
     assert properties.headers == PLAIN
     assert (properties.content_type, properties.message_id) == ("t", "m")
-    frame = client.raw.frame()
+    frame = client.frame()
     assert frame is not None
     assert frame[2] == b"one"
     client.consume(name, no_ack=True)

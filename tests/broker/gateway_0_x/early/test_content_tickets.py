@@ -26,7 +26,7 @@ from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served
 
 if TYPE_CHECKING:
-    from support.clients.file_class_client import FileTalk
+    from support.clients.file_class_client import FileClient
 
 VERSIONS = pytest.mark.parametrize("version", [V0_8, V0_9], ids=lambda v: v.label)
 
@@ -39,7 +39,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     assert broker.stop() == 0
 
 
-def ticket(one: FileTalk, **rights: bool) -> int:
+def ticket(one: FileClient, **rights: bool) -> int:
     return one.call(AccessRequest(realm="/data", **rights), AccessRequestOk).ticket
 
 
@@ -49,7 +49,7 @@ def ticket(one: FileTalk, **rights: bool) -> int:
     ("consume", "answer"), [(FileConsume, FileConsumeOk), (StreamConsume, StreamConsumeOk)]
 )
 def test_consuming_needs_read_access(
-    client: Callable[[], FileTalk],
+    client: Callable[[], FileClient],
     name: str,
     consume: Callable[..., MethodBase],
     answer: type[MethodBase],
@@ -58,14 +58,14 @@ def test_consuming_needs_read_access(
     one.declare(name)
     one.call(consume(queue=name, ticket=ticket(one, read=True)), answer)
     other.send(consume(queue=name, ticket=ticket(other, write=True, active=True)))
-    assert other.closed().code == 403
+    assert other.closed_channel().code == 403
 
 
 @VERSIONS
 @pytest.mark.rule("0-9/file.publish.ticket#01", "0-9/stream.publish.ticket#01")
 @pytest.mark.parametrize("kind", ["file", "stream"])
 def test_publishing_needs_write_access(
-    client: Callable[[], FileTalk], name: str, kind: str
+    client: Callable[[], FileClient], name: str, kind: str
 ) -> None:
     one = client().with_queue(name)
 
@@ -76,9 +76,9 @@ def test_publishing_needs_write_access(
             return
         one.send(StreamPublish(routing_key=name, ticket=number))
         header = encode_content_header(one.version, 80, 0, StreamProperties())
-        one.raw.send(encode_frame(FRAME_HEADER, 1, header))
+        one.send_bytes(encode_frame(FRAME_HEADER, 1, header))
 
     publish(ticket(one, write=True))
     assert one.count(name) == 1
     publish(ticket(one, read=True, active=True))
-    assert one.closed().code == 403
+    assert one.closed_channel().code == 403

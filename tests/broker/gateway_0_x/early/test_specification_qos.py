@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.protocol.codec_0_x import BasicDeliver, BasicQos, BasicQosOk
+from headrace.testing.raw_client import RawClient
 from support.brokers.broker_process import Served
-from support.clients.method_client import Talk
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +20,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def client(served: Served) -> Iterator[Talk]:
-    talk = Talk(served.host, served.port)
+def client(served: Served) -> Iterator[RawClient]:
+    talk = RawClient(served.host, served.port).open()
     yield talk
-    talk.close()
+    talk.drop()
 
 
 @pytest.mark.rule("0-9-1/s096")
-def test_without_global_the_channel_is_limited(client: Talk, name: str) -> None:
+def test_without_global_the_channel_is_limited(client: RawClient, name: str) -> None:
     client.declare(name, exclusive=True)
     client.channel(2)
     client.publish(name, *[b"x"] * 5)
@@ -43,7 +43,7 @@ def test_without_global_the_channel_is_limited(client: Talk, name: str) -> None:
 
 
 @pytest.mark.rule("0-9-1/s096")
-def test_with_global_the_connection_is_limited(client: Talk, name: str) -> None:
+def test_with_global_the_connection_is_limited(client: RawClient, name: str) -> None:
     client.declare(name, exclusive=True)
     client.channel(2)
     client.publish(name, *[b"x"] * 5)

@@ -1,0 +1,438 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A client of AMQP 0-8, 0-9 or 0-9-1 that does nothing by itself: it sends what it is given, method
+by method or byte by byte, and returns what the broker sends next.
+
+It hides nothing, so that who uses it can tell an answer from an error, and silence from both. It is
+for tests, checks and measurements; programs use `headrace.client`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+
+from headrace.protocol.codec_0_x import (
+    BasicAck,
+    BasicConsume,
+    BasicConsumeOk,
+    BasicGet,
+    BasicGetEmpty,
+    BasicGetOk,
+    BasicProperties,
+    BasicPublish,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelOpen,
+    ChannelOpenOk,
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    MethodBase,
+    PropertiesBase,
+    QueueDeclare,
+    QueueDeclareOk,
+    decode_content_header,
+    decode_method,
+    encode_content_header,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.spec.tables import V0_8, V0_9_1, Version
+from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, Unexpected, tls_of
+from headrace.wire.frame import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEAD_SIZE,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    body_frames,
+    encode_frame,
+)
+
+if TYPE_CHECKING:
+    from headrace.client.url import Settings
+    from headrace.testing.raw_socket import Tls
+    from headrace.untyped import Properties
+    from headrace.wire.table import Value
+
+FRAME_MAX = 131072
+CHANNEL_MAX = 2047
+PRODUCT = "headrace raw client"
+CLOSE_S_MAX = 2.0  # A polite close takes no longer.
+PROTOCOL_HEADER_SIZE = 8
+M = TypeVar("M", bound=MethodBase)
+
+
+class NotServed(Exception):
+    """The broker does not speak this version."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        super().__init__(answer)
+        self.answer = answer  # To the protocol header; empty if the broker hung up.
+
+
+class Content(NamedTuple):
+    """A method that came with content."""
+
+    method: MethodBase
+    properties: Properties
+    body: bytes
+
+
+class Closed(NamedTuple):
+    """The reason with which the broker closed a channel or the connection."""
+
+    code: int
+    text: str
+    method: tuple[int, int]
+
+
+class RawClient(RawSocket):
+    """One connection. `open` logs in and opens channel 1; before, nothing is sent."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        version: Version = V0_9_1,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        window: int = 0,
+        tls: Tls | None = None,
+    ) -> None:
+        super().__init__(host, port, timeout_s=timeout_s, window=window, tls=tls)
+        self.version = version
+        self.user, self.password, self.vhost = "guest", "guest", "/"
+        self.frame_max = FRAME_MAX
+        self.heartbeat_s = 0
+        self.probe = ""  # The last queue that was declared here: `silent` asks for it.
+
+    @classmethod
+    def at(cls, settings: Settings, version: Version, *, window: int = 0) -> Self:
+        """Connect to where a URL says, to log in as it says."""
+        client = cls(
+            settings.host,
+            settings.port,
+            version,
+            timeout_s=settings.connection_timeout_s,
+            window=window,
+            tls=tls_of(settings),
+        )
+        client.user, client.password = settings.username, settings.password
+        client.vhost = settings.vhost
+        return client
+
+    # --- Methods --------------------------------------------------------------------------------
+
+    def send(self, method: MethodBase, channel: int | None = None) -> None:
+        """Send a method; those of class connection on channel 0 and others on 1, if not said."""
+        self.send_bytes(method_frame(_channel(type(method), channel), method, self.version))
+
+    def frame(self) -> tuple[int, int, bytes] | None:
+        """Return type, channel and payload of the next frame; None at the end of the stream."""
+        head = self.read(FRAME_HEAD_SIZE)
+        if not head:
+            return None
+        size = int.from_bytes(head[3:], "big")
+        payload = self.read(size + 1) if len(head) == FRAME_HEAD_SIZE else b""
+        if len(payload) <= size:
+            self.cut_off()
+            return None
+        if payload[-1] != FRAME_END:
+            raise self.failed(f"a frame ends with octet {payload[-1]}")
+        return head[0], int.from_bytes(head[1:3], "big"), payload[:-1]
+
+    def cut_off(self) -> None:
+        """The stream ended in a frame: raise, or return None where that is an end as any other."""
+        raise self.failed(f"{HUNG_UP} in a frame")
+
+    def next_method(self) -> tuple[int, MethodBase] | None:
+        """Return the next method and its channel, without its content; None at the end."""
+        while (frame := self.frame()) is not None:
+            kind, channel, payload = frame
+            if kind == FRAME_METHOD:
+                return channel, self._decode(payload)
+        return None
+
+    def next(self) -> tuple[int, MethodBase | Content]:
+        """Return the next method, with its content if it carries one, and its channel."""
+        while (frame := self.frame()) is not None:
+            kind, channel, payload = frame
+            if kind in (FRAME_HEADER, FRAME_BODY):
+                raise self.failed(f"a frame of type {kind} where a method was due")
+            if kind != FRAME_METHOD:  # A heartbeat.
+                continue
+            method = self._decode(payload)
+            return channel, self._content(method, channel) if method.CONTENT else method
+        raise self.failed(HUNG_UP)
+
+    def _decode(self, payload: bytes) -> MethodBase:
+        try:
+            return decode_method(self.version, payload)
+        except AmqpError as error:
+            raise self.failed(f"what the broker sent cannot be read: {error}") from error
+
+    def _content(self, method: MethodBase, channel: int) -> Content:
+        frame = self.frame()
+        if frame is None or frame[:2] != (FRAME_HEADER, channel):
+            raise self.failed("no content header behind a method that has one")
+        try:
+            _, size, properties = decode_content_header(self.version, frame[2])
+        except AmqpError as error:
+            raise self.failed(f"what the broker sent cannot be read: {error}") from error
+        body = b""
+        while len(body) < size:
+            frame = self.frame()
+            if frame is None or frame[:2] != (FRAME_BODY, channel):
+                raise self.failed("a body that ends before its size")
+            body += frame[2]
+        return Content(method, properties, body)
+
+    def expect(self, kind: type[M], channel: int | None = None) -> M:
+        """Return the next method, which must be this one; its content is left out."""
+        number, answer = self.next()
+        method = answer.method if isinstance(answer, Content) else answer
+        if not isinstance(method, kind) or number != _channel(kind, channel):
+            raise self.failed(f"{named(method)} on channel {number} instead of {kind.NAME}")
+        return method
+
+    def content(self, kind: type[M], channel: int = 1) -> tuple[M, bytes]:
+        """Return the next method, which must be this one and have content, and its body."""
+        number, answer = self.next()
+        if not isinstance(answer, Content) or not isinstance(answer.method, kind):
+            raise self.failed(f"{named(answer)} on channel {number} instead of {kind.NAME}")
+        if number != channel:
+            raise self.failed(f"{kind.NAME} on channel {number}, not {channel}")
+        return answer.method, answer.body
+
+    def call(self, method: MethodBase, answer: type[M], channel: int | None = None) -> M:
+        """Send a method; its answer must be the next thing that comes."""
+        self.send(method, channel)
+        return self.expect(answer, channel)
+
+    # --- Opening --------------------------------------------------------------------------------
+
+    def client_properties(self) -> dict[str, Value]:
+        """Return what the client says of itself. The capability asks why a login is refused."""
+        return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
+
+    def greet(self) -> ConnectionStart:
+        """Send the protocol header; raise NotServed if the broker speaks other versions only."""
+        self.send_bytes(self.version.header)
+        first = self.read(PROTOCOL_HEADER_SIZE)
+        if not first or first.startswith(b"AMQP"):
+            raise NotServed(first)
+        self.rest = first + self.rest
+        start = self.expect(ConnectionStart)
+        numbers = (8, 0) if self.version is V0_8 else (0, 9)
+        if (start.version_major, start.version_minor) != numbers:
+            raise NotServed(first)
+        return start
+
+    def log_in(
+        self, user: str | None = None, password: str | None = None, *, mechanism: str = "PLAIN"
+    ) -> ConnectionTune:
+        """Log in, as `user` or as was said on connecting; return the broker's tune."""
+        self.greet()
+        if user is None:
+            user, password = self.user, self.password
+        answer = start_ok(user, password or "guest", mechanism=mechanism)
+        answer.client_properties = self.client_properties()
+        self.send(answer)
+        return self.expect(ConnectionTune)
+
+    def tune(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        frame_max: int = 0,
+        heartbeat_s: int = 0,
+    ) -> Self:
+        """Log in and agree on limits; `frame_max`, if given, lowers the broker's."""
+        tune = self.log_in(user, password)
+        self.frame_max = tune.frame_max or FRAME_MAX
+        if frame_max:
+            self.frame_max = min(self.frame_max, frame_max)
+        self.heartbeat_s = min(tune.heartbeat, heartbeat_s)
+        self.send(
+            ConnectionTuneOk(
+                channel_max=tune.channel_max or CHANNEL_MAX,
+                frame_max=self.frame_max,
+                heartbeat=self.heartbeat_s,
+            )
+        )
+        return self
+
+    def open_connection(
+        self,
+        user: str | None = None,
+        password: str | None = None,
+        vhost: str | None = None,
+        *,
+        frame_max: int = 0,
+        heartbeat_s: int = 0,
+    ) -> Self:
+        """Log in and open a virtual host."""
+        self.tune(user, password, frame_max=frame_max, heartbeat_s=heartbeat_s)
+        self.call(
+            ConnectionOpen(virtual_host=self.vhost if vhost is None else vhost), ConnectionOpenOk
+        )
+        return self
+
+    def channel(self, number: int) -> Self:
+        """Open a channel."""
+        self.call(ChannelOpen(), ChannelOpenOk, number)
+        return self
+
+    def open(self, *, frame_max: int = FRAME_MAX, heartbeat_s: int = 0) -> Self:
+        """Log in, open the virtual host and channel 1."""
+        self.open_connection(frame_max=frame_max, heartbeat_s=heartbeat_s)
+        return self.channel(1)
+
+    # --- Closing --------------------------------------------------------------------------------
+
+    def closed_channel(self, channel: int = 1) -> Closed:
+        """The broker closes a channel: agree, and return why."""
+        close = self.expect(ChannelClose, channel)
+        self.send(ChannelCloseOk(), channel)
+        return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
+
+    def closed_connection(self) -> Closed:
+        """The broker closes the connection: agree, see the stream end, and return why."""
+        close = self.expect(ConnectionClose)
+        self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
+        if not self.hung_up():
+            raise self.failed("the broker kept the connection")
+        return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
+
+    def close(self) -> None:
+        """Close the connection politely, however far that goes, and then the socket."""
+        try:
+            self.socket.settimeout(CLOSE_S_MAX)
+            self.send(ConnectionClose(reply_code=200, reply_text="done"))
+            deadline = time.monotonic() + CLOSE_S_MAX
+            while (frame := self.frame()) is not None and time.monotonic() < deadline:
+                if encode_frame(*frame) == method_frame(0, ConnectionCloseOk(), self.version):
+                    break
+        except (Unexpected, OSError):
+            pass
+        finally:
+            self.drop()
+
+    # --- The usual ------------------------------------------------------------------------------
+
+    def declare(self, queue: str = "", channel: int = 1, **fields: object) -> QueueDeclareOk:
+        """Declare a queue."""
+        self.probe = queue
+        method = QueueDeclare(queue=queue, **fields)  # type: ignore[arg-type]  # The fields of the method.
+        return self.call(method, QueueDeclareOk, channel)
+
+    def with_queue(self, queue: str, channel: int = 1, **fields: object) -> Self:
+        """Declare a queue; return the client."""
+        self.declare(queue, channel, **fields)
+        return self
+
+    def count(self, queue: str, channel: int = 1) -> int:
+        """Return the number of ready messages of a queue."""
+        return self.declare(queue, channel, passive=True).message_count
+
+    def silent(self, channel: int = 1) -> bool:
+        """Return True: nothing was under way to us, as the next answer is that of a question."""
+        self.count(self.probe, channel)
+        return True
+
+    def publish(
+        self,
+        routing_key: str,
+        *bodies: bytes,
+        exchange: str = "",
+        channel: int = 1,
+        mandatory: bool = False,
+        immediate: bool = False,
+        **properties: object,
+    ) -> None:
+        """Publish a message for each of these bodies."""
+        method = BasicPublish(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
+        )
+        given = BasicProperties(**properties)  # type: ignore[arg-type]  # The fields of the properties.
+        for body in bodies:
+            self.send_content(method, given, body, channel)
+
+    def send_content(
+        self, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
+    ) -> None:
+        """Send a method with content."""
+        header = encode_content_header(self.version, properties.CLASS_ID, len(body), properties)
+        self.send_bytes(
+            method_frame(channel, method, self.version)
+            + encode_frame(FRAME_HEADER, channel, header)
+            + body_frames(channel, body, self.frame_max)
+        )
+
+    def consume(self, queue: str, tag: str = "tag", channel: int = 1, **fields: object) -> None:
+        """Consume from a queue."""
+        method = BasicConsume(queue=queue, consumer_tag=tag, **fields)  # type: ignore[arg-type]  # The fields of the method.
+        self.call(method, BasicConsumeOk, channel)
+
+    def ack(self, tag: int, channel: int = 1, *, multiple: bool = False) -> None:
+        """Acknowledge a delivery."""
+        self.send(BasicAck(delivery_tag=tag, multiple=multiple), channel)
+
+    def get_content(self, queue: str, channel: int = 1, *, no_ack: bool = True) -> Content | None:
+        """Return the next message of a queue; None if it has none."""
+        self.send(BasicGet(queue=queue, no_ack=no_ack), channel)
+        _, answer = self.next()
+        if isinstance(answer, BasicGetEmpty):
+            return None
+        if not isinstance(answer, Content) or not isinstance(answer.method, BasicGetOk):
+            raise self.failed(f"{named(answer)} instead of {BasicGetOk.NAME}")
+        return answer
+
+    def get(self, queue: str, channel: int = 1, *, no_ack: bool = True) -> bytes | None:
+        """Return the body of the next message of a queue; None if it has none."""
+        content = self.get_content(queue, channel, no_ack=no_ack)
+        return None if content is None else content.body
+
+
+def method_frame(channel: int, method: MethodBase, version: Version = V0_9_1) -> bytes:
+    """Return a method in its frame."""
+    return encode_frame(FRAME_METHOD, channel, encode_method(version, method))
+
+
+def start_ok(
+    user: str = "guest",
+    password: str = "guest",
+    *,
+    mechanism: str = "PLAIN",
+    hears_failure: bool = True,
+) -> ConnectionStartOk:
+    """Return the answer to connection.start; `hears_failure` asks why a login is refused."""
+    capabilities: dict[str, Value] = {"authentication_failure_close": hears_failure}
+    return ConnectionStartOk(
+        client_properties={"product": PRODUCT, "capabilities": capabilities},
+        mechanism=mechanism,
+        response=f"\0{user}\0{password}".encode(),
+        locale="en_US",
+    )
+
+
+def named(answer: MethodBase | Content) -> str:
+    """Return the name of a method, and the reason if it is a close."""
+    method = answer.method if isinstance(answer, Content) else answer
+    if isinstance(method, ChannelClose | ConnectionClose):
+        return f"{method.NAME} {method.reply_code} {method.reply_text}"
+    return method.NAME
+
+
+def _channel(kind: type[MethodBase], channel: int | None) -> int:
+    """Return the channel that a method goes on if none is said."""
+    if channel is not None:
+        return channel
+    return 0 if kind.NAME.startswith("connection.") else 1
