@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.limits import BODY_S
@@ -58,8 +57,9 @@ class HttpCall:
         """
         self.request = request
         self.route = route
-        self.path = path
-        self.query: Mapping[str, str] = request.query
+        # What the client sent: nothing asks for another thing in its name.
+        self.path: Final = path  # The parameters of the route's path, by name.
+        self.query: Final[Mapping[str, str]] = request.query
         self.link = link
         self.state = state
         self.settings = settings
@@ -159,10 +159,6 @@ class HttpCall:
             except FormError as error:
                 raise bad_request(str(error)) from None
         return self._form
-
-    def give_body(self, values: JsonObject) -> None:
-        """Have the handler read these values: a page's form stands for a request of the API."""
-        self._body = json.dumps(values).encode()
 
     async def raw_body(self) -> bytes:
         """Return the body.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote
 
 from headrace.console.http.errors import HttpError, bad_request, not_found
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
     Handler = Callable[[HttpCall], Awaitable[object]]
 
+Names = ParamSpec("Names")
+Found = TypeVar("Found")
 NOBODY = ""  # Without login.
 JSON = "application/json"
 # Segments of paths that had another name in earlier versions. It still leads there, so that
@@ -96,6 +99,22 @@ class Route:
         if self.method not in SAFE or self.payloads:
             held.discard(VIEWER)
         return not ALLOWED[self.tag].isdisjoint(held)
+
+
+def by_path(
+    function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]],
+) -> Callable[[HttpCall], Awaitable[Found]]:
+    """Return the handler that gives a function the parameters of the path, by their names.
+
+    The function may have parameters of other names as well, with defaults.
+    """
+
+    @wraps(function)
+    async def handler(call: HttpCall) -> Found:
+        # A test compares the names of each route's path with those of its function.
+        return await function(call, **call.path)  # type: ignore[arg-type, call-arg]
+
+    return handler
 
 
 @dataclass(slots=True)

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -33,46 +35,69 @@ QUERY = (
 )
 
 
-async def browse(call: HttpCall) -> object:
+async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return messages in the order of delivery, or of position; ``next`` is where to go on."""
-    return Answer(200, await page_of_messages(call, dict(call.query)))
+    page = await page_of_messages(
+        call,
+        vhost,
+        queue,
+        count=count_in(call.query),
+        shown=number(call.query, "bytes", SHOWN, 0, SHOWN_MAX),
+        selector=call.query.get("selector", ""),
+        start=place(call.query.get("from", "")),
+    )
+    return Answer(200, page)
 
 
-async def page_of_messages(call: HttpCall, query: dict[str, str]) -> JsonObject:
-    """Return some messages of the queue in a path.
+def count_in(query: Mapping[str, str]) -> int:
+    """Return how many messages a query asks for.
 
     Raises:
-        HttpError: a parameter is wrong, or there is no such queue.
+        HttpError: it is no number, or out of bounds.
     """
-    count = number(query, "count", COUNT, 1, COUNT_MAX)
-    shown = number(query, "bytes", SHOWN, 0, SHOWN_MAX)
-    selector = query.get("selector", "")
+    return number(query, "count", COUNT, 1, COUNT_MAX)
+
+
+async def page_of_messages(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    *,
+    count: int,
+    shown: int,
+    selector: str = "",
+    start: int | str | None = None,
+) -> JsonObject:
+    """Return some messages of a queue, with ``shown`` bytes of each body.
+
+    They are in the order of delivery, or of position from ``start`` on.
+
+    Raises:
+        HttpError: the selector is too long.
+    """
     if len(selector) > SELECTOR_MAX:
         raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
     rows = await call.rows(
         "peek",
-        vhost=call.path["vhost"],
-        queue=call.path["queue"],
+        vhost=vhost,
+        queue=queue,
         selector=selector or None,
         count=count,
         bytes=shown,
-        **{"from": place(query.get("from", ""))},
+        **{"from": start},
     )
-    found: JsonObject = {"messages": rows, "next": None}
-    if len(rows) == count and query.get("from"):
-        found["next"] = rows[-1]["position"] + 1
-    return found
+    goes_on = len(rows) == count and start is not None
+    return {"messages": rows, "next": rows[-1]["position"] + 1 if goes_on else None}
 
 
-async def download(call: HttpCall) -> object:
+async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the body of the message at a position, as a file that no browser opens."""
-    position = call.path["position"]
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
     rows = await call.rows(
         "peek",
-        vhost=call.path["vhost"],
-        queue=call.path["queue"],
+        vhost=vhost,
+        queue=queue,
         count=1,
         bytes=SHOWN_MAX,
         **{"from": int(position)},
@@ -99,7 +124,7 @@ def place(text: str) -> int | str | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else text
 
 
-def number(query: dict[str, str], name: str, default: int, least: int, most: int) -> int:
+def number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
     """Return a number of a query.
 
     Raises:
@@ -117,7 +142,7 @@ ROUTES = (
     Route(
         "GET",
         f"{QUEUE}/messages",
-        browse,
+        by_path(browse),
         MANAGEMENT,
         READ,
         "Messages of a queue or stream, without a trace.",
@@ -127,7 +152,7 @@ ROUTES = (
     Route(
         "GET",
         f"{QUEUE}/messages/{{position}}/body",
-        download,
+        by_path(download),
         MANAGEMENT,
         READ,
         "The body of one message, as a file of 1 MiB at most.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.own.browse import QUEUE, READ
 from headrace.console.http.answers import Answer
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Group:
             self.last = max(self.last, died)
 
 
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the groups, the largest first, and how many messages of each hour."""
-    return Answer(200, await groups_of(call))
+    return Answer(200, await groups_of(call, vhost, queue))
 
 
-async def groups_of(call: HttpCall) -> JsonObject:
-    """Return the dead letters of the queue in a path by groups and hours.
+async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
+    """Return the dead letters of a queue by groups and hours.
 
     Raises:
         HttpError: there is no such queue.
@@ -53,8 +53,8 @@ async def groups_of(call: HttpCall) -> JsonObject:
     looked = others = 0
     async for row in call.items(
         "peek",
-        vhost=call.path["vhost"],
-        queue=call.path["queue"],
+        vhost=vhost,
+        queue=queue,
         count=LOOKED_MAX,
         bytes=0,
         **{"from": "first"},
@@ -117,7 +117,7 @@ ROUTES = (
     Route(
         "GET",
         f"{QUEUE}/dead-letters",
-        show,
+        by_path(show),
         MANAGEMENT,
         READ,
         f"Dead letters by reason, queue and exchange; of the oldest {LOOKED_MAX:,} messages.",

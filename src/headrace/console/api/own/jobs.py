@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
-from headrace.console.http.answers import Answer, Listed, no_content
+from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -23,15 +23,25 @@ WITH_TARGET = ("move", "copy")
 ONE = "/api/headrace/jobs/{vhost}/{id}"
 
 
-async def begin(call: HttpCall) -> object:
+async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
-    done = await run(call, await Body.of(call, "do"))
+    done = await run(call, vhost, queue, await Body.of(call, "do"))
     running = done.get("state") in ("choosing", "moving")
     return Answer(202 if running else 200, done)
 
 
-async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
-    """Begin a job; return what is known of it.
+async def run(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    body: Body,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+) -> JsonObject:
+    """Begin a job on the messages of a queue; return what is known of it.
+
+    ``body`` has its fields, of a request or of the form of a page. It may say ``dry_run`` as well.
 
     Raises:
         HttpError: a field is wrong, or there is no such queue.
@@ -42,41 +52,40 @@ async def run(call: HttpCall, body: Body, *, wait: bool = False) -> JsonObject:
     if do in WITH_TARGET and not body.text("to"):
         raise bad_request("'to' is missing: the queue that the messages go to")
     fields: JsonObject = {
-        "vhost": call.path["vhost"],
-        "from": call.path["queue"],
+        "vhost": vhost,
+        "from": queue,
         "to": body.text("to") or None if do in WITH_TARGET else None,
         "selector": body.text("selector") or None,
         "count": body.number("count"),
         "first": body.number("first"),
         "last": body.number("last"),
-        "dry_run": body.flag("dry_run"),
+        "dry_run": dry_run or body.flag("dry_run"),
         "id": body.text("id") or secrets.token_hex(8),
         "wait": wait,
     }
     return await call.ask(f"{do} messages", **fields)
 
 
-async def list_jobs(call: HttpCall) -> object:
+async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the jobs that run."""
-    return Listed(await rows_of(call, "list jobs"), ("vhost", "id"))
+    return Listed(await rows_of(call, "list jobs", vhost), ("vhost", "id"))
 
 
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
-    return await call.ask("show job", vhost=call.path["vhost"], id=call.path["id"])
+    return await call.ask("show job", vhost=vhost, id=id)
 
 
-async def cancel(call: HttpCall) -> object:
+async def cancel(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job, unless it is decided."""
-    await call.ask("cancel job", vhost=call.path["vhost"], id=call.path["id"])
-    return no_content()
+    await call.ask("cancel job", vhost=vhost, id=id)
 
 
 ROUTES = (
     Route(
         "POST",
         "/api/headrace/queues/{vhost}/{queue}/jobs",
-        begin,
+        by_path(begin),
         MANAGEMENT,
         "read on the queue, write on the target",
         "Start a job that moves, copies, requeues or deletes messages; `dry_run` counts them.",
@@ -95,12 +104,12 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/jobs",
-        list_jobs,
+        by_path(list_jobs),
         MANAGEMENT,
         "access to the virtual host",
         "The running jobs.",
         paged=True,
     ),
-    Route("GET", ONE, show, MANAGEMENT, "read on the queue", "The progress of a job."),
-    Route("DELETE", ONE, cancel, MANAGEMENT, "read on the queue", "Cancel a job."),
+    Route("GET", ONE, by_path(show), MANAGEMENT, "read on the queue", "The progress of a job."),
+    Route("DELETE", ONE, by_path(cancel), MANAGEMENT, "read on the queue", "Cancel a job."),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.own.pipeline_files import listened_at, pipelines_at
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARTS = ("queries", "nodes", "edges", "rules")
 
 
-async def list_pipelines(call: HttpCall) -> object:
+async def list_pipelines(call: HttpCall) -> Listed:
     """Return the pipelines of the directories in the settings."""
     found = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
     return Listed(
@@ -38,24 +38,24 @@ async def list_pipelines(call: HttpCall) -> object:
     )
 
 
-async def show_pipeline(call: HttpCall) -> object:
+async def show_pipeline(call: HttpCall, pipeline: str) -> Answer:
     """Return a pipeline with its queries and its parts."""
-    return Answer(200, await pipeline_of(call))
+    return Answer(200, await pipeline_of(call, pipeline))
 
 
-async def pipeline_of(call: HttpCall) -> JsonObject:
-    """Return the pipeline that a path names.
+async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
+    """Return the pipeline with a name.
 
     Raises:
         HttpError: there is none.
     """
     for one in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
-        if one["name"] == call.path["pipeline"]:
+        if one["name"] == name:
             return {**one, "queries": await with_groups(call, one["queries"])}
     raise not_found()
 
 
-async def list_queries(call: HttpCall) -> object:
+async def list_queries(call: HttpCall) -> Listed:
     """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
     found = await asyncio.to_thread(queries_at, call.settings.pipelines)
     return Listed(await with_groups(call, found))
@@ -112,7 +112,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/pipelines/{pipeline}",
-        show_pipeline,
+        by_path(show_pipeline),
         MONITORING,
         "",
         "A pipeline with its queries, sources, steps, rules and sinks.",

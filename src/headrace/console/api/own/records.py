@@ -13,7 +13,7 @@ from headrace.console.api.writes.body import BOOLEAN, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
@@ -37,79 +37,101 @@ AUDIT_QUERY = (
 )
 
 
-async def list_leases(call: HttpCall) -> object:
+async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the leases: what groups took from queues and have not settled."""
-    return await named(call, "list leases", "group")
+    return await named(call, "list leases", vhost, "group")
 
 
-async def list_groups(call: HttpCall) -> object:
+async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the groups of stream readers with their lag."""
-    return await named(call, "list groups", "group")
+    return await named(call, "list groups", vhost, "group")
 
 
-async def list_batches(call: HttpCall) -> object:
+async def list_batches(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the sinks of staged batches, with what is staged and not decided."""
-    return await named(call, "list batches", "sink")
+    return await named(call, "list batches", vhost, "sink")
 
 
-async def list_deduplication(call: HttpCall) -> object:
+async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the queues and exchanges that drop duplicates, with the ids that they remember."""
-    return Listed(await rows_of(call, "list deduplication"), ("vhost", "kind", "name"))
+    return Listed(await rows_of(call, "list deduplication", vhost), ("vhost", "kind", "name"))
 
 
-async def list_transactions(call: HttpCall) -> object:
+async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the branches of distributed transactions."""
-    return await named(call, "list transactions", "xid")
+    return await named(call, "list transactions", vhost, "xid")
 
 
-async def named(call: HttpCall, do: str, field: str) -> Listed:
+async def named(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
     """Return a list whose rows are named by one of their fields."""
-    return Listed([{"name": row[field], **row} for row in await rows_of(call, do)])
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])
 
 
-async def decide(call: HttpCall) -> object:
+async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
     body = await Body.of(call, "what")
-    fields = {"what": body.text("what"), "heuristic": body.flag("heuristic")}
-    return await done(call, "decide transaction", xid=call.path["xid"], **fields)
+    what, heuristic = body.text("what"), body.flag("heuristic")
+    return Answer(200, await decide(call, vhost, xid, what=what, heuristic=heuristic))
 
 
-async def release(call: HttpCall) -> object:
+async def decide(
+    call: HttpCall, vhost: str, xid: str, *, what: str, heuristic: bool | None
+) -> JsonObject:
+    """Commit, roll back or forget a branch of a transaction, as ``what`` says."""
+    return await call.ask(
+        "decide transaction", vhost=vhost, xid=xid, what=what, heuristic=heuristic
+    )
+
+
+async def post_release(call: HttpCall, vhost: str, queue: str, group: str) -> Answer:
     """Return the unsettled messages of a lease to their queue."""
     body = await Body.of(call)
-    flags = {name: body.flag(name) for name in ("force", "forget")}
-    place = {name: call.path[name] for name in ("queue", "group")}
-    return await done(call, "release lease", **place, **flags)
+    force, forget = body.flag("force"), body.flag("forget")
+    return Answer(200, await release(call, vhost, queue, group, force=force, forget=forget))
 
 
-async def set_group(call: HttpCall) -> object:
+async def release(
+    call: HttpCall, vhost: str, queue: str, group: str, *, force: bool | None, forget: bool | None
+) -> JsonObject:
+    """Return the unsettled messages of a lease to their queue."""
+    return await call.ask(
+        "release lease", vhost=vhost, queue=queue, group=group, force=force, forget=forget
+    )
+
+
+async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
-    body = await Body.of(call, "position")
-    place = {name: call.path[name] for name in ("stream", "group")}
+    position = position_in(await Body.of(call, "position"))
+    return Answer(200, await set_group(call, vhost, stream, group, position))
+
+
+def position_in(body: Body) -> object:
+    """Return a position: an offset, or a word; the broker refuses others."""
     position = body.values["position"]
     if isinstance(position, str) and position not in WORDS:
-        position = body.number("position")
-    return await done(call, "set group", position=position, **place)
+        return body.number("position")
+    return position
 
 
-async def delete_group(call: HttpCall) -> object:
+async def set_group(
+    call: HttpCall, vhost: str, stream: str, group: str, position: object
+) -> JsonObject:
+    """Set the position of a group."""
+    return await call.ask("set group", vhost=vhost, stream=stream, group=group, position=position)
+
+
+async def delete_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Forget the position of a group, even an owned one."""
-    place = {name: call.path[name] for name in ("stream", "group")}
-    return await done(call, "delete group", force=True, **place)
+    done = await call.ask("delete group", vhost=vhost, stream=stream, group=group, force=True)
+    return Answer(200, done)
 
 
-async def done(call: HttpCall, do: str, **fields: object) -> Answer:
-    """Run an operation in the virtual host of the path; return its answer."""
-    answer = await call.ask(do, None, vhost=call.path["vhost"], **fields)
-    return Answer(200, answer)
-
-
-async def list_settings(call: HttpCall) -> object:
+async def list_settings(call: HttpCall) -> Listed:
     """Return the settings that apply, each with its source."""
     return Listed(await call.rows("list settings"), ("name",))
 
 
-async def broker_log(call: HttpCall) -> object:
+async def broker_log(call: HttpCall) -> Listed:
     """Return the last lines of the broker's log, the newest first; none where it has no file."""
     try:
         found = await call.rows("show log", of="broker", count=LINES)
@@ -124,7 +146,7 @@ async def broker_log(call: HttpCall) -> object:
     return Listed(rows, ("number",))
 
 
-async def audit_log(call: HttpCall) -> object:
+async def audit_log(call: HttpCall) -> Listed:
     """Return lines of the audit log that the query chooses, the newest first.
 
     Raises:
@@ -186,16 +208,28 @@ ROUTES = (
     *(
         Route("GET", f"/api/headrace/{path}", handler, MANAGEMENT, ACCESS, summary, paged=True)
         for path, handler, summary in (
-            ("leases", list_leases, "Messages that groups have leased and not settled."),
-            ("leases/{vhost}", list_leases, "The leases of one virtual host."),
-            ("groups", list_groups, "Groups of stream readers, with their lag."),
-            ("groups/{vhost}", list_groups, "The stream groups of one virtual host."),
-            ("transactions", list_transactions, "Branches of distributed transactions."),
-            ("batches", list_batches, "Sinks with staged batches, and their batches."),
-            ("batches/{vhost}", list_batches, "The staged batches of one virtual host."),
-            ("deduplication", list_deduplication, "Queues and exchanges that drop duplicates."),
-            ("deduplication/{vhost}", list_deduplication, "The same, of one virtual host."),
-            ("transactions/{vhost}", list_transactions, "The transactions of one virtual host."),
+            ("leases", by_path(list_leases), "Messages that groups have leased and not settled."),
+            ("leases/{vhost}", by_path(list_leases), "The leases of one virtual host."),
+            ("groups", by_path(list_groups), "Groups of stream readers, with their lag."),
+            ("groups/{vhost}", by_path(list_groups), "The stream groups of one virtual host."),
+            ("transactions", by_path(list_transactions), "Branches of distributed transactions."),
+            ("batches", by_path(list_batches), "Sinks with staged batches, and their batches."),
+            ("batches/{vhost}", by_path(list_batches), "The staged batches of one virtual host."),
+            (
+                "deduplication",
+                by_path(list_deduplication),
+                "Queues and exchanges that drop duplicates.",
+            ),
+            (
+                "deduplication/{vhost}",
+                by_path(list_deduplication),
+                "The same, of one virtual host.",
+            ),
+            (
+                "transactions/{vhost}",
+                by_path(list_transactions),
+                "The transactions of one virtual host.",
+            ),
         )
     ),
     *(
@@ -208,7 +242,7 @@ ROUTES = (
     Route(
         "POST",
         "/api/headrace/transactions/{vhost}/{xid}",
-        decide,
+        by_path(post_decision),
         MANAGEMENT,
         "configure on amq.headrace.transactions",
         "Decide a transaction: commit, rollback or forget.",
@@ -217,7 +251,7 @@ ROUTES = (
     Route(
         "POST",
         "/api/headrace/leases/{vhost}/{queue}/{group}/release",
-        release,
+        by_path(post_release),
         MANAGEMENT,
         "read on the queue",
         "Return the unsettled messages of a lease to their queue.",
@@ -226,7 +260,7 @@ ROUTES = (
     Route(
         "PUT",
         "/api/headrace/groups/{vhost}/{stream}/{group}",
-        set_group,
+        by_path(put_group),
         MANAGEMENT,
         "read on the stream",
         "Set the position of a group: an offset, first, last or next.",
@@ -235,7 +269,7 @@ ROUTES = (
     Route(
         "DELETE",
         "/api/headrace/groups/{vhost}/{stream}/{group}",
-        delete_group,
+        by_path(delete_group),
         MANAGEMENT,
         "read on the stream",
         "Forget the position of a group.",

@@ -7,38 +7,40 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import only, rows_of
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
 
 
-async def list_streams(call: HttpCall) -> object:
+async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the streams with their offsets, limits and numbers of readers."""
-    return Listed(await rows_of(call, "list streams"))
+    return Listed(await rows_of(call, "list streams", vhost))
 
 
-async def show_stream(call: HttpCall) -> object:
+async def get_stream(call: HttpCall, vhost: str, stream: str) -> Answer:
+    """Return a stream."""
+    return Answer(200, await show_stream(call, vhost, stream))
+
+
+async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     """Return a stream, each group and consumer with its position and lag, and its segments.
 
     Raises:
         HttpError: there is no such stream, or the user does not see it.
     """
-    vhost, name = call.path["vhost"], call.path["stream"]
-    found = only(await rows_of(call, "list streams"), vhost=vhost, name=name)
-    groups = await rows_of(call, "list groups")
-    queue = await call.ask("show queue", vhost=vhost, name=name)
-    return Answer(
-        200,
-        {
-            **found,
-            "groups": [one for one in groups if (one["vhost"], one["stream"]) == (vhost, name)],
-            **{name: queue[name] for name in ("consumer_list", "segment_count", "segments")},
-        },
-    )
+    row = only(await rows_of(call, "list streams", vhost), vhost=vhost, name=stream)
+    groups = await rows_of(call, "list groups", vhost)
+    queue = await call.ask("show queue", vhost=vhost, name=stream)
+    return {
+        **row,
+        "groups": [one for one in groups if (one["vhost"], one["stream"]) == (vhost, stream)],
+        **{name: queue[name] for name in ("consumer_list", "segment_count", "segments")},
+    }
 
 
 ROUTES = (
@@ -46,7 +48,7 @@ ROUTES = (
         Route(
             "GET",
             f"/api/headrace/{path}",
-            list_streams,
+            by_path(list_streams),
             MANAGEMENT,
             ACCESS,
             summary,
@@ -60,7 +62,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/streams/{vhost}/{stream}",
-        show_stream,
+        by_path(get_stream),
         MANAGEMENT,
         ACCESS,
         "A stream with the positions and lags of its groups and consumers, and its segments.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.reads.exchanges import DEFAULT
+from headrace.console.api.reads.exchanges import exchange_name
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
@@ -26,7 +26,7 @@ MESSAGE = (
 COUNT = (Parameter("count", "Maximum number of objects, 40 by default, 200 at most.", "integer"),)
 
 
-async def route(call: HttpCall) -> JsonObject:
+async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return the queues that a message to an exchange would reach; nothing is published.
 
     Raises:
@@ -39,45 +39,40 @@ async def route(call: HttpCall) -> JsonObject:
         raise bad_request(f"the headers are not valid JSON: {error}") from None
     if not isinstance(given, dict):
         raise bad_request("the headers are not a JSON object, such as {}")
-    name = call.path[EXCHANGE]
-    exchange = "" if name == DEFAULT else name
     return await call.ask(
         "route",
-        vhost=call.path["vhost"],
-        exchange=exchange,
+        vhost=vhost,
+        exchange=exchange_name(exchange),
         routing_key=call.query.get("routing_key", ""),
         headers=given,
     )
 
 
-async def topology_of_exchange(call: HttpCall) -> JsonObject:
+async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return what is bound around an exchange."""
-    name = call.path[EXCHANGE]
-    return await topology_of(call, EXCHANGE, "" if name == DEFAULT else name)
+    return await topology_of(call, vhost, EXCHANGE, exchange_name(exchange))
 
 
-async def topology_of_queue(call: HttpCall) -> JsonObject:
+async def topology_of_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return what is bound around a queue."""
-    return await topology_of(call, QUEUE, call.path[QUEUE])
+    return await topology_of(call, vhost, QUEUE, queue)
 
 
-async def topology_of(call: HttpCall, kind: str, name: str) -> JsonObject:
+async def topology_of(call: HttpCall, vhost: str, kind: str, name: str) -> JsonObject:
     """Return the objects around one, and the edges between them.
 
     Raises:
         HttpError: there is no such object.
     """
     count = whole(call.query, "count", OBJECTS)
-    return await call.ask(
-        "show topology", vhost=call.path["vhost"], kind=kind, name=name, count=count
-    )
+    return await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
 
 
 ROUTES = (
     Route(
         "GET",
         "/api/headrace/exchanges/{vhost}/{exchange}/route",
-        route,
+        by_path(route),
         MANAGEMENT,
         ACCESS,
         "The queues that a message would reach; nothing is published.",
@@ -86,7 +81,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/exchanges/{vhost}/{exchange}/topology",
-        topology_of_exchange,
+        by_path(topology_of_exchange),
         MANAGEMENT,
         ACCESS,
         "The objects around an exchange, and the bindings between them.",
@@ -95,7 +90,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/headrace/queues/{vhost}/{queue}/topology",
-        topology_of_queue,
+        by_path(topology_of_queue),
         MANAGEMENT,
         ACCESS,
         "The objects around a queue, and the bindings between them.",

@@ -14,7 +14,7 @@ from headrace.console.api.common.rows import (
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
@@ -34,23 +34,25 @@ Names = dict[int, "JsonObject"]  # What channels and consumers say of their conn
 # --- Connections ---------------------------------------------------------------------------------
 
 
-async def list_connections(call: HttpCall) -> object:
+async def list_connections(
+    call: HttpCall, vhost: str | None = None, username: str | None = None
+) -> Listed:
     """Return the connections that the user sees, of one virtual host or user where asked."""
-    vhost, user = await existing_vhost(call), call.path.get("username")
+    vhost = await existing_vhost(call, vhost)
     listens = await listens_of(call)
     alarms = await active_alarms(call)
     rows = []
     for one in await call.state.connections.all():
         owner = one.text("user")
-        wanted = vhost in (None, one.text("vhost")) and user in (None, owner)
+        wanted = vhost in (None, one.text("vhost")) and username in (None, owner)
         if wanted and call.identity.sees_user(owner):
             rows.append(connection_of(one, call.query, listens, alarms))
     return Listed(rows, ("name",))
 
 
-async def show_connection(call: HttpCall) -> object:
+async def show_connection(call: HttpCall, name: str) -> JsonObject:
     """Return one connection, with the properties that its client sent."""
-    one = await find_connection(call, call.path["name"])
+    one = await find_connection(call, name)
     row = connection_of(one, call.query, await listens_of(call), await active_alarms(call))
     shown = await call.ask("show connection", id=one.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
@@ -138,14 +140,14 @@ async def connection_names(call: HttpCall) -> Names:
 # --- Channels ------------------------------------------------------------------------------------
 
 
-async def list_channels(call: HttpCall) -> object:
+async def list_channels(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the channels that the user sees."""
-    return Listed(await channels(call), ("name",))
+    return Listed(await channels(call, vhost), ("name",))
 
 
-async def show_channel(call: HttpCall) -> object:
+async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     """Return one channel, with its consumers."""
-    row = only(await channels(call), name=call.path["channel"])
+    row = only(await channels(call), name=channel)
     names = await connection_names(call)
     mine = (row["connection_details"]["name"], row["number"])
     found = [consumer_of(one, names) for one in await rows_of(call, "list consumers")]
@@ -170,27 +172,26 @@ async def find_channel(call: HttpCall, name: str) -> Tracked:
     raise not_found()
 
 
-async def channels_of_connection(call: HttpCall) -> object:
+async def channels_of_connection(call: HttpCall, name: str) -> Listed:
     """Return the channels of a connection."""
-    await find_connection(call, call.path["name"])
+    await find_connection(call, name)
     rows = await channels(call)
-    mine = [row for row in rows if row["connection_details"]["name"] == call.path["name"]]
-    return Listed(mine, ("name",))
+    return Listed([row for row in rows if row["connection_details"]["name"] == name], ("name",))
 
 
-async def sessions_of_connection(call: HttpCall) -> object:
+async def sessions_of_connection(call: HttpCall, name: str) -> None:
     """Answer that a connection has no sessions of AMQP 1.0, as RabbitMQ does."""
-    await find_connection(call, call.path["name"])
+    await find_connection(call, name)
     raise bad_request("connection does not use AMQP 1.0")
 
 
-async def channels(call: HttpCall) -> list[JsonObject]:
-    """Return the channels that the user sees, of the virtual host in the path where there is one.
+async def channels(call: HttpCall, vhost: str | None = None) -> list[JsonObject]:
+    """Return the channels that the user sees, of one virtual host where asked.
 
     Raises:
         HttpError: there is no such virtual host, or the user does not see it.
     """
-    vhost = await existing_vhost(call)
+    vhost = await existing_vhost(call, vhost)
     names = await connection_names(call)
     return [
         channel_of(one, names, call.query)
@@ -239,24 +240,23 @@ def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObje
 # --- Consumers -----------------------------------------------------------------------------------
 
 
-async def list_consumers(call: HttpCall) -> object:
-    """Return the consumers of the virtual host, or of all that the user sees."""
+async def list_consumers(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the consumers of a virtual host, or of all that the user sees."""
     names = await connection_names(call)
-    rows = await rows_of(call, "list consumers")
+    rows = await rows_of(call, "list consumers", vhost)
     return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
 
 
-async def show_consumer(call: HttpCall) -> object:
+async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
     """Return a consumer by the name of its channel and its tag; for a page of the console."""
-    channel = only(await channels(call), name=call.path["channel"])
+    owner = only(await channels(call), name=channel)
     names = await connection_names(call)
-    connection = channel["connection_details"]["name"]
+    wanted = (owner["connection_details"]["name"], owner["number"], tag)
     for row in await rows_of(call, "list consumers"):
-        one = consumer_of(row, names)
-        its = one["channel_details"]
-        found = (its["connection_name"], its["number"], one["consumer_tag"])
-        if found == (connection, channel["number"], call.path["tag"]):
-            return {**one, "channel_details": {**its, "name": channel["name"]}}
+        consumer = consumer_of(row, names)
+        its = consumer["channel_details"]
+        if (its["connection_name"], its["number"], consumer["consumer_tag"]) == wanted:
+            return {**consumer, "channel_details": {**its, "name": channel}}
     raise not_found()
 
 
@@ -289,18 +289,25 @@ def consumer_of(row: JsonObject, names: Names) -> JsonObject:
 
 ROUTES = (
     *(
-        Route("GET", path, list_connections, MANAGEMENT, permission, summary, paged=True)
+        Route("GET", path, by_path(list_connections), MANAGEMENT, permission, summary, paged=True)
         for path, permission, summary in (
             ("/api/connections", OWN, "The connections."),
             ("/api/connections/username/{username}", OWN, "The connections of a user."),
             ("/api/vhosts/{vhost}/connections", ACCESS, "The connections of a virtual host."),
         )
     ),
-    Route("GET", "/api/connections/{name}", show_connection, MANAGEMENT, OWN, "One connection."),
+    Route(
+        "GET",
+        "/api/connections/{name}",
+        by_path(show_connection),
+        MANAGEMENT,
+        OWN,
+        "One connection.",
+    ),
     Route(
         "GET",
         "/api/connections/{name}/channels",
-        channels_of_connection,
+        by_path(channels_of_connection),
         MANAGEMENT,
         OWN,
         "The channels of a connection.",
@@ -309,21 +316,21 @@ ROUTES = (
     Route(
         "GET",
         "/api/connections/{name}/sessions",
-        sessions_of_connection,
+        by_path(sessions_of_connection),
         MANAGEMENT,
         OWN,
         "400: there is no AMQP 1.0; sessions of 0-10 are channels.",
     ),
     *(
-        Route("GET", path, list_channels, MANAGEMENT, permission, summary, paged=True)
+        Route("GET", path, by_path(list_channels), MANAGEMENT, permission, summary, paged=True)
         for path, permission, summary in (
             ("/api/channels", OWN, "The channels, and the sessions of 0-10."),
             ("/api/vhosts/{vhost}/channels", ACCESS, "The channels of a virtual host."),
         )
     ),
-    Route("GET", "/api/channels/{channel}", show_channel, MANAGEMENT, OWN, "One channel."),
+    Route("GET", "/api/channels/{channel}", by_path(show_channel), MANAGEMENT, OWN, "One channel."),
     *(
-        Route("GET", path, list_consumers, MANAGEMENT, ACCESS, summary, paged=True)
+        Route("GET", path, by_path(list_consumers), MANAGEMENT, ACCESS, summary, paged=True)
         for path, summary in (
             ("/api/consumers", "The consumers."),
             ("/api/consumers/{vhost}", "The consumers of a virtual host."),

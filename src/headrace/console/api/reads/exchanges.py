@@ -6,19 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Union
 from urllib.parse import quote, unquote
 
-from headrace.console.api.common.rows import (
-    check_exists,
-    check_vhost,
-    find_now,
-    rows_of,
-    wanted_vhost,
-)
+from headrace.console.api.common.rows import check_vhost, existing_vhost, find_now, rows_of
 from headrace.console.api.common.samples import message_stats
 from headrace.console.http.answers import Described, Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.paging import found as value_at
 from headrace.console.http.paging import in_order
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -42,11 +36,9 @@ Binding = Union[int, "JsonObject"]  # A queue's slot: its binding to the default
 # --- Exchanges -----------------------------------------------------------------------------------
 
 
-async def list_exchanges(call: HttpCall) -> object:
-    """Return the exchanges of the virtual host, or of all that the user sees."""
-    vhost = wanted_vhost(call)
-    if vhost is not None:
-        await check_exists(call, vhost)
+async def list_exchanges(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the exchanges of a virtual host, or of all that the user sees."""
+    vhost = await existing_vhost(call, vhost)
     rows = [
         exchange_of(one, call.query)
         for one in await call.state.exchanges.all()
@@ -55,19 +47,17 @@ async def list_exchanges(call: HttpCall) -> object:
     return Listed(rows)
 
 
-async def show_exchange(call: HttpCall) -> object:
+async def show_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return one exchange."""
-    vhost, name = call.path["vhost"], exchange_in(call, "exchange")
     if not call.identity.sees_vhost(vhost):
         raise not_found()
-    one = await find_now(call, call.state.exchanges, vhost, name)
+    one = await find_now(call, call.state.exchanges, vhost, exchange_name(exchange))
     return {**exchange_of(one, call.query), "incoming": [], "outgoing": []}
 
 
-def exchange_in(call: HttpCall, parameter: str) -> str:
-    """Return the name of an exchange in a path."""
-    name = call.path[parameter]
-    return "" if name == DEFAULT else name
+def exchange_name(exchange: str) -> str:
+    """Return the name of an exchange that a path has."""
+    return "" if exchange == DEFAULT else exchange
 
 
 def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
@@ -138,14 +128,14 @@ def default_binding(vhost: str, queue: str) -> JsonObject:
     )
 
 
-async def list_bindings(call: HttpCall) -> object:
+async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[Binding]:
     """Return the bindings of the virtual host, or of all that the user sees.
 
     Those of the default exchange are as many as the queues: only rows of a page are made of them.
     """
-    vhost = check_vhost(call)
+    vhost = check_vhost(call, vhost)
     explicit: dict[str, list[JsonObject]] = {}
-    for row in await explicit_bindings(call):
+    for row in await explicit_bindings(call, vhost):
         explicit.setdefault(row["vhost"], []).append(row)
     table = await call.state.queues.fresh()
     default: dict[str, list[int]] = {}
@@ -193,93 +183,113 @@ class Bindings:
         return self._table.ids[item] if isinstance(item, int) else 0
 
 
-async def explicit_bindings(call: HttpCall, **ends: str) -> list[JsonObject]:
+async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> list[JsonObject]:
     """Return the bindings that the user sees, without those of the default exchange.
 
     ``ends`` are the names of the source or the destination that are wanted; the broker chooses.
     """
-    return [binding_of(row) for row in await rows_of(call, "list bindings", **ends)]
+    return [binding_of(row) for row in await rows_of(call, "list bindings", vhost, **ends)]
 
 
-async def bindings_of_source(call: HttpCall) -> object:
+async def bindings_of_source(
+    call: HttpCall, vhost: str, exchange: str
+) -> Listed | Described[Binding]:
     """Return the bindings from an exchange."""
-    name = await existing_exchange(call, "exchange")
-    if not name:
-        return await list_default(call)
-    return await bindings_where(call, source=name)
+    if not exchange_name(exchange):
+        await existing_exchange(call, vhost, exchange)
+        return await list_default(call, vhost)
+    return await bindings_of_named(call, vhost, exchange)
 
 
-async def bindings_of_destination(call: HttpCall) -> object:
+async def bindings_of_named(call: HttpCall, vhost: str, exchange: str) -> Listed:
+    """Return the bindings from an exchange that is not the default one."""
+    name = await existing_exchange(call, vhost, exchange)
+    return await bindings_where(call, vhost, source=name)
+
+
+async def bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> Listed:
     """Return the bindings to an exchange."""
-    name = await existing_exchange(call, "exchange")
-    return await bindings_where(call, destination=name, destination_type="exchange")
+    name = await existing_exchange(call, vhost, exchange)
+    return await bindings_where(call, vhost, destination=name, destination_type="exchange")
 
 
-async def bindings_of_queue(call: HttpCall) -> object:
+async def bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> Listed:
     """Return the bindings to a queue."""
-    name = call.path["queue"]
-    await call.ask("show queue", vhost=call.path["vhost"], name=name)
-    listed = await bindings_where(call, destination=name, destination_type="queue")
-    return Listed((default_binding(call.path["vhost"], name), *listed.rows), BINDING_ORDER)
+    await call.ask("show queue", vhost=vhost, name=queue)
+    listed = await bindings_where(call, vhost, destination=queue, destination_type="queue")
+    return Listed((default_binding(vhost, queue), *listed.rows), BINDING_ORDER)
 
 
-async def list_default(call: HttpCall) -> Described[Binding]:
-    """Return the bindings from the default exchange of the virtual host in a path."""
+async def list_default(call: HttpCall, vhost: str) -> Described[Binding]:
+    """Return the bindings from the default exchange of a virtual host."""
     table = await call.state.queues.fresh()
-    of, vhost = table.fields.get("vhost", []), call.path["vhost"]
+    of = table.fields.get("vhost", [])
     items: list[Binding] = [slot for slot in table.ordered() if of[slot] == vhost]
     rows = Bindings(table)
     return Described(items, rows.describe, rows.name, rows.key, rows.mark)
 
 
-async def bindings_between(call: HttpCall) -> object:
+async def bindings_between(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str
+) -> Listed:
     """Return the bindings between an exchange and a queue or exchange."""
-    return Listed(await between(call), BINDING_ORDER)
+    return Listed(await between(call, vhost, source, kind, destination), BINDING_ORDER)
 
 
-async def show_binding(call: HttpCall) -> object:
+async def show_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> JsonObject:
     """Return the binding with a properties key."""
-    wanted = call.path["properties_key"]
-    for row in await between(call):
-        if same_key(row["properties_key"], wanted):
+    for row in await between(call, vhost, source, kind, destination):
+        if same_key(row["properties_key"], properties_key):
             return row
     raise not_found()
 
 
-async def between(call: HttpCall) -> list[JsonObject]:
+def destination_kind(letter: str) -> str:
+    """Return the kind of destination that a letter of a path stands for.
+
+    Raises:
+        HttpError: there is no such kind.
+    """
+    if letter not in DESTINATIONS:
+        raise not_found("Not Found")
+    return DESTINATIONS[letter]
+
+
+async def between(
+    call: HttpCall, vhost: str, source: str, letter: str, destination: str
+) -> list[JsonObject]:
     """Return the bindings between an exchange and a queue or exchange.
 
     Raises:
         HttpError: one of them does not exist.
     """
-    vhost, name = call.path["vhost"], call.path["destination"]
-    kind = DESTINATIONS.get(call.path["kind"])
-    if kind is None:
-        raise not_found("Not Found")
-    source = await existing_exchange(call, "source")
-    await call.ask(f"show {kind}", vhost=vhost, name=name)
-    if not source:
-        return [default_binding(vhost, name)] if kind == "queue" else []
-    wanted = {"source": source, "destination": name, "destination_type": kind}
-    rows = await explicit_bindings(call, source=source, destination=name)
+    kind = destination_kind(letter)
+    name = await existing_exchange(call, vhost, source)
+    await call.ask(f"show {kind}", vhost=vhost, name=destination)
+    if not name:
+        return [default_binding(vhost, destination)] if kind == "queue" else []
+    wanted = {"source": name, "destination": destination, "destination_type": kind}
+    rows = await explicit_bindings(call, vhost, source=name, destination=destination)
     return matching(rows, wanted)
 
 
-async def existing_exchange(call: HttpCall, parameter: str) -> str:
-    """Return the name of an exchange in a path.
+async def existing_exchange(call: HttpCall, vhost: str, exchange: str) -> str:
+    """Return the name of an exchange that a path has.
 
     Raises:
         HttpError: it does not exist.
     """
-    name = exchange_in(call, parameter)
-    await call.ask("show exchange", vhost=call.path["vhost"], name=name)
+    name = exchange_name(exchange)
+    await call.ask("show exchange", vhost=vhost, name=name)
     return name
 
 
-async def bindings_where(call: HttpCall, **wanted: str) -> Listed:
+async def bindings_where(call: HttpCall, vhost: str, **wanted: str) -> Listed:
     """Return the bindings with these values, without those of the default exchange."""
     ends = {end: name for end, name in wanted.items() if end in ENDS}
-    return Listed(matching(await explicit_bindings(call, **ends), wanted), BINDING_ORDER)
+    return Listed(matching(await explicit_bindings(call, vhost, **ends), wanted), BINDING_ORDER)
 
 
 def matching(rows: list[JsonObject], wanted: JsonObject) -> list[JsonObject]:
@@ -289,7 +299,7 @@ def matching(rows: list[JsonObject], wanted: JsonObject) -> list[JsonObject]:
 
 ROUTES = (
     *(
-        Route("GET", path, list_exchanges, MANAGEMENT, ACCESS, summary, paged=True)
+        Route("GET", path, by_path(list_exchanges), MANAGEMENT, ACCESS, summary, paged=True)
         for path, summary in (
             ("/api/exchanges", "The exchanges."),
             ("/api/exchanges/{vhost}", "The exchanges of a virtual host."),
@@ -298,7 +308,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/exchanges/{vhost}/{exchange}",
-        show_exchange,
+        by_path(show_exchange),
         MANAGEMENT,
         ACCESS,
         "One exchange.",
@@ -308,24 +318,24 @@ ROUTES = (
         for path, handler, summary in (
             (
                 "/api/exchanges/{vhost}/{exchange}/bindings/source",
-                bindings_of_source,
+                by_path(bindings_of_source),
                 "The bindings from an exchange.",
             ),
             (
                 "/api/exchanges/{vhost}/{exchange}/bindings/destination",
-                bindings_of_destination,
+                by_path(bindings_of_destination),
                 "The bindings to an exchange.",
             ),
             (
                 "/api/queues/{vhost}/{queue}/bindings",
-                bindings_of_queue,
+                by_path(bindings_of_queue),
                 "The bindings to a queue.",
             ),
-            ("/api/bindings", list_bindings, "The bindings."),
-            ("/api/bindings/{vhost}", list_bindings, "The bindings of a virtual host."),
+            ("/api/bindings", by_path(list_bindings), "The bindings."),
+            ("/api/bindings/{vhost}", by_path(list_bindings), "The bindings of a virtual host."),
             (
                 "/api/bindings/{vhost}/e/{source}/{kind}/{destination}",
-                bindings_between,
+                by_path(bindings_between),
                 "The bindings between an exchange and a queue (`q`) or exchange (`e`).",
             ),
         )
@@ -333,7 +343,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/bindings/{vhost}/e/{source}/{kind}/{destination}/{properties_key}",
-        show_binding,
+        by_path(show_binding),
         MANAGEMENT,
         ACCESS,
         "One binding.",

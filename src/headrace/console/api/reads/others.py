@@ -9,7 +9,7 @@ from headrace.console.api.common.node import check_node
 from headrace.console.api.common.rows import check_vhost
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import HttpError
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
@@ -40,9 +40,9 @@ FLAGS = {
 PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
 
 
-async def empty(call: HttpCall) -> object:
+async def empty(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return an empty list: there are none here."""
-    check_vhost(call)
+    check_vhost(call, vhost)
     return Listed([])
 
 
@@ -134,7 +134,10 @@ NONE = (
     ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
 )
 ROUTES = (
-    *(Route("GET", path, empty, tag, "", summary, paged=True) for path, tag, summary in NONE),
+    *(
+        Route("GET", path, by_path(empty), tag, "", summary, paged=True)
+        for path, tag, summary in NONE
+    ),
     Route(
         "GET",
         "/api/feature-flags",

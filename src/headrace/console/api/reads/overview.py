@@ -39,7 +39,7 @@ NO_TOTALS = {
 }
 
 
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall) -> JsonObject:
     """Return versions, totals of what the user sees, rates and listeners."""
     await call.state.refresh()
     status = await call.state.status()  # As the system: a user may not see all of it.

@@ -7,25 +7,26 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.policies import policies_of
 from headrace.console.api.common.queue_rows import QueueRows
-from headrace.console.api.common.rows import check_exists, find_now, wanted_vhost
+from headrace.console.api.common.rows import existing_vhost, find_now
 from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.reads.clients import connection_names, consumer_of
 from headrace.console.http.answers import Described
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 SEES = "the virtual hosts that the user sees"
 ACCESS = "access to the virtual host"
 
 
-async def list_queues(call: HttpCall) -> object:
-    """Return the queues that the user sees, of a virtual host or of a declarer in the path."""
-    vhost, identity, declarer = wanted_vhost(call), call.identity, call.path.get("user")
-    if vhost is not None:
-        await check_exists(call, vhost)
+async def list_queues(
+    call: HttpCall, vhost: str | None = None, user: str | None = None
+) -> Described[int]:
+    """Return the queues that the user of the request sees, of a virtual host or of a declarer."""
+    vhost, identity = await existing_vhost(call, vhost), call.identity
     table = await call.state.queues.fresh()
     rows = QueueRows(table, await policies_of(call, table), call.query)
     slots = table.ordered()
@@ -34,17 +35,16 @@ async def list_queues(call: HttpCall) -> object:
         seen = {one for one in set(of) if isinstance(one, str) and identity.sees_vhost(one)}
         seen = seen if vhost is None else seen & {vhost}
         slots = [slot for slot in slots if of[slot] in seen]
-    if declarer is not None and slots:
+    if user is not None and slots:
         users = table.fields["user"]
-        slots = [slot for slot in slots if users[slot] == declarer]
+        slots = [slot for slot in slots if users[slot] == user]
     return Described(slots, rows.describe, rows.name, rows.key, table.ids.__getitem__)
 
 
-async def show_queue(call: HttpCall) -> object:
+async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return one queue, as it is now."""
-    vhost, name = call.path["vhost"], call.path["queue"]
-    row = await call.ask("show queue", vhost=vhost, name=name)
-    one = await find_now(call, call.state.queues, vhost, name)
+    row = await call.ask("show queue", vhost=vhost, name=queue)
+    one = await find_now(call, call.state.queues, vhost, queue)
     names = await connection_names(call)
     rows = QueueRows(one.table, await policies_of(call, one.table), call.query)
     return {
@@ -57,7 +57,16 @@ async def show_queue(call: HttpCall) -> object:
 
 ROUTES = (
     *(
-        Route("GET", path, list_queues, MANAGEMENT, permission, summary, PARAMETERS, paged=True)
+        Route(
+            "GET",
+            path,
+            by_path(list_queues),
+            MANAGEMENT,
+            permission,
+            summary,
+            PARAMETERS,
+            paged=True,
+        )
         for path, permission, summary in (
             ("/api/queues", SEES, "All queues that the user sees."),
             ("/api/queues/detailed", SEES, "The same, for clients that ask for all statistics."),
@@ -68,7 +77,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/queues/{vhost}/{queue}",
-        show_queue,
+        by_path(show_queue),
         MANAGEMENT,
         ACCESS,
         "One queue.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.rows import only
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 
-async def whoami(call: HttpCall) -> object:
+async def whoami(call: HttpCall) -> JsonObject:
     """Return the user of the request; one with an OAuth token is no account of the broker."""
     identity = call.identity
     return {
@@ -26,21 +26,21 @@ async def whoami(call: HttpCall) -> object:
     }
 
 
-async def list_users(call: HttpCall) -> object:
+async def list_users(call: HttpCall) -> Listed:
     """Return the users."""
     return Listed(await users(call), ("name",))
 
 
-async def users_without_permissions(call: HttpCall) -> object:
+async def users_without_permissions(call: HttpCall) -> Listed:
     """Return the users that may open no virtual host."""
     given = {row["user"] for row in await call.rows("list permissions")}
     return Listed([row for row in await users(call) if row["name"] not in given], ("name",))
 
 
-async def show_user(call: HttpCall) -> object:
+async def show_user(call: HttpCall, user: str) -> JsonObject:
     """Return one user."""
-    found = await call.ask("show user", name=call.path["user"])
-    return user_of(found, await limits_of_users(call))
+    row = await call.ask("show user", name=user)
+    return user_of(row, await limits_of_users(call))
 
 
 async def users(call: HttpCall) -> list[JsonObject]:
@@ -69,46 +69,55 @@ def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
 # --- Permissions ---------------------------------------------------------------------------------
 
 
-async def list_permissions(call: HttpCall) -> object:
+async def list_permissions(call: HttpCall, user: str | None = None) -> Listed:
     """Return the permissions of all users, or of one."""
-    return await given(call, "list permissions", ("vhost", "user"))
+    return await given(call, "list permissions", user, ("vhost", "user"))
 
 
-async def list_topic_permissions(call: HttpCall) -> object:
+async def list_topic_permissions(call: HttpCall, user: str | None = None) -> Listed:
     """Return the topic permissions of all users, or of one."""
-    return await given(call, "list topic permissions", ("vhost", "user", "exchange"))
+    return await given(call, "list topic permissions", user, ("vhost", "user", "exchange"))
 
 
-async def given(call: HttpCall, do: str, order: tuple[str, ...]) -> Listed:
+async def given(call: HttpCall, do: str, user: str | None, order: tuple[str, ...]) -> Listed:
     """Return permissions of all users, or of one, who exists."""
-    name = call.path.get("user")
-    if name is not None:
-        await call.ask("show user", name=name)
-    return Listed(await call.rows(do, user=name), order)
+    if user is not None:
+        await call.ask("show user", name=user)
+    return Listed(await call.rows(do, user=user), order)
 
 
-async def show_permission(call: HttpCall) -> object:
+async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonObject:
     """Return the permissions of a user in a virtual host."""
-    return only(await of_both(call, "list permissions"))
+    return only(await of_both(call, "list permissions", vhost, user))
 
 
-async def show_topic_permission(call: HttpCall) -> object:
+async def topic_permissions_of(
+    call: HttpCall, vhost: str, user: str, exchange: str | None = None
+) -> Listed:
     """Return the topic permissions of a user in a virtual host, of all exchanges or of one.
 
     Raises:
         HttpError: there are none.
     """
-    exchange = call.path.get("exchange")
-    rows = await of_both(call, "list topic permissions")
-    found = [row for row in rows if exchange in (None, row["exchange"])]
-    if not found:  # As RabbitMQ: clients look whether what they removed is gone.
+    rows = await of_both(call, "list topic permissions", vhost, user)
+    if exchange is not None:
+        rows = [row for row in rows if row["exchange"] == exchange]
+    if not rows:  # As RabbitMQ: clients look whether what they removed is gone.
         raise not_found()
-    return Listed(found, ("exchange",))
+    return Listed(rows, ("exchange",))
 
 
-async def of_both(call: HttpCall, do: str) -> list[JsonObject]:
+async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange: str) -> JsonObject:
+    """Return the topic permissions of a user at an exchange.
+
+    Raises:
+        HttpError: there are none.
+    """
+    return only(list((await topic_permissions_of(call, vhost, user, exchange)).rows))
+
+
+async def of_both(call: HttpCall, do: str, vhost: str, user: str) -> list[JsonObject]:
     """Return the rows of a user in a virtual host; both exist."""
-    vhost, user = call.path["vhost"], call.path["user"]
     await call.ask("show vhost", vhost=vhost)
     await call.ask("show user", name=user)
     return await call.rows(do, vhost=vhost, user=user)
@@ -116,7 +125,7 @@ async def of_both(call: HttpCall, do: str) -> list[JsonObject]:
 
 ROUTES = (
     Route("GET", "/api/whoami", whoami, MANAGEMENT, "", "The user of the request, with its tags."),
-    Route("GET", "/api/users/{user}", show_user, ADMINISTRATOR, "", "One user."),
+    Route("GET", "/api/users/{user}", by_path(show_user), ADMINISTRATOR, "", "One user."),
     *(
         Route("GET", path, handler, ADMINISTRATOR, "", summary, paged=True)
         for path, handler, summary in (
@@ -126,22 +135,26 @@ ROUTES = (
                 users_without_permissions,
                 "The users that may open no virtual host.",
             ),
-            ("/api/users/{user}/permissions", list_permissions, "The permissions of a user."),
+            (
+                "/api/users/{user}/permissions",
+                by_path(list_permissions),
+                "The permissions of a user.",
+            ),
             (
                 "/api/users/{user}/topic-permissions",
-                list_topic_permissions,
+                by_path(list_topic_permissions),
                 "The topic permissions of a user.",
             ),
             ("/api/permissions", list_permissions, "The permissions."),
             ("/api/topic-permissions", list_topic_permissions, "The topic permissions."),
             (
                 "/api/topic-permissions/{vhost}/{user}",
-                show_topic_permission,
+                by_path(topic_permissions_of),
                 "The topic permissions of a user in a virtual host; 404 without any.",
             ),
             (
                 "/api/topic-permissions/{vhost}/{user}/{exchange}",
-                show_topic_permission,
+                by_path(topic_permissions_of),
                 "That of one exchange, as a list.",
             ),
         )
@@ -149,7 +162,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/permissions/{vhost}/{user}",
-        show_permission,
+        by_path(show_permission),
         ADMINISTRATOR,
         "",
         "The permissions of a user in a virtual host.",

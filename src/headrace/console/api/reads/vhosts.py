@@ -10,7 +10,7 @@ from headrace.console.api.common.rows import find_now
 from headrace.console.api.common.samples import depths, message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 
-async def list_vhosts(call: HttpCall) -> object:
+async def list_vhosts(call: HttpCall) -> Listed:
     """Return the virtual hosts that the user sees."""
     found = await call.state.vhosts.all()
     seen = [one for one in found if call.identity.sees_vhost(one.text("name"))]
     return Listed([vhost_of(call, one) for one in seen], ("name",))
 
 
-async def show_vhost(call: HttpCall) -> object:
+async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     """Return one virtual host."""
-    name = call.path["vhost"]
-    if not call.identity.sees_vhost(name):
+    if not call.identity.sees_vhost(vhost):
         raise not_found()
-    return vhost_of(call, await find_now(call, call.state.vhosts, name))
+    return vhost_of(call, await find_now(call, call.state.vhosts, vhost))
 
 
 def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
@@ -59,21 +58,20 @@ def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
     }
 
 
-async def permissions(call: HttpCall) -> object:
+async def permissions(call: HttpCall, vhost: str) -> Listed:
     """Return the permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list permissions"), ("user",))
+    return Listed(await of_vhost(call, "list permissions", vhost), ("user",))
 
 
-async def topic_permissions(call: HttpCall) -> object:
+async def topic_permissions(call: HttpCall, vhost: str) -> Listed:
     """Return the topic permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list topic permissions"), ("user", "exchange"))
+    return Listed(await of_vhost(call, "list topic permissions", vhost), ("user", "exchange"))
 
 
-async def of_vhost(call: HttpCall, do: str) -> list[JsonObject]:
+async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
     """Return the rows of a list in a virtual host, which exists."""
-    name = call.path["vhost"]
-    await call.ask("show vhost", vhost=name)
-    return await call.rows(do, vhost=name)
+    await call.ask("show vhost", vhost=vhost)
+    return await call.rows(do, vhost=vhost)
 
 
 ROUTES = (
@@ -89,7 +87,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/vhosts/{vhost}",
-        show_vhost,
+        by_path(show_vhost),
         MANAGEMENT,
         "access to the virtual host",
         "One virtual host.",
@@ -97,7 +95,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/vhosts/{vhost}/permissions",
-        permissions,
+        by_path(permissions),
         ADMINISTRATOR,
         "",
         "The permissions in a virtual host.",
@@ -106,7 +104,7 @@ ROUTES = (
     Route(
         "GET",
         "/api/vhosts/{vhost}/topic-permissions",
-        topic_permissions,
+        by_path(topic_permissions),
         ADMINISTRATOR,
         "",
         "The topic permissions in a virtual host.",

@@ -6,9 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.reads.clients import OWN, find_connection
-from headrace.console.http.answers import no_content
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -18,21 +17,19 @@ REASON = "Closed via management plugin"  # RabbitMQ's words.
 REASON_MAX = 255  # Bytes of a reply text.
 
 
-async def close_connection(call: HttpCall) -> object:
+async def close_connection(call: HttpCall, name: str) -> None:
     """Close a connection; header ``X-Reason`` is the text that its client gets."""
     reason = reason_of(call)
-    one = await find_connection(call, call.path["name"])
+    one = await find_connection(call, name)
     await call.ask("close connection", id=one.row["number"], reason=reason)
-    return no_content()
 
 
-async def close_connections_of_user(call: HttpCall) -> object:
+async def close_connections_of_user(call: HttpCall, username: str) -> None:
     """Close all connections of a user, which are the request's own unless it administers."""
-    reason, user = reason_of(call), call.path["username"]
+    reason = reason_of(call)
     for one in await call.state.connections.all():
-        if one.row["user"] == user and call.identity.sees_user(user):
+        if one.row["user"] == username and call.identity.sees_user(username):
             await call.ask("close connection", id=one.row["number"], reason=reason)
-    return no_content()
 
 
 def reason_of(call: HttpCall) -> str:
@@ -51,7 +48,7 @@ ROUTES = (
     Route(
         "DELETE",
         "/api/connections/{name}",
-        close_connection,
+        by_path(close_connection),
         MANAGEMENT,
         OWN,
         "Close a connection; its client gets `X-Reason`.",
@@ -59,7 +56,7 @@ ROUTES = (
     Route(
         "DELETE",
         "/api/connections/username/{username}",
-        close_connections_of_user,
+        by_path(close_connections_of_user),
         MANAGEMENT,
         OWN,
         "Close the connections of a user.",

@@ -14,7 +14,7 @@ from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.console.sessions.forms import MULTIPART
 from headrace.user_tags import ADMINISTRATOR
 
@@ -32,7 +32,7 @@ FILE = "file"  # The field of a form that has the document,
 REDIRECT = "redirect"  # and the one that says where its browser goes on.
 
 
-async def import_definitions(call: HttpCall) -> object:
+async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
     """Import definitions of all, or of one virtual host; if one is wrong, none.
 
     Return what became of the elements where some were not imported, or for a dry run.
@@ -40,31 +40,47 @@ async def import_definitions(call: HttpCall) -> object:
     Raises:
         HttpError: an element has no equivalent here, and the query does not say ``lenient``.
     """
-    raw, leads = await call.raw_body(), ""
-    if call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART):
-        form = await call.form()
-        raw, leads = form.files.get(FILE, b""), form.get(REDIRECT)
+    raw, leads = await document_of(call), ""
+    if is_multipart(call):
+        leads = (await call.form()).get(REDIRECT)
         if leads and not is_local(leads):
             raise bad_request(f"'{REDIRECT}' is not an address of this server")
-    report = await report_of(call, raw)
+    lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
+    report = await import_definitions(call, raw, vhost, lenient=lenient, dry_run=dry_run)
     if leads:
         return Answer(303, headers={"Location": leads})
-    return Answer(200, report) if report["dry_run"] or report["findings"] else no_content()
+    return Answer(200, report) if is_worth_showing(report) else no_content()
 
 
-async def report_of(call: HttpCall, raw: bytes) -> JsonObject:
+async def document_of(call: HttpCall) -> bytes:
+    """Return the document of a request: the field ``file`` of a form, or the whole body."""
+    raw = await call.raw_body()
+    return (await call.form()).files.get(FILE, b"") if is_multipart(call) else raw
+
+
+def is_multipart(call: HttpCall) -> bool:
+    """Return True for a request with a form of parts."""
+    return call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART)
+
+
+def is_worth_showing(report: JsonObject) -> bool:
+    """Return True if some elements were not imported, or for a dry run."""
+    return bool(report["dry_run"] or report["findings"])
+
+
+async def import_definitions(
+    call: HttpCall, raw: bytes, vhost: str | None = None, *, lenient: bool, dry_run: bool
+) -> JsonObject:
     """Import a document; return the counts by section and outcome, and what was not imported.
 
     Raises:
-        HttpError: an element has no equivalent here, and the query does not say ``lenient``.
+        HttpError: an element has no equivalent here, and it is not ``lenient``.
     """
     rows = await asyncio.to_thread(lines_of, raw)
-    lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
-    where = call.path.get("vhost")
     known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
     try:
         findings, done = await call.answer(
-            "import definitions", rows, vhost=where, known=known, dry_run=dry_run
+            "import definitions", rows, vhost=vhost, known=known, dry_run=dry_run
         )
     except OperationRefused as error:
         if error.code != NO_EQUIVALENT:
@@ -116,7 +132,7 @@ ROUTES = tuple(
     Route(
         "POST",
         path,
-        import_definitions,
+        by_path(post_definitions),
         ADMINISTRATOR,
         "",
         summary,

@@ -8,20 +8,20 @@ from urllib.parse import quote
 
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.exchanges import (
-    DESTINATIONS,
-    between,
+    destination_kind,
     digest_in,
-    exchange_in,
+    exchange_name,
     properties_key,
-    same_key,
+    show_binding,
 )
 from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
-from headrace.console.http.answers import created, no_content, written
-from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.answers import created, written
+from headrace.console.http.errors import HttpError
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -31,95 +31,130 @@ CONFIGURE = "configure on the exchange"
 BINDS = "write on the destination, read on the source"
 
 
-def named(call: HttpCall) -> str:
-    """Return the name of the exchange in the path.
+def named(exchange: str) -> str:
+    """Return the name of an exchange that a path has.
 
     Raises:
         HttpError: it is the default exchange.
     """
-    name = exchange_in(call, "exchange")
+    name = exchange_name(exchange)
     if not name:
         raise HttpError(401, "operation not permitted on the default exchange")
     return name
 
 
-async def put_exchange(call: HttpCall) -> object:
+async def put_exchange(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Declare an exchange; 204 if one with the same attributes exists."""
     body = await Body.of(call)
-    done = await call.ask(
-        "declare exchange",
-        vhost=call.path["vhost"],
-        name=named(call),
-        type=body.text("type", "direct"),
+    is_new = await declare_exchange(
+        call,
+        vhost,
+        named(exchange),
+        kind=body.text("type", "direct"),
         durable=body.flag("durable"),
         auto_delete=body.flag("auto_delete"),
         internal=body.flag("internal"),
         arguments=body.table("arguments"),
     )
-    return written(done)
+    return written(is_new=is_new)
 
 
-async def delete_exchange(call: HttpCall) -> object:
-    """Delete an exchange; with ``if-unused`` only one without bindings."""
-    await call.ask(
-        "delete exchange",
-        vhost=call.path["vhost"],
-        name=named(call),
-        if_unused=asked(call, "if-unused"),
+async def declare_exchange(
+    call: HttpCall,
+    vhost: str,
+    name: str,
+    *,
+    kind: str,
+    durable: bool | None,
+    auto_delete: bool | None,
+    internal: bool | None,
+    arguments: JsonObject,
+) -> bool:
+    """Declare an exchange; return False if one with the same attributes exists."""
+    done = await call.ask(
+        "declare exchange",
+        vhost=vhost,
+        name=name,
+        type=kind,
+        durable=durable,
+        auto_delete=auto_delete,
+        internal=internal,
+        arguments=arguments,
     )
-    return no_content()
+    return bool(done["created"])
 
 
-async def post_binding(call: HttpCall) -> object:
+async def delete_exchange(call: HttpCall, vhost: str, exchange: str) -> None:
+    """Delete an exchange; with ``if-unused`` only one without bindings."""
+    await remove_exchange(call, vhost, named(exchange), if_unused=asked(call, "if-unused"))
+
+
+async def remove_exchange(call: HttpCall, vhost: str, name: str, *, if_unused: bool | None) -> None:
+    """Delete an exchange; it may have to be unused."""
+    await call.ask("delete exchange", vhost=vhost, name=name, if_unused=if_unused)
+
+
+async def post_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str
+) -> Answer:
     """Bind a queue or exchange; ``Location`` ends with the properties key of the binding."""
     body = await Body.of(call)
-    done = await call.ask(
-        "bind",
-        **ends(call),
+    key = await bind(
+        call,
+        vhost,
+        exchange_name(source),
+        destination_kind(kind),
+        destination,
         routing_key=body.text("routing_key"),
         arguments=body.table("arguments"),
     )
-    key = properties_key(done["routing_key"], done["arguments_digest"])
-    return created(f"{quote(call.path['destination'], safe='')}/{key}")
+    return created(f"{quote(destination, safe='')}/{key}")
 
 
-async def delete_binding(call: HttpCall) -> object:
+async def bind(
+    call: HttpCall,
+    vhost: str,
+    source: str,
+    kind: str,
+    destination: str,
+    *,
+    routing_key: str,
+    arguments: JsonObject,
+) -> str:
+    """Bind a queue or exchange, as ``kind`` says; return the properties key of the binding."""
+    done = await call.ask(
+        "bind",
+        vhost=vhost,
+        source=source,
+        kind=kind,
+        destination=destination,
+        routing_key=routing_key,
+        arguments=arguments,
+    )
+    return properties_key(done["routing_key"], done["arguments_digest"])
+
+
+async def delete_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> None:
     """Remove the binding with a properties key."""
-    wanted = call.path["properties_key"]
-    for row in await between(call):
-        if same_key(row["properties_key"], wanted):
-            await call.ask(
-                "unbind",
-                **ends(call),
-                routing_key=row["routing_key"],
-                arguments_digest=digest_in(row["properties_key"]),
-            )
-            return no_content()
-    raise not_found()
-
-
-def ends(call: HttpCall) -> JsonObject:
-    """Return the source and destination of a binding in a path.
-
-    Raises:
-        HttpError: the path has another kind of destination.
-    """
-    kind = DESTINATIONS.get(call.path["kind"])
-    if kind is None:
-        raise not_found("Not Found")
-    return {
-        "vhost": call.path["vhost"],
-        "source": exchange_in(call, "source"),
-        "kind": kind,
-        "destination": call.path["destination"],
-    }
+    row = await show_binding(call, vhost, source, kind, destination, properties_key)
+    await call.ask(
+        "unbind",
+        vhost=vhost,
+        source=exchange_name(source),
+        kind=destination_kind(kind),
+        destination=destination,
+        routing_key=row["routing_key"],
+        arguments_digest=digest_in(row["properties_key"]),
+    )
 
 
 ROUTES = (
     Route(
         "PUT",
         EXCHANGE,
-        put_exchange,
+        by_path(put_exchange),
         MANAGEMENT,
         CONFIGURE,
         "Declare an exchange: 201, or 204 if it exists.",
@@ -130,7 +165,7 @@ ROUTES = (
     Route(
         "DELETE",
         EXCHANGE,
-        delete_exchange,
+        by_path(delete_exchange),
         MANAGEMENT,
         CONFIGURE,
         "Delete an exchange.",
@@ -139,7 +174,7 @@ ROUTES = (
     Route(
         "POST",
         BINDINGS,
-        post_binding,
+        by_path(post_binding),
         MANAGEMENT,
         BINDS,
         "Bind a queue (`q`) or exchange (`e`): 201 with `Location`.",
@@ -148,7 +183,7 @@ ROUTES = (
     Route(
         "DELETE",
         f"{BINDINGS}/{{properties_key}}",
-        delete_binding,
+        by_path(delete_binding),
         MANAGEMENT,
         BINDS,
         "Remove a binding.",

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schema_parts import FLAG, OBJECT, TEXT, WHOLE, record
-from headrace.console.api.reads.exchanges import exchange_in
+from headrace.console.api.reads.exchanges import exchange_name
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, TABLE, Body, schema
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -57,10 +57,33 @@ GOT: JsonObject = {
 GOT["items"]["required"] = list(GOT["items"]["properties"])
 
 
-async def publish(call: HttpCall) -> object:
+async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
     body = await Body.of(call)
     encoding, payload = body.text("payload_encoding", AS_IT_IS), body.text("payload")
+    routed = await publish(
+        call,
+        vhost,
+        exchange_name(exchange),
+        routing_key=body.text("routing_key"),
+        properties=known_properties(body.table("properties")),
+        payload=payload,
+        payload_encoding=encoding,
+    )
+    return Answer(200, {"routed": routed})
+
+
+async def publish(
+    call: HttpCall,
+    vhost: str,
+    exchange: str,
+    *,
+    routing_key: str,
+    properties: JsonObject,
+    payload: str,
+    payload_encoding: str,
+) -> bool:
+    """Publish a message, and wait until it is durable; return True if a queue got it."""
     pieces: list[JsonObject] = [
         {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
     ]
@@ -68,13 +91,13 @@ async def publish(call: HttpCall) -> object:
         "publish",
         pieces,
         lines=True,
-        vhost=call.path["vhost"],
-        exchange=exchange_in(call, "exchange"),
-        routing_key=body.text("routing_key"),
-        properties=known_properties(body.table("properties")),
-        payload_encoding=encoding,
+        vhost=vhost,
+        exchange=exchange,
+        routing_key=routing_key,
+        properties=properties,
+        payload_encoding=payload_encoding,
     )
-    return Answer(200, {"routed": done["routed"]})
+    return bool(done["routed"])
 
 
 def known_properties(given: JsonObject) -> JsonObject:
@@ -93,7 +116,7 @@ def check_known(given: JsonObject) -> None:
         raise bad_request(f"property '{min(unknown):.64}' is unknown")
 
 
-async def get(call: HttpCall) -> object:
+async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Take messages from a queue, and settle or requeue them."""
     body = await Body.of(call)
     mode, encoding = ack_mode(body), body.text("encoding", AUTO)
@@ -108,8 +131,8 @@ async def get(call: HttpCall) -> object:
         raise bad_request("'truncate' is not a number of bytes")
     rows = await call.rows(
         "get",
-        vhost=call.path["vhost"],
-        queue=call.path["queue"],
+        vhost=vhost,
+        queue=queue,
         count=1 if count is None else count,
         ackmode=mode,
         truncate=SHOWN_BYTES_MAX if truncate is None else min(truncate, SHOWN_BYTES_MAX),
@@ -160,7 +183,7 @@ ROUTES = (
     Route(
         "POST",
         "/api/exchanges/{vhost}/{exchange}/publish",
-        publish,
+        by_path(post_message),
         MANAGEMENT,
         "write on the exchange",
         "Publish a message; answered when it is durable.",
@@ -171,7 +194,7 @@ ROUTES = (
     Route(
         "POST",
         "/api/queues/{vhost}/{queue}/get",
-        get,
+        by_path(get),
         MANAGEMENT,
         "read on the queue",
         "Get messages, and settle or requeue them; browsing leaves no trace, this does.",

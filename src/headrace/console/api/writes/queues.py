@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
-from headrace.console.http.answers import no_content, written
+from headrace.console.http.answers import written
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Route, by_path
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 PATH = "/api/queues/{vhost}/{queue}"
 CONFIGURE = "configure on the queue"
@@ -21,57 +23,80 @@ QUEUE_TYPE = "x-queue-type"
 ACTIONS = ("sync", "cancel_sync")
 
 
-async def put_queue(call: HttpCall) -> object:
+async def put_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Declare a queue; 204 if one with the same attributes exists."""
     body = await Body.of(call)
-    arguments = body.table("arguments")
-    kind = body.text("queue_type")
-    if kind:
-        arguments = {QUEUE_TYPE: kind, **arguments}
+    arguments, queue_type = body.table("arguments"), body.text("queue_type")
     if body.flag("exclusive"):
         raise bad_request("an exclusive queue belongs to a connection")
-    done = await call.ask(
-        "declare queue",
-        vhost=call.path["vhost"],
-        name=call.path["queue"],
+    is_new = await declare_queue(
+        call,
+        vhost,
+        queue,
         durable=body.flag("durable"),
         auto_delete=body.flag("auto_delete"),
         arguments=arguments,
+        queue_type=queue_type,
     )
-    return written(done)
+    return written(is_new=is_new)
 
 
-async def delete_queue(call: HttpCall) -> object:
+async def declare_queue(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    *,
+    durable: bool | None,
+    auto_delete: bool | None,
+    arguments: JsonObject,
+    queue_type: str,
+) -> bool:
+    """Declare a queue; return False if one with the same attributes exists.
+
+    ``queue_type`` is a word for the argument of the type, which an argument overrides.
+    """
+    if queue_type:
+        arguments = {QUEUE_TYPE: queue_type, **arguments}
+    done = await call.ask(
+        "declare queue",
+        vhost=vhost,
+        name=queue,
+        durable=durable,
+        auto_delete=auto_delete,
+        arguments=arguments,
+    )
+    return bool(done["created"])
+
+
+async def delete_queue(call: HttpCall, vhost: str, queue: str) -> None:
     """Delete a queue; with ``if-unused`` or ``if-empty`` only such a one."""
-    await call.ask(
-        "delete queue",
-        vhost=call.path["vhost"],
-        name=call.path["queue"],
-        if_unused=asked(call, "if-unused"),
-        if_empty=asked(call, "if-empty"),
-    )
-    return no_content()
+    if_unused, if_empty = asked(call, "if-unused"), asked(call, "if-empty")
+    await remove_queue(call, vhost, queue, if_unused=if_unused, if_empty=if_empty)
 
 
-async def purge_queue(call: HttpCall) -> object:
+async def remove_queue(
+    call: HttpCall, vhost: str, queue: str, *, if_unused: bool | None, if_empty: bool | None
+) -> None:
+    """Delete a queue; it may have to be unused or empty."""
+    await call.ask("delete queue", vhost=vhost, name=queue, if_unused=if_unused, if_empty=if_empty)
+
+
+async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
     """Drop the ready messages of a queue."""
-    await call.ask("purge queue", vhost=call.path["vhost"], name=call.path["queue"])
-    return no_content()
+    await call.ask("purge queue", vhost=vhost, name=queue)
 
 
-async def act_on_queue(call: HttpCall) -> object:
+async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
     """Accept RabbitMQ's actions on mirrored queues, which have nothing to do here."""
     body = await Body.of(call, "action")
-    await call.ask("show queue", vhost=call.path["vhost"], name=call.path["queue"])
+    await call.ask("show queue", vhost=vhost, name=queue)
     action = body.text("action")
     if action not in ACTIONS:
         raise bad_request(f"the action '{action[:80]}' is not one of {', '.join(ACTIONS)}")
-    return no_content()
 
 
-async def rebalance(call: HttpCall) -> object:
+async def rebalance(call: HttpCall) -> None:
     """Accept to move leaders of queues between nodes: there is one node."""
-    return no_content()
 
 
 async def no_reset(call: HttpCall) -> object:
@@ -83,7 +108,7 @@ ROUTES = (
     Route(
         "PUT",
         PATH,
-        put_queue,
+        by_path(put_queue),
         MANAGEMENT,
         CONFIGURE,
         "Declare a queue: 201, or 204 if it exists.",
@@ -92,7 +117,7 @@ ROUTES = (
     Route(
         "DELETE",
         PATH,
-        delete_queue,
+        by_path(delete_queue),
         MANAGEMENT,
         CONFIGURE,
         "Delete a queue.",
@@ -104,7 +129,7 @@ ROUTES = (
     Route(
         "DELETE",
         f"{PATH}/contents",
-        purge_queue,
+        by_path(purge_queue),
         MANAGEMENT,
         "read on the queue",
         "Purge the ready messages of a queue.",
@@ -112,7 +137,7 @@ ROUTES = (
     Route(
         "POST",
         f"{PATH}/actions",
-        act_on_queue,
+        by_path(act_on_queue),
         ADMINISTRATOR,
         "access to the virtual host",
         "`sync` and `cancel_sync` of mirrored queues, which have nothing to do.",

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.reads.others import FLAGS
+from headrace.console.api.reads.rules import OPERATOR_POLICIES, POLICIES
 from headrace.console.api.writes.body import INTEGER, TABLE, Body, schema
-from headrace.console.http.answers import no_content, written
+from headrace.console.http.answers import written
 from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -22,92 +24,106 @@ OPERATOR = "/api/operator-policies/{vhost}/{name}"
 PARAMETER = "/api/parameters/{component}/{vhost}/{name}"
 GLOBAL = "/api/global-parameters/{name}"
 ACCESS = "access to the virtual host"
+OF_KINDS = {POLICIES: "policy", OPERATOR_POLICIES: "operator policy"}  # As operations name them.
 
 
-async def put_policy(call: HttpCall) -> object:
+async def put_policy(call: HttpCall, vhost: str, name: str) -> Answer:
     """Set a policy."""
-    return await put(call, "put policy")
+    return await put(call, POLICIES, vhost, name)
 
 
-async def put_operator_policy(call: HttpCall) -> object:
+async def put_operator_policy(call: HttpCall, vhost: str, name: str) -> Answer:
     """Set an operator policy."""
-    return await put(call, "put operator policy")
+    return await put(call, OPERATOR_POLICIES, vhost, name)
 
 
-async def put(call: HttpCall, do: str) -> object:
+async def put(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
     """Set a policy of a kind."""
     body = await Body.of(call, "pattern", "definition")
+    is_new = await set_policy(
+        call,
+        kind,
+        vhost,
+        name,
+        pattern=body.text("pattern"),
+        definition=body.table("definition"),
+        priority=body.number("priority"),
+        apply_to=body.text("apply-to"),
+    )
+    return written(is_new=is_new)
+
+
+async def set_policy(
+    call: HttpCall,
+    kind: str,
+    vhost: str,
+    name: str,
+    *,
+    pattern: str,
+    definition: JsonObject,
+    priority: int | None,
+    apply_to: str,
+) -> bool:
+    """Set a policy of a kind; return False if it exists."""
     fields: JsonObject = {
-        "pattern": body.text("pattern"),
-        "definition": body.table("definition"),
-        "priority": body.number("priority"),
-        "apply-to": body.text("apply-to") or None,
+        "pattern": pattern,
+        "definition": definition,
+        "priority": priority,
+        "apply-to": apply_to or None,
     }
-    done = await call.ask(do, vhost=call.path["vhost"], name=call.path["name"], **fields)
-    return written(done)
+    done = await call.ask(f"put {OF_KINDS[kind]}", vhost=vhost, name=name, **fields)
+    return bool(done["created"])
 
 
-async def delete_policy(call: HttpCall) -> object:
+async def delete_policy(call: HttpCall, vhost: str, name: str) -> None:
     """Remove a policy."""
-    return await delete(call, "delete policy")
+    await remove_policy(call, POLICIES, vhost, name)
 
 
-async def delete_operator_policy(call: HttpCall) -> object:
+async def delete_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
     """Remove an operator policy."""
-    return await delete(call, "delete operator policy")
+    await remove_policy(call, OPERATOR_POLICIES, vhost, name)
 
 
-async def delete(call: HttpCall, do: str) -> object:
+async def remove_policy(call: HttpCall, kind: str, vhost: str, name: str) -> None:
     """Remove a policy of a kind."""
-    await call.ask(do, vhost=call.path["vhost"], name=call.path["name"])
-    return no_content()
+    await call.ask(f"delete {OF_KINDS[kind]}", vhost=vhost, name=name)
 
 
-async def put_parameter(call: HttpCall) -> object:
+async def put_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
     """Refuse a parameter of a virtual host, with the broker's reason."""
     body = await Body.of(call)
-    await call.ask("put parameter", **parameter(call), value=body.values.get("value"))
-    return no_content()
+    value = body.values.get("value")
+    await call.ask("put parameter", component=component, vhost=vhost, name=name, value=value)
 
 
-async def delete_parameter(call: HttpCall) -> object:
+async def delete_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
     """Answer that there is no such parameter."""
-    await call.ask("delete parameter", **parameter(call))
-    return no_content()
+    await call.ask("delete parameter", component=component, vhost=vhost, name=name)
 
 
-def parameter(call: HttpCall) -> JsonObject:
-    """Return the names of a parameter in a path."""
-    return {name: call.path[name] for name in ("component", "vhost", "name")}
-
-
-async def put_global_parameter(call: HttpCall) -> object:
+async def put_global_parameter(call: HttpCall, name: str) -> Answer:
     """Set a parameter of the whole broker."""
     body = await Body.of(call, "value")
-    done = await call.ask(
-        "put global parameter", name=call.path["name"], value=body.values["value"]
-    )
-    return written(done)
+    done = await call.ask("put global parameter", name=name, value=body.values["value"])
+    return written(is_new=bool(done["created"]))
 
 
-async def delete_global_parameter(call: HttpCall) -> object:
+async def delete_global_parameter(call: HttpCall, name: str) -> None:
     """Remove a parameter of the whole broker."""
-    await call.ask("delete global parameter", name=call.path["name"])
-    return no_content()
+    await call.ask("delete global parameter", name=name)
 
 
-async def put_cluster_name(call: HttpCall) -> object:
+async def put_cluster_name(call: HttpCall) -> None:
     """Set the name that clients are told."""
     body = await Body.of(call, "name")
     await call.ask("put name", name=body.text("name"))
-    return no_content()
 
 
-async def enable_flag(call: HttpCall) -> object:
+async def enable_flag(call: HttpCall, name: str) -> None:
     """Accept to enable a feature flag that is enabled anyway."""
-    if call.path["name"] not in FLAGS:
+    if name not in FLAGS:
         raise not_found()
-    return no_content()
 
 
 async def no_reset_of_attempts(call: HttpCall) -> object:
@@ -120,34 +136,41 @@ RULE = schema(
     **{"pattern": TEXT, "definition": TABLE, "priority": INTEGER, "apply-to": TEXT},
 )
 ROUTES = (
-    Route("PUT", POLICY, put_policy, POLICYMAKER, ACCESS, "Set a policy.", body=RULE),
-    Route("DELETE", POLICY, delete_policy, POLICYMAKER, ACCESS, "Remove a policy."),
+    Route("PUT", POLICY, by_path(put_policy), POLICYMAKER, ACCESS, "Set a policy.", body=RULE),
+    Route("DELETE", POLICY, by_path(delete_policy), POLICYMAKER, ACCESS, "Remove a policy."),
     Route(
         "PUT",
         OPERATOR,
-        put_operator_policy,
+        by_path(put_operator_policy),
         ADMINISTRATOR,
         "",
         "Set an operator policy.",
         body=RULE,
     ),
     Route(
-        "DELETE", OPERATOR, delete_operator_policy, ADMINISTRATOR, "", "Remove an operator policy."
+        "DELETE",
+        OPERATOR,
+        by_path(delete_operator_policy),
+        ADMINISTRATOR,
+        "",
+        "Remove an operator policy.",
     ),
     Route(
         "PUT",
         PARAMETER,
-        put_parameter,
+        by_path(put_parameter),
         POLICYMAKER,
         ACCESS,
         "400: shovels and federation are not part of Headrace.",
         body=schema(value={}),
     ),
-    Route("DELETE", PARAMETER, delete_parameter, POLICYMAKER, ACCESS, "404: there are none."),
+    Route(
+        "DELETE", PARAMETER, by_path(delete_parameter), POLICYMAKER, ACCESS, "404: there are none."
+    ),
     Route(
         "PUT",
         GLOBAL,
-        put_global_parameter,
+        by_path(put_global_parameter),
         ADMINISTRATOR,
         "",
         "Set a parameter of the whole broker.",
@@ -156,7 +179,7 @@ ROUTES = (
     Route(
         "DELETE",
         GLOBAL,
-        delete_global_parameter,
+        by_path(delete_global_parameter),
         ADMINISTRATOR,
         "",
         "Remove a parameter of the whole broker.",
@@ -173,7 +196,7 @@ ROUTES = (
     Route(
         "PUT",
         "/api/feature-flags/{name}/enable",
-        enable_flag,
+        by_path(enable_flag),
         ADMINISTRATOR,
         "",
         "204: all feature flags are enabled.",

@@ -9,12 +9,13 @@ from headrace.console.api.common.node import check_node
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import no_content, written
+from headrace.console.http.answers import written
 from headrace.console.http.errors import HttpError
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -23,91 +24,113 @@ VHOST_LIMIT = "/api/vhost-limits/{vhost}/{name}"
 USER_LIMIT = "/api/user-limits/{user}/{name}"
 
 
-async def put_vhost(call: HttpCall) -> object:
+async def put_vhost(call: HttpCall, vhost: str) -> Answer:
     """Add or change a virtual host; what the body does not have stays."""
     body = await Body.of(call)
     tags = body.texts("tags")
-    fields: JsonObject = {
-        name: None if body.values.get(name) is None else body.text(name)
+    description, default_queue_type = (
+        None if body.values.get(name) is None else body.text(name)
         for name in ("description", "default_queue_type")
-    }
-    done = await call.ask(
-        "put vhost",
-        name=call.path["vhost"],
-        **fields,
+    )
+    is_new = await set_vhost(
+        call,
+        vhost,
+        description=description,
         tags=tags,
+        default_queue_type=default_queue_type,
         tracing=body.flag("tracing"),
         protected_from_deletion=body.flag("protected_from_deletion"),
     )
-    return written(done)
+    return written(is_new=is_new)
 
 
-async def delete_vhost(call: HttpCall) -> object:
+async def set_vhost(
+    call: HttpCall,
+    vhost: str,
+    *,
+    description: str | None,
+    tags: list[str] | None,
+    default_queue_type: str | None,
+    tracing: bool | None,
+    protected_from_deletion: bool | None,
+) -> bool:
+    """Add or change a virtual host; what is None stays. Return False if it exists."""
+    done = await call.ask(
+        "put vhost",
+        name=vhost,
+        description=description,
+        default_queue_type=default_queue_type,
+        tags=tags,
+        tracing=tracing,
+        protected_from_deletion=protected_from_deletion,
+    )
+    return bool(done["created"])
+
+
+async def delete_vhost(call: HttpCall, vhost: str) -> None:
     """Delete a virtual host; 412 if it is protected."""
     try:
-        await call.ask("delete vhost", name=call.path["vhost"])
+        await call.ask("delete vhost", name=vhost)
     except OperationRefused as error:
         if error.code == "precondition":
             raise HttpError(412, error.text) from None
         raise
-    return no_content()
 
 
-async def protect(call: HttpCall) -> object:
+async def protect(call: HttpCall, vhost: str) -> None:
     """Protect a virtual host from deletion."""
-    return await set_protection(call, True)
+    await set_protection(call, vhost, True)
 
 
-async def unprotect(call: HttpCall) -> object:
+async def unprotect(call: HttpCall, vhost: str) -> None:
     """End the protection of a virtual host from deletion."""
-    return await set_protection(call, False)
+    await set_protection(call, vhost, False)
 
 
-async def set_protection(call: HttpCall, value: bool) -> object:
+async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
     """Protect a virtual host, which exists, or not."""
-    await call.ask("show vhost", vhost=call.path["vhost"])
-    await call.ask("put vhost", name=call.path["vhost"], protected_from_deletion=value)
-    return no_content()
+    await call.ask("show vhost", vhost=vhost)
+    await call.ask("put vhost", name=vhost, protected_from_deletion=value)
 
 
-async def start_vhost(call: HttpCall) -> object:
+async def start_vhost(call: HttpCall) -> None:
     """Accept to start a virtual host on this node: it runs."""
     await call.ask("show vhost", vhost=call.path["vhost"])
     check_node(call)
-    return no_content()
 
 
-async def put_vhost_limit(call: HttpCall) -> object:
-    """Set one limit of a virtual host."""
-    return await put_limit(call, {"vhost": call.path["vhost"]})
+async def put_vhost_limit(call: HttpCall, vhost: str, name: str) -> None:
+    """Set one limit of a virtual host; RabbitMQ answers 204 in any case."""
+    await set_limit(call, name, await limit_in(call), vhost=vhost)
 
 
-async def put_user_limit(call: HttpCall) -> object:
-    """Set one limit of a user."""
-    return await put_limit(call, {"user": call.path["user"]})
+async def put_user_limit(call: HttpCall, user: str, name: str) -> None:
+    """Set one limit of a user; RabbitMQ answers 204 in any case."""
+    await set_limit(call, name, await limit_in(call), user=user)
 
 
-async def put_limit(call: HttpCall, whose: JsonObject) -> object:
-    """Set one limit; RabbitMQ answers 204 in any case."""
-    body = await Body.of(call, "value")
-    await call.ask("put limit", **whose, name=call.path["name"], value=body.number("value"))
-    return no_content()
+async def limit_in(call: HttpCall) -> int | None:
+    """Return the limit that a body has."""
+    return (await Body.of(call, "value")).number("value")
 
 
-async def delete_vhost_limit(call: HttpCall) -> object:
-    """Remove one limit of a virtual host."""
-    return await delete_limit(call, {"vhost": call.path["vhost"]})
+async def set_limit(
+    call: HttpCall,
+    name: str,
+    value: int | None,
+    *,
+    vhost: str | None = None,
+    user: str | None = None,
+) -> None:
+    """Set one limit of a virtual host or of a user."""
+    await call.ask("put limit", vhost=vhost, user=user, name=name, value=value)
 
 
-async def delete_user_limit(call: HttpCall) -> object:
-    """Remove one limit of a user."""
-    return await delete_limit(call, {"user": call.path["user"]})
-
-
-async def delete_limit(call: HttpCall, whose: JsonObject) -> object:
-    """Remove one limit."""
-    await call.ask("delete limit", **whose, name=call.path["name"])
-    return no_content()
+async def delete_limit(
+    call: HttpCall, name: str, vhost: str | None = None, user: str | None = None
+) -> None:
+    """Remove one limit of a virtual host or of a user."""
+    await call.ask("delete limit", vhost=vhost, user=user, name=name)
 
 
 TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
@@ -116,7 +139,7 @@ ROUTES = (
     Route(
         "PUT",
         VHOST,
-        put_vhost,
+        by_path(put_vhost),
         ADMINISTRATOR,
         "",
         "Add or change a virtual host: 201 or 204.",
@@ -131,7 +154,7 @@ ROUTES = (
     Route(
         "DELETE",
         VHOST,
-        delete_vhost,
+        by_path(delete_vhost),
         ADMINISTRATOR,
         "",
         "Delete a virtual host with all that is in it; 412 if it is protected.",
@@ -139,7 +162,7 @@ ROUTES = (
     Route(
         "POST",
         f"{VHOST}/deletion/protection",
-        protect,
+        by_path(protect),
         ADMINISTRATOR,
         "",
         "Protect a virtual host from deletion.",
@@ -147,7 +170,7 @@ ROUTES = (
     Route(
         "DELETE",
         f"{VHOST}/deletion/protection",
-        unprotect,
+        by_path(unprotect),
         ADMINISTRATOR,
         "",
         "End the protection of a virtual host from deletion.",
@@ -160,8 +183,15 @@ ROUTES = (
         "",
         "204: the virtual hosts of the one node run.",
     ),
-    Route("PUT", VHOST_LIMIT, put_vhost_limit, ADMINISTRATOR, "", "Set a limit.", body=VALUE),
-    Route("DELETE", VHOST_LIMIT, delete_vhost_limit, ADMINISTRATOR, "", "Remove a limit."),
-    Route("PUT", USER_LIMIT, put_user_limit, ADMINISTRATOR, "", "Set a limit.", body=VALUE),
-    Route("DELETE", USER_LIMIT, delete_user_limit, ADMINISTRATOR, "", "Remove a limit."),
+    *(
+        route
+        for path, put in (
+            (VHOST_LIMIT, by_path(put_vhost_limit)),
+            (USER_LIMIT, by_path(put_user_limit)),
+        )
+        for route in (
+            Route("PUT", path, put, ADMINISTRATOR, "", "Set a limit.", body=VALUE),
+            Route("DELETE", path, by_path(delete_limit), ADMINISTRATOR, "", "Remove a limit."),
+        )
+    ),
 )

@@ -48,7 +48,7 @@ PARTS = (
 
 async def show(call: HttpCall) -> object:
     """Return the page."""
-    found = await groups_of(call)
+    found = await groups_of(call, **call.path)
     at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
     rows = rows_of(found, call.path["vhost"], at)
     file = await file_of_part(call, "Dead letters", PARTS, rows)

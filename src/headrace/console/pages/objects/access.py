@@ -6,16 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import only
 from headrace.console.api.reads import users as reads
 from headrace.console.api.reads import vhosts as vhost_reads
 from headrace.console.api.writes import users as writes
 from headrace.console.api.writes import vhosts as vhost_writes
-from headrace.console.http.answers import Listed
+from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import is_on, line, listed
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.listings import Column, Link, ListPage, everywhere
 from headrace.console.pages.objects.charts import depths_and_rates
 from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import compact, counted, plain, segment
@@ -24,6 +23,7 @@ from headrace.user_tags import ADMINISTRATOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.console.api.writes.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.console.pages.details import Charts
@@ -110,8 +110,7 @@ def user_charts(row: JsonObject) -> Charts:
 
 async def vhost_hits(call: HttpCall) -> str:
     """Return what deleting a virtual host takes away."""
-    row = await vhost_reads.show_vhost(call)
-    assert isinstance(row, dict)
+    row = await vhost_reads.show_vhost(call, **call.path)
     return (
         f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
@@ -120,8 +119,7 @@ async def vhost_hits(call: HttpCall) -> str:
 
 async def vhost_values(call: HttpCall) -> Mapping[str, str]:
     """Return what is set for a virtual host."""
-    row = await vhost_reads.show_vhost(call)
-    assert isinstance(row, dict)
+    row = await vhost_reads.show_vhost(call, **call.path)
     return {
         "description": row["description"],
         "tags": ", ".join(row["tags"]),
@@ -133,8 +131,7 @@ async def vhost_values(call: HttpCall) -> Mapping[str, str]:
 
 async def user_values(call: HttpCall) -> Mapping[str, str]:
     """Return what is set for a user."""
-    row = await reads.show_user(call)
-    assert isinstance(row, dict)
+    row = await reads.show_user(call, **call.path)
     return {"tags": compact(row["tags"])}
 
 
@@ -185,94 +182,92 @@ def change_user_command(call: HttpCall, values: Values) -> str:
     return f"{tags} && {password}" if values.get("password") else tags
 
 
-async def put_vhost(call: HttpCall) -> object:
-    """Set a virtual host; what the form leaves empty is emptied."""
-    values = await call.body()
-    call.give_body({"description": "", "tags": [], **values})
-    return await vhost_writes.put_vhost(call)
+async def set_vhost(call: HttpCall, vhost: str, form: Body) -> None:
+    """Add or change a virtual host; what the form leaves empty is emptied."""
+    await vhost_writes.set_vhost(
+        call,
+        vhost,
+        description=form.text("description"),
+        tags=form.texts("tags") or [],
+        default_queue_type=form.text("default_queue_type") or None,
+        tracing=form.flag("tracing"),
+        protected_from_deletion=form.flag("protected_from_deletion"),
+    )
 
 
-async def put_user(call: HttpCall) -> object:
+async def set_user(call: HttpCall, user: str, form: Body) -> None:
     """Add or change a user; without a password an existing user keeps the one it has."""
-    values = {"tags": "", **await call.body()}
-    if not values.get("password"):
-        tags = [one.strip() for one in values["tags"].split(",") if one.strip()]
-        return await call.ask("put user", name=call.path["user"], tags=tags, keep_password=True)
-    call.give_body(values)
-    return await writes.put_user(call)
+    password = form.text("password")
+    await writes.set_user(
+        call,
+        user,
+        tags=form.texts("tags") or [],
+        password=password,
+        keep_password=None if password else True,
+    )
 
 
-async def add_vhost(call: HttpCall) -> object:
+async def add_vhost(call: HttpCall, form: Body) -> None:
     """Add a virtual host."""
-    await refuse_known(call, vhost_reads.show_vhost, "the virtual host exists")
-    return await put_vhost(call)
+    name = form.text("name")
+    await refuse_known(vhost_reads.show_vhost(call, name), "the virtual host exists")
+    await set_vhost(call, name, form)
 
 
-async def add_user(call: HttpCall) -> object:
+async def add_user(call: HttpCall, form: Body) -> None:
     """Add a user."""
-    await refuse_known(call, reads.show_user, "the user exists")
-    return await put_user(call)
+    name = form.text("name")
+    await refuse_known(reads.show_user(call, name), "the user exists")
+    await set_user(call, name, form)
 
 
-async def add_permission(call: HttpCall) -> object:
+async def add_permission(call: HttpCall, form: Body) -> None:
     """Give permissions to a user that has none in a virtual host."""
-    await refuse_known(call, reads.show_permission, "the user has permissions in the virtual host")
-    return await put_permission(call)
+    vhost, user = form.text("vhost"), form.text("user")
+    shown = reads.show_permission(call, vhost, user)
+    await refuse_known(shown, "the user has permissions in the virtual host")
+    await set_permission(call, vhost, user, form)
 
 
-async def add_topic_permission(call: HttpCall) -> object:
+async def add_topic_permission(call: HttpCall, form: Body) -> None:
     """Restrict a user's routing keys at an exchange where they are not restricted."""
-    exchange = str((await call.body()).get("exchange") or "")
-
-    async def show(call: HttpCall) -> object:
-        return await topic_permission(call, exchange)
-
-    await refuse_known(call, show, "the user's routing keys are restricted at the exchange")
-    return await put_topic_permission(call)
-
-
-async def topic_permission(call: HttpCall, exchange: str) -> JsonObject:
-    """Return the topic permissions of a user at an exchange.
-
-    Raises:
-        HttpError: there are none.
-    """
-    listed = await reads.show_topic_permission(call)
-    assert isinstance(listed, Listed)
-    return only([row for row in listed.rows if row["exchange"] == exchange])
+    vhost, user, exchange = (form.text(name) for name in ("vhost", "user", "exchange"))
+    shown = reads.show_topic_permission(call, vhost, user, exchange)
+    await refuse_known(shown, "the user's routing keys are restricted at the exchange")
+    await set_topic_permission(call, vhost, user, exchange, form)
 
 
 async def permission_values(call: HttpCall) -> Mapping[str, str]:
     """Return the permissions that a user has."""
-    row = await reads.show_permission(call)
-    assert isinstance(row, dict)
+    row = await reads.show_permission(call, **call.path)
     return {name: row[name] for name in ("configure", "write", "read")}
 
 
 async def topic_values(call: HttpCall) -> Mapping[str, str]:
     """Return the topic permissions that a user has."""
-    row = await topic_permission(call, call.path["exchange"])
+    row = await reads.show_topic_permission(call, **call.path)
     return {name: row[name] for name in ("write", "read")}
 
 
-async def put_permission(call: HttpCall) -> object:
+async def set_permission(call: HttpCall, vhost: str, user: str, form: Body) -> None:
     """Set permissions; an empty pattern allows nothing."""
-    call.give_body({"configure": "", "write": "", "read": "", **await call.body()})
-    return await writes.put_permission(call)
+    configure, write, read = (form.text(name) for name in ("configure", "write", "read"))
+    await writes.set_permission(call, vhost, user, configure=configure, write=write, read=read)
 
 
-async def put_topic_permission(call: HttpCall) -> object:
+async def set_topic_permission(
+    call: HttpCall, vhost: str, user: str, exchange: str, form: Body
+) -> None:
     """Set topic permissions; an empty pattern allows nothing."""
-    exchange = call.path.get("exchange", "")
-    call.give_body({"exchange": exchange, "write": "", "read": "", **await call.body()})
-    return await writes.put_topic_permission(call)
+    write, read = form.text("write"), form.text("read")
+    await writes.set_topic_permission(call, vhost, user, exchange, write=write, read=read)
 
 
 LISTS = (
     ListPage(
         "/vhosts",
         "Virtual hosts",
-        vhost_reads.list_vhosts,
+        everywhere(vhost_reads.list_vhosts),
         (
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
@@ -292,7 +287,7 @@ LISTS = (
     ListPage(
         "/users",
         "Users",
-        reads.list_users,
+        everywhere(reads.list_users),
         (
             Column("Name", "name"),
             Column("Tags", "tags", "json"),
@@ -307,7 +302,7 @@ LISTS = (
     ListPage(
         "/permissions",
         "Permissions",
-        reads.list_permissions,
+        everywhere(reads.list_permissions),
         PERMISSION_COLUMNS,
         permission_form,
         (Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
@@ -318,7 +313,7 @@ LISTS = (
     ListPage(
         "/topic-permissions",
         "Topic permissions",
-        reads.list_topic_permissions,
+        everywhere(reads.list_topic_permissions),
         TOPIC_COLUMNS,
         topic_form,
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
@@ -333,7 +328,7 @@ PAGES = (
         "/vhosts/{vhost}",
         "Virtual host",
         VHOSTS,
-        vhost_reads.show_vhost,
+        by_path(vhost_reads.show_vhost),
         lambda row: row["name"],
         (
             Column("Ready", "messages_ready", "number"),
@@ -351,20 +346,20 @@ PAGES = (
         "/users/{user}",
         "User",
         USERS,
-        reads.show_user,
+        by_path(reads.show_user),
         lambda row: row["name"],
         (Column("Tags", "tags", "json"), Column("Limits", "limits", "json")),
         (
             Part(
                 "Permissions",
                 PERMISSION_COLUMNS[1:],
-                reads.list_permissions,
+                by_path(reads.list_permissions),
                 link=permission_form,
             ),
             Part(
                 "Topic permissions",
                 TOPIC_COLUMNS[1:],
-                reads.list_topic_permissions,
+                by_path(reads.list_topic_permissions),
                 link=topic_form,
             ),
         ),
@@ -381,8 +376,7 @@ ACTIONS = (
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(str(values['name']))} is added.",
         (Field("name", "Name", required=True), *VHOST_FIELDS),
-        {"vhost": "name"},
-        add_vhost_command,
+        command=add_vhost_command,
         parent=VHOSTS,
         button="Add",
         tag=ADMINISTRATOR,
@@ -390,7 +384,7 @@ ACTIONS = (
     Action(
         "/vhosts/{vhost}/edit",
         "Change a virtual host",
-        put_vhost,
+        lambda call, form: set_vhost(call, **call.path, form=form),
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
         VHOST_FIELDS,
@@ -402,7 +396,7 @@ ACTIONS = (
     Action(
         "/vhosts/{vhost}/delete",
         "Delete a virtual host",
-        vhost_writes.delete_vhost,
+        lambda call, form: vhost_writes.delete_vhost(call, **call.path),
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
         command=lambda call, values: line("vhost", "delete", call.path["vhost"]),
@@ -426,8 +420,7 @@ ACTIONS = (
             Field("password", "Password", "password", required=True),
             Field("tags", "Tags", help=TAGS),
         ),
-        {"user": "name"},
-        lambda call, values: line(
+        command=lambda call, values: line(
             "user", "add", values.get("name") or "NAME", tag=listed(values.get("tags"))
         ),
         parent=USERS,
@@ -437,7 +430,7 @@ ACTIONS = (
     Action(
         "/users/{user}/edit",
         "Change a user",
-        put_user,
+        lambda call, form: set_user(call, **call.path, form=form),
         lambda call, values: f"/users/{segment(call.path['user'])}",
         lambda call, values: f"User {plain(call.path['user'])} is changed.",
         (
@@ -452,7 +445,7 @@ ACTIONS = (
     Action(
         "/users/{user}/delete",
         "Delete a user",
-        writes.delete_user,
+        lambda call, form: writes.delete_user(call, **call.path),
         lambda call, values: "/users",
         lambda call, values: f"User {plain(call.path['user'])} is deleted.",
         command=lambda call, values: line("user", "delete", call.path["user"]),
@@ -473,8 +466,7 @@ ACTIONS = (
             Field("vhost", "Virtual host", default="/", required=True),
             *(replace(one, default=".*") for one in PERMISSION_FIELDS),
         ),
-        {"user": "user", "vhost": "vhost"},
-        lambda call, values: line(
+        command=lambda call, values: line(
             "permission",
             "set",
             values.get("user") or "USER",
@@ -487,7 +479,7 @@ ACTIONS = (
     Action(
         "/permissions/{vhost}/{user}/edit",
         "Change permissions",
-        put_permission,
+        lambda call, form: set_permission(call, **call.path, form=form),
         lambda call, values: f"/users/{segment(call.path['user'])}",
         lambda call, values: f"Permissions of user {plain(call.path['user'])} are changed.",
         PERMISSION_FIELDS,
@@ -506,7 +498,7 @@ ACTIONS = (
     Action(
         "/permissions/{vhost}/{user}",
         "Remove permissions",
-        writes.delete_permission,
+        lambda call, form: writes.delete_permission(call, **call.path),
         lambda call, values: "/permissions",
         lambda call, values: (
             f"User {plain(call.path['user'])} no longer has access to the virtual host."
@@ -532,7 +524,6 @@ ACTIONS = (
             Field("exchange", "Exchange", default="amq.topic"),
             *(replace(one, default=".*") for one in TOPIC_FIELDS),
         ),
-        {"user": "user", "vhost": "vhost"},
         command=lambda call, values: line(
             *(
                 "permission",
@@ -550,7 +541,7 @@ ACTIONS = (
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}/edit",
         "Change topic permissions",
-        put_topic_permission,
+        lambda call, form: set_topic_permission(call, **call.path, form=form),
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are changed.",
         TOPIC_FIELDS,
@@ -567,7 +558,7 @@ ACTIONS = (
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}",
         "Remove topic permissions",
-        writes.delete_topic_permission,
+        lambda call, form: writes.delete_topic_permission(call, **call.path),
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",
         confirm=lambda call: plain(call.path["user"]),

@@ -144,8 +144,7 @@ async def of_vhost(call: HttpCall) -> object:
 
 async def of_exchange(call: HttpCall) -> object:
     """Return the numbers of an exchange; of the last hour."""
-    row = await exchanges.show_exchange(call)
-    assert isinstance(row, dict)
+    row = await exchanges.show_exchange(call, **call.path)
     key = (row["vhost"], row["name"])
     return await chart(call, call.state.exchanges, EXCHANGE, [key], ROUTED)
 
@@ -161,7 +160,7 @@ async def of_connection(call: HttpCall) -> object:
 async def of_user(call: HttpCall) -> object:
     """Return the numbers of all connections of a user, also of those that have ended."""
     lines = lines_of(OF_CLIENT, call.path["what"])
-    await users.show_user(call)
+    await users.show_user(call, call.path["user"])
     return await chart(call, call.state.users, USER, [(call.path["user"],)], lines)
 
 

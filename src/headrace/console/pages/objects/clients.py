@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.reads import clients as reads
 from headrace.console.api.writes import clients as writes
+from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
@@ -102,8 +103,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def hits(call: HttpCall) -> str:
     """Return what closing a connection takes away."""
-    row = await reads.show_connection(call)
-    assert isinstance(row, dict)
+    row = await reads.show_connection(call, **call.path)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
         f"{counted(row['channels'], 'channel')} {'is' if row['channels'] == 1 else 'are'} closed; "
@@ -163,7 +163,7 @@ PAGES = (
         "/connections/{name}",
         "Connection",
         PARENT,
-        reads.show_connection,
+        by_path(reads.show_connection),
         lambda row: row["name"],
         (
             Column("Client name", "user_provided_name"),
@@ -181,7 +181,7 @@ PAGES = (
             Column("Maximum frame size (bytes)", "frame_max", "number"),
             Column("Client properties", "client_properties", "json"),
         ),
-        (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
+        (Part("Channels", CHANNELS, by_path(reads.channels_of_connection), link=channel_address),),
         links,
         connection_charts,
     ),
@@ -189,7 +189,7 @@ PAGES = (
         "/channels/{channel}",
         "Channel",
         ("Channels", "/channels"),
-        reads.show_channel,
+        by_path(reads.show_channel),
         lambda row: row["name"],
         (
             *CHANNELS[1:],
@@ -202,7 +202,7 @@ PAGES = (
         "/consumers/{channel}/{tag}",
         "Consumer",
         ("Consumers", "/consumers"),
-        reads.show_consumer,
+        by_path(reads.show_consumer),
         lambda row: row["consumer_tag"],
         (*CONSUMERS[1:], Column("Connection", "channel_details.connection_name")),
         actions=lambda call, row: [Link("Queue", queue_address(row), changes=False)],
@@ -214,7 +214,7 @@ ACTIONS = (
     Action(
         "/connections/{name}/close",
         "Close a connection",
-        writes.close_connection,
+        lambda call, form: writes.close_connection(call, **call.path),
         lambda call, values: "/connections",
         lambda call, values: "The connection is closed.",
         command=lambda call, values: line("close", "connection", values.get("number", "ID")),

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.writes import definitions as writes
-from headrace.console.http.answers import Answer
 from headrace.console.pages.actions import Action, Field, Report
 from headrace.console.pages.commands import is_on, line
 from headrace.console.pages.listings import Link
@@ -14,6 +13,7 @@ from headrace.console.pages.texts import number
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
+    from headrace.console.api.writes.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
@@ -28,12 +28,19 @@ def command(call: HttpCall, values: Values) -> str:
     return line("definitions", "import", "FILE", known=known, dry_run=dry_run)
 
 
-def report_of(answer: object) -> Report | None:
-    """Return the report of an import for its page; None where every element is as in the file."""
-    if not isinstance(answer, Answer) or answer.status != 200:
-        return None
-    report = answer.value
-    assert isinstance(report, dict)
+async def upload(call: HttpCall, form: Body) -> Report | None:
+    """Import the file of a form; return None where every element is as in the file."""
+    report = await writes.import_definitions(
+        call,
+        await writes.document_of(call),
+        lenient=bool(form.flag(writes.LENIENT)),
+        dry_run=bool(form.flag(writes.DRY_RUN)),
+    )
+    return report_of(report) if writes.is_worth_showing(report) else None
+
+
+def report_of(report: JsonObject) -> Report:
+    """Return the report of an import for its page."""
     counts = counted(report["counts"])
     title = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
@@ -61,7 +68,7 @@ ACTIONS = (
     Action(
         "/definitions",
         "Definitions",
-        writes.import_definitions,
+        upload,
         lambda call, values: "/definitions",
         lambda call, values: "The definitions are imported; all elements match the file.",
         (
@@ -77,13 +84,11 @@ ACTIONS = (
                 "Skip elements without an equivalent here, such as shovels",
                 "flag",
                 help="Otherwise a file with such an element is refused as a whole.",
-                in_query=True,
             ),
             Field(
                 writes.DRY_RUN,
                 "Dry run: report the changes without making them",
                 "flag",
-                in_query=True,
             ),
         ),
         command=command,
@@ -93,6 +98,5 @@ ACTIONS = (
             Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)
         ],
         body_max=writes.DEFINITIONS_BYTES_MAX,
-        report=report_of,
     ),
 )

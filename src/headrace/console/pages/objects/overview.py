@@ -46,7 +46,6 @@ Tile = tuple[str, object, str, str]
 async def show(call: HttpCall) -> object:
     """Return the first page."""
     found = await overview.show(call)
-    assert isinstance(found, dict)
     file = await file_of_part(call, "Overview", PARTS, found)
     if file is not None:
         return file

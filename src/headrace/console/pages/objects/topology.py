@@ -42,11 +42,11 @@ QUERY = (*topologies.MESSAGE, SIZE, *parts.QUERY)
 
 async def of_exchange(call: HttpCall) -> object:
     """Return the page of an exchange; a routing key in the address is tried."""
-    found = await topologies.topology_of_exchange(call)
+    found = await topologies.topology_of_exchange(call, **call.path)
     said, route = "", None
     if "routing_key" in call.query:
         try:
-            route = await topologies.route(call)
+            route = await topologies.route(call, **call.path)
         except HttpError as error:
             said = error.reason
         except OperationRefused as error:
@@ -56,7 +56,9 @@ async def of_exchange(call: HttpCall) -> object:
 
 async def of_queue(call: HttpCall) -> object:
     """Return the page of a queue."""
-    return await shown(call, "queue", await topologies.topology_of_queue(call), None, "")
+    return await shown(
+        call, "queue", await topologies.topology_of_queue(call, **call.path), None, ""
+    )
 
 
 async def shown(
