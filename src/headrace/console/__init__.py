@@ -6,9 +6,9 @@ the broker's rooms. :mod:`.http` serves HTTP: limits, logins, headers, errors an
 :mod:`.api` has the handlers of ``/api/…``, :mod:`.run` starts the process.
 
 To add a handler: write ``async def show_queue(call: HttpCall, vhost: str, queue: str)`` in the
-module of its area in :mod:`.api`, with the names that the path has, and add its
-:class:`~headrace.console.http.routes.Route` to that module's ``ROUTES``, with the handler
-``by_path(show_queue)``; :mod:`.api.table` joins the modules. The function returns
+module of its resource in :mod:`.api`, with the names that the path has, below a decorator of that
+module's ``ROUTES`` with path, summary and rights; :mod:`.api.table` joins the modules. The function
+returns
 
 - an object or a list of JSON, for status 200; None for status 204;
 - a :class:`~headrace.console.http.answers.Listed`: the query filters, orders and pages it;

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all routes of the API, joined from the modules of the areas."""
+"""The table of all routes of the API, joined from the modules of the resources."""
 
-from headrace.console.api import login, openapi
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import login, openapi, queues
 from headrace.console.api.own import (
     backups,
     browse,
@@ -21,7 +25,6 @@ from headrace.console.api.reads import (
     nodes,
     others,
     overview,
-    queues,
     rules,
     users,
     vhosts,
@@ -30,19 +33,35 @@ from headrace.console.api.writes import clients as closing
 from headrace.console.api.writes import definitions as imports
 from headrace.console.api.writes import exchanges as exchange_writes
 from headrace.console.api.writes import messages
-from headrace.console.api.writes import queues as queue_writes
 from headrace.console.api.writes import rules as rule_writes
 from headrace.console.api.writes import users as user_writes
 from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.openapi import manual as page_of
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import SAFE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.console.http.routes import Route
+
+
+def reads(routes: Iterable[Route]) -> Iterator[Route]:
+    """Return the routes of a resource that change nothing."""
+    return (route for route in routes if route.method in SAFE)
+
+
+def writes(routes: Iterable[Route]) -> Iterator[Route]:
+    """Return the routes of a resource that change something."""
+    return (route for route in routes if route.method not in SAFE)
+
+
+#: In the order of the documentation: what is read, and then what is written.
 ROUTES: tuple[Route, ...] = openapi.with_document(
     (
         *overview.ROUTES,
         *nodes.ROUTES,
         *vhosts.ROUTES,
-        *queues.ROUTES,
+        *reads(queues.ROUTES),
         *exchanges.ROUTES,
         *clients.ROUTES,
         *users.ROUTES,
@@ -51,7 +70,7 @@ ROUTES: tuple[Route, ...] = openapi.with_document(
         *health.ROUTES,
         *others.ROUTES,
         *login.ROUTES,
-        *queue_writes.ROUTES,
+        *writes(queues.ROUTES),
         *exchange_writes.ROUTES,
         *messages.ROUTES,
         *user_writes.ROUTES,

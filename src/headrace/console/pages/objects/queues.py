@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import queues
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.api.own import records
 from headrace.console.api.reads import exchanges as exchange_reads
-from headrace.console.api.reads import queues as reads
 from headrace.console.api.writes import messages as message_writes
-from headrace.console.api.writes import queues as writes
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field
@@ -140,7 +139,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def hits(call: HttpCall) -> str:
     """Return what emptying or deleting a queue takes away."""
-    row = await reads.show_queue(call, **call.path)
+    row = await queues.show_queue(call, **call.path)
     ready, unacked = number(row["messages_ready"]), number(row["messages_unacknowledged"])
     return (
         f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready} ready and "
@@ -193,7 +192,7 @@ def publish_command(call: HttpCall, values: Values) -> str:
 
 async def declare(call: HttpCall, form: Body) -> None:
     """Declare the queue of a form."""
-    await writes.declare_queue(
+    await queues.declare_queue(
         call,
         form.text("vhost"),
         form.text("name"),
@@ -207,7 +206,7 @@ async def declare(call: HttpCall, form: Body) -> None:
 async def delete(call: HttpCall, form: Body) -> None:
     """Delete the queue of a page."""
     if_unused, if_empty = form.flag("if-unused"), form.flag("if-empty")
-    await writes.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
+    await queues.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
 
 
 async def publish(call: HttpCall, form: Body) -> None:
@@ -233,7 +232,7 @@ LISTS = (
     ListPage(
         "/queues",
         "Queues",
-        reads.list_queues,
+        queues.list_queues,
         COLUMNS,
         page_address,
         (Link("Declare a queue", "/queues/new"),),
@@ -246,7 +245,7 @@ PAGES = (
         DETAIL,
         "Queue",
         PARENT,
-        by_path(reads.show_queue),
+        by_path(queues.show_queue),
         lambda row: row["name"],
         FACTS,
         (
@@ -291,7 +290,7 @@ ACTIONS = (
     Action(
         f"{DETAIL}/purge",
         "Purge a queue",
-        lambda call, form: writes.purge_queue(call, **call.path),
+        lambda call, form: queues.purge_queue(call, **call.path),
         lambda call, values: here(call),
         lambda call, values: done("is empty", call),
         command=command("purge"),

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.console.api import queues
 from headrace.console.api.own import streams as own_reads
 from headrace.console.api.reads import exchanges as exchange_reads
-from headrace.console.api.reads import queues as reads
 from headrace.console.http.routes import by_path
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
@@ -52,16 +52,16 @@ SEGMENTS = (
 
 async def list_streams(call: HttpCall, vhost: str | None) -> Described[int]:
     """Return the streams among the queues."""
-    queues = await reads.list_queues(call, vhost)
+    listed = await queues.list_queues(call, vhost)
     table = call.state.queues.table
     return replace(
-        queues, items=[slot for slot in queues.items if table.text("type", slot) == STREAM]
+        listed, items=[slot for slot in listed.items if table.text("type", slot) == STREAM]
     )
 
 
 async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     """Return a stream as a queue, with its offsets, groups and segments."""
-    queue = await reads.show_queue(call, vhost, stream)
+    queue = await queues.show_queue(call, vhost, stream)
     return {**queue, **await own_reads.show_stream(call, vhost, stream)}
 
 
