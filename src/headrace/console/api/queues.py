@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.clients import connection_names, consumer_of
+from headrace.console.api.common.body import BOOLEAN, TABLE, Body, asked, schema
 from headrace.console.api.common.policies import policies_of
 from headrace.console.api.common.queue_rows import QueueRows
 from headrace.console.api.common.rows import existing_vhost, find_now
 from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.common.schema_parts import TEXT
-from headrace.console.api.reads.clients import connection_names, consumer_of
-from headrace.console.api.writes.body import BOOLEAN, TABLE, Body, asked, schema
 from headrace.console.http.answers import Described, written
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.routes import Parameter, Routes

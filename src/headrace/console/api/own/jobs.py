@@ -6,9 +6,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
-from headrace.console.api.writes.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Route, by_path

@@ -7,9 +7,9 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
-from headrace.console.api.writes.body import BOOLEAN, Body, schema
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.paging import is_true

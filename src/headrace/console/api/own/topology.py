@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.reads.exchanges import exchange_name
+from headrace.console.api.exchanges import exchange_name
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
 from headrace.console.http.routes import Parameter, Route, by_path

@@ -6,10 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api.reads import users as reads
-from headrace.console.api.reads import vhosts as vhost_reads
-from headrace.console.api.writes import users as writes
-from headrace.console.api.writes import vhosts as vhost_writes
+from headrace.console.api import users, vhosts
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import is_on, line, listed
@@ -23,7 +20,7 @@ from headrace.user_tags import ADMINISTRATOR
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.api.writes.body import Body
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.console.pages.details import Charts
@@ -110,7 +107,7 @@ def user_charts(row: JsonObject) -> Charts:
 
 async def vhost_hits(call: HttpCall) -> str:
     """Return what deleting a virtual host takes away."""
-    row = await vhost_reads.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, **call.path)
     return (
         f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
@@ -119,7 +116,7 @@ async def vhost_hits(call: HttpCall) -> str:
 
 async def vhost_values(call: HttpCall) -> Mapping[str, str]:
     """Return what is set for a virtual host."""
-    row = await vhost_reads.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, **call.path)
     return {
         "description": row["description"],
         "tags": ", ".join(row["tags"]),
@@ -131,7 +128,7 @@ async def vhost_values(call: HttpCall) -> Mapping[str, str]:
 
 async def user_values(call: HttpCall) -> Mapping[str, str]:
     """Return what is set for a user."""
-    row = await reads.show_user(call, **call.path)
+    row = await users.show_user(call, **call.path)
     return {"tags": compact(row["tags"])}
 
 
@@ -184,7 +181,7 @@ def change_user_command(call: HttpCall, values: Values) -> str:
 
 async def set_vhost(call: HttpCall, vhost: str, form: Body) -> None:
     """Add or change a virtual host; what the form leaves empty is emptied."""
-    await vhost_writes.set_vhost(
+    await vhosts.set_vhost(
         call,
         vhost,
         description=form.text("description"),
@@ -198,7 +195,7 @@ async def set_vhost(call: HttpCall, vhost: str, form: Body) -> None:
 async def set_user(call: HttpCall, user: str, form: Body) -> None:
     """Add or change a user; without a password an existing user keeps the one it has."""
     password = form.text("password")
-    await writes.set_user(
+    await users.set_user(
         call,
         user,
         tags=form.texts("tags") or [],
@@ -210,21 +207,21 @@ async def set_user(call: HttpCall, user: str, form: Body) -> None:
 async def add_vhost(call: HttpCall, form: Body) -> None:
     """Add a virtual host."""
     name = form.text("name")
-    await refuse_known(vhost_reads.show_vhost(call, name), "the virtual host exists")
+    await refuse_known(vhosts.show_vhost(call, name), "the virtual host exists")
     await set_vhost(call, name, form)
 
 
 async def add_user(call: HttpCall, form: Body) -> None:
     """Add a user."""
     name = form.text("name")
-    await refuse_known(reads.show_user(call, name), "the user exists")
+    await refuse_known(users.show_user(call, name), "the user exists")
     await set_user(call, name, form)
 
 
 async def add_permission(call: HttpCall, form: Body) -> None:
     """Give permissions to a user that has none in a virtual host."""
     vhost, user = form.text("vhost"), form.text("user")
-    shown = reads.show_permission(call, vhost, user)
+    shown = users.show_permission(call, vhost, user)
     await refuse_known(shown, "the user has permissions in the virtual host")
     await set_permission(call, vhost, user, form)
 
@@ -232,27 +229,27 @@ async def add_permission(call: HttpCall, form: Body) -> None:
 async def add_topic_permission(call: HttpCall, form: Body) -> None:
     """Restrict a user's routing keys at an exchange where they are not restricted."""
     vhost, user, exchange = (form.text(name) for name in ("vhost", "user", "exchange"))
-    shown = reads.show_topic_permission(call, vhost, user, exchange)
+    shown = users.show_topic_permission(call, vhost, user, exchange)
     await refuse_known(shown, "the user's routing keys are restricted at the exchange")
     await set_topic_permission(call, vhost, user, exchange, form)
 
 
 async def permission_values(call: HttpCall) -> Mapping[str, str]:
     """Return the permissions that a user has."""
-    row = await reads.show_permission(call, **call.path)
+    row = await users.show_permission(call, **call.path)
     return {name: row[name] for name in ("configure", "write", "read")}
 
 
 async def topic_values(call: HttpCall) -> Mapping[str, str]:
     """Return the topic permissions that a user has."""
-    row = await reads.show_topic_permission(call, **call.path)
+    row = await users.show_topic_permission(call, **call.path)
     return {name: row[name] for name in ("write", "read")}
 
 
 async def set_permission(call: HttpCall, vhost: str, user: str, form: Body) -> None:
     """Set permissions; an empty pattern allows nothing."""
     configure, write, read = (form.text(name) for name in ("configure", "write", "read"))
-    await writes.set_permission(call, vhost, user, configure=configure, write=write, read=read)
+    await users.set_permission(call, vhost, user, configure=configure, write=write, read=read)
 
 
 async def set_topic_permission(
@@ -260,14 +257,14 @@ async def set_topic_permission(
 ) -> None:
     """Set topic permissions; an empty pattern allows nothing."""
     write, read = form.text("write"), form.text("read")
-    await writes.set_topic_permission(call, vhost, user, exchange, write=write, read=read)
+    await users.set_topic_permission(call, vhost, user, exchange, write=write, read=read)
 
 
 LISTS = (
     ListPage(
         "/vhosts",
         "Virtual hosts",
-        everywhere(vhost_reads.list_vhosts),
+        everywhere(vhosts.list_vhosts),
         (
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
@@ -287,7 +284,7 @@ LISTS = (
     ListPage(
         "/users",
         "Users",
-        everywhere(reads.list_users),
+        everywhere(users.list_users),
         (
             Column("Name", "name"),
             Column("Tags", "tags", "json"),
@@ -302,7 +299,7 @@ LISTS = (
     ListPage(
         "/permissions",
         "Permissions",
-        everywhere(reads.list_permissions),
+        everywhere(users.list_permissions),
         PERMISSION_COLUMNS,
         permission_form,
         (Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
@@ -313,7 +310,7 @@ LISTS = (
     ListPage(
         "/topic-permissions",
         "Topic permissions",
-        everywhere(reads.list_topic_permissions),
+        everywhere(users.list_topic_permissions),
         TOPIC_COLUMNS,
         topic_form,
         (Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
@@ -328,7 +325,7 @@ PAGES = (
         "/vhosts/{vhost}",
         "Virtual host",
         VHOSTS,
-        by_path(vhost_reads.show_vhost),
+        by_path(vhosts.show_vhost),
         lambda row: row["name"],
         (
             Column("Ready", "messages_ready", "number"),
@@ -346,20 +343,20 @@ PAGES = (
         "/users/{user}",
         "User",
         USERS,
-        by_path(reads.show_user),
+        by_path(users.show_user),
         lambda row: row["name"],
         (Column("Tags", "tags", "json"), Column("Limits", "limits", "json")),
         (
             Part(
                 "Permissions",
                 PERMISSION_COLUMNS[1:],
-                by_path(reads.list_permissions),
+                by_path(users.permissions_of_user),
                 link=permission_form,
             ),
             Part(
                 "Topic permissions",
                 TOPIC_COLUMNS[1:],
-                by_path(reads.list_topic_permissions),
+                by_path(users.topic_permissions_of_user),
                 link=topic_form,
             ),
         ),
@@ -396,7 +393,7 @@ ACTIONS = (
     Action(
         "/vhosts/{vhost}/delete",
         "Delete a virtual host",
-        lambda call, form: vhost_writes.delete_vhost(call, **call.path),
+        lambda call, form: vhosts.delete_vhost(call, **call.path),
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
         command=lambda call, values: line("vhost", "delete", call.path["vhost"]),
@@ -445,7 +442,7 @@ ACTIONS = (
     Action(
         "/users/{user}/delete",
         "Delete a user",
-        lambda call, form: writes.delete_user(call, **call.path),
+        lambda call, form: users.delete_user(call, **call.path),
         lambda call, values: "/users",
         lambda call, values: f"User {plain(call.path['user'])} is deleted.",
         command=lambda call, values: line("user", "delete", call.path["user"]),
@@ -498,7 +495,7 @@ ACTIONS = (
     Action(
         "/permissions/{vhost}/{user}",
         "Remove permissions",
-        lambda call, form: writes.delete_permission(call, **call.path),
+        lambda call, form: users.delete_permission(call, **call.path),
         lambda call, values: "/permissions",
         lambda call, values: (
             f"User {plain(call.path['user'])} no longer has access to the virtual host."
@@ -558,7 +555,7 @@ ACTIONS = (
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}",
         "Remove topic permissions",
-        lambda call, form: writes.delete_topic_permission(call, **call.path),
+        lambda call, form: users.delete_topic_permission(call, **call.path),
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",
         confirm=lambda call: plain(call.path["user"]),

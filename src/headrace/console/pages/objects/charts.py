@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.api import clients, exchanges, users
 from headrace.console.api.common.rows import check_exists
 from headrace.console.api.common.samples import counters_of
-from headrace.console.api.reads import clients, exchanges, users
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import Parameter, Route

@@ -7,10 +7,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.console.api import exchanges, messages
 from headrace.console.api.common.node import EXCHANGE_TYPES
-from headrace.console.api.reads import exchanges as reads
-from headrace.console.api.writes import exchanges as writes
-from headrace.console.api.writes import messages as message_writes
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field
@@ -23,7 +21,7 @@ from headrace.console.pages.texts import plain, segment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.api.writes.body import Body
+    from headrace.console.api.common.body import Body
     from headrace.console.http.answers import Described
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
@@ -95,7 +93,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def show_removal(call: HttpCall) -> str:
     """Return what removing a binding changes."""
-    row = await reads.show_binding(call, **call.path)
+    row = await exchanges.show_binding(call, **call.path)
     return (
         f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages with routing key "
         f"'{plain(row['routing_key'])}' to {row['destination_type']} "
@@ -105,10 +103,10 @@ async def show_removal(call: HttpCall) -> str:
 
 async def declare(call: HttpCall, form: Body) -> None:
     """Declare the exchange of a form."""
-    await writes.declare_exchange(
+    await exchanges.declare_exchange(
         call,
         form.text("vhost"),
-        writes.named(form.text("name")),
+        exchanges.named(form.text("name")),
         kind=form.text("type", "direct"),
         durable=form.flag("durable"),
         auto_delete=form.flag("auto_delete"),
@@ -119,22 +117,24 @@ async def declare(call: HttpCall, form: Body) -> None:
 
 async def delete(call: HttpCall, form: Body) -> None:
     """Delete the exchange of a page."""
-    name = writes.named(call.path["exchange"])
-    await writes.remove_exchange(call, call.path["vhost"], name, if_unused=form.flag("if-unused"))
+    name = exchanges.named(call.path["exchange"])
+    await exchanges.remove_exchange(
+        call, call.path["vhost"], name, if_unused=form.flag("if-unused")
+    )
 
 
 async def publish(call: HttpCall, form: Body) -> None:
     """Publish to the exchange of a page."""
     properties = form.table("properties")
-    message_writes.check_known(properties)
-    await message_writes.publish(
+    messages.check_known(properties)
+    await messages.publish(
         call,
         call.path["vhost"],
-        reads.exchange_name(call.path["exchange"]),
+        exchanges.exchange_name(call.path["exchange"]),
         routing_key=form.text("routing_key"),
         properties={"delivery_mode": 2, **properties},
         payload=form.text("payload"),
-        payload_encoding=form.text("payload_encoding", message_writes.AS_IT_IS),
+        payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),
     )
 
 
@@ -172,7 +172,7 @@ def bind_command(call: HttpCall, values: Values) -> str:
 
 async def binding_values(call: HttpCall) -> Mapping[str, str]:
     """Return what tells a binding from others between the same two."""
-    row = await reads.show_binding(call, **call.path)
+    row = await exchanges.show_binding(call, **call.path)
     return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
 
 
@@ -200,10 +200,10 @@ def publish_command(call: HttpCall, values: Values) -> str:
 
 async def bind(call: HttpCall, form: Body) -> None:
     """Bind as the form says."""
-    await writes.bind(
+    await exchanges.bind(
         call,
         form.text("vhost"),
-        reads.exchange_name(form.text("source")),
+        exchanges.exchange_name(form.text("source")),
         form.text("kind", "queue"),
         form.text("destination"),
         routing_key=form.text("routing_key"),
@@ -211,25 +211,25 @@ async def bind(call: HttpCall, form: Body) -> None:
     )
 
 
-async def named_bindings(call: HttpCall, vhost: str | None) -> Described[reads.Binding]:
+async def named_bindings(call: HttpCall, vhost: str | None) -> Described[exchanges.Binding]:
     """Return the bindings, which are searched by source, destination and routing key."""
-    listed = await reads.list_bindings(call, vhost)
+    listed = await exchanges.list_bindings(call, vhost)
     keys = [listed.key(column) for column in ("source", "destination", "routing_key")]
     return replace(listed, name=lambda item: " ".join(str(key(item)) for key in keys))
 
 
 async def bindings_of_source(call: HttpCall, vhost: str, exchange: str) -> Listed:
     """Return the bindings from an exchange; none of the default one: they are those of queues."""
-    if exchange == reads.DEFAULT:
+    if exchange == exchanges.DEFAULT:
         return Listed(())
-    return await reads.bindings_of_named(call, vhost, exchange)
+    return await exchanges.bindings_of_named(call, vhost, exchange)
 
 
 LISTS = (
     ListPage(
         "/exchanges",
         "Exchanges",
-        reads.list_exchanges,
+        exchanges.list_exchanges,
         (
             Column("Name", "name", "exchange"),
             Column("Virtual host", "vhost"),
@@ -261,7 +261,7 @@ PAGES = (
         DETAIL,
         "Exchange",
         PARENT,
-        by_path(reads.show_exchange),
+        by_path(exchanges.show_exchange),
         lambda row: row["name"] or "(default)",
         (
             Column("Type", "type"),
@@ -283,7 +283,7 @@ PAGES = (
             Part(
                 "Bindings to this exchange",
                 BINDING_COLUMNS[:2],
-                by_path(reads.bindings_of_destination),
+                by_path(exchanges.bindings_of_destination),
                 link=binding_address,
             ),
         ),
@@ -374,7 +374,7 @@ ACTIONS = (
     Action(
         "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
         "Remove a binding",
-        lambda call, form: writes.delete_binding(call, **call.path),
+        lambda call, form: exchanges.delete_binding(call, **call.path),
         lambda call, values: "/bindings",
         lambda call, values: "The binding is removed.",
         command=unbind_command,

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import overview
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
-from headrace.console.api.reads import overview
 from headrace.console.http.routes import ALLOWED, Route
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of

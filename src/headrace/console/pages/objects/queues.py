@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import queues
+from headrace.console.api import exchanges, messages, queues
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.api.own import records
-from headrace.console.api.reads import exchanges as exchange_reads
-from headrace.console.api.writes import messages as message_writes
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field
@@ -26,7 +24,7 @@ from headrace.console.pages.texts import DELIVERY_MODES, counted, number, plain,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.console.api.writes.body import Body
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.console.pages.details import Charts
@@ -212,19 +210,19 @@ async def delete(call: HttpCall, form: Body) -> None:
 async def publish(call: HttpCall, form: Body) -> None:
     """Publish to the queue of a page by the default exchange."""
     properties = dict(form.table("properties"))
-    message_writes.check_known(properties)
+    messages.check_known(properties)
     if form.text("content_type"):
         properties["content_type"] = form.text("content_type")
     if form.text("delivery_mode"):
         properties["delivery_mode"] = form.number("delivery_mode")
-    await message_writes.publish(
+    await messages.publish(
         call,
         call.path["vhost"],
         "",
         routing_key=call.path["queue"],
         properties=properties,
         payload=form.text("payload"),
-        payload_encoding=form.text("payload_encoding", message_writes.AS_IT_IS),
+        payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),
     )
 
 
@@ -253,7 +251,7 @@ PAGES = (
             Part(
                 "Bindings",
                 BINDINGS,
-                by_path(exchange_reads.bindings_of_queue),
+                by_path(exchanges.bindings_of_queue),
                 link=binding_address,
             ),
             Part("Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."),

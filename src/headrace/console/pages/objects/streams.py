@@ -6,9 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api import queues
-from headrace.console.api.own import streams as own_reads
-from headrace.console.api.reads import exchanges as exchange_reads
+from headrace.console.api import exchanges, queues
+from headrace.console.api.own import streams
 from headrace.console.http.routes import by_path
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
@@ -62,12 +61,12 @@ async def list_streams(call: HttpCall, vhost: str | None) -> Described[int]:
 async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     """Return a stream as a queue, with its offsets, groups and segments."""
     queue = await queues.show_queue(call, vhost, stream)
-    return {**queue, **await own_reads.show_stream(call, vhost, stream)}
+    return {**queue, **await streams.show_stream(call, vhost, stream)}
 
 
 async def bindings_of(call: HttpCall, vhost: str, stream: str) -> Listed:
     """Return the bindings to a stream."""
-    return await exchange_reads.bindings_of_queue(call, vhost, stream)
+    return await exchanges.bindings_of_queue(call, vhost, stream)
 
 
 LISTS = (

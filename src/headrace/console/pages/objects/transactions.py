@@ -14,7 +14,7 @@ from headrace.console.pages.objects.charts import group_charts, lease_charts
 from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
-    from headrace.console.api.writes.body import Body
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject

@@ -18,7 +18,7 @@ from headrace.console.api.common.samples import (
     summed,
 )
 from headrace.console.api.common.totals import churn, every
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Routes
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
@@ -37,8 +37,14 @@ RETENTION = {
 NO_TOTALS = {
     key: value for name in DEPTHS for key, value in ((name, 0), (f"{name}_details", NO_RATE))
 }
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {"/api/overview": "Versions, totals of what the user sees, rates and listeners."},
+    tag=MANAGEMENT,
+    query=PARAMETERS,
+)
 async def show(call: HttpCall) -> JsonObject:
     """Return versions, totals of what the user sees, rates and listeners."""
     await call.state.refresh()
@@ -146,16 +152,3 @@ def context(call: HttpCall) -> JsonObject:
         "port": str(port),
         "ssl_opts": [],
     }
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/overview",
-        show,
-        MANAGEMENT,
-        "",
-        "Versions, totals of what the user sees, rates and listeners.",
-        PARAMETERS,
-    ),
-)

@@ -6,15 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.alarms import active_alarms, reasons_in
-from headrace.console.api.common.rows import (
-    existing_vhost,
-    only,
-    rows_of,
-)
+from headrace.console.api.common.rows import existing_vhost, only, rows_of
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
@@ -29,11 +25,30 @@ if TYPE_CHECKING:
 OWN = "the user's own; all with monitoring"
 ACCESS = "access to the virtual host"
 Names = dict[int, "JsonObject"]  # What channels and consumers say of their connection, by id.
+REASON = "Closed via management plugin"  # RabbitMQ's words.
+REASON_MAX = 255  # Bytes of a reply text.
+CONNECTION = "/api/connections/{name}"
+ROUTES = Routes()
 
 
 # --- Connections ---------------------------------------------------------------------------------
 
 
+@ROUTES.get(
+    {
+        "/api/connections": "The connections.",
+        "/api/connections/username/{username}": "The connections of a user.",
+    },
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/vhosts/{vhost}/connections": "The connections of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_connections(
     call: HttpCall, vhost: str | None = None, username: str | None = None
 ) -> Listed:
@@ -50,12 +65,72 @@ async def list_connections(
     return Listed(rows, ("name",))
 
 
+@ROUTES.get({CONNECTION: "One connection."}, tag=MANAGEMENT, permission=OWN)
 async def show_connection(call: HttpCall, name: str) -> JsonObject:
     """Return one connection, with the properties that its client sent."""
     one = await find_connection(call, name)
     row = connection_of(one, call.query, await listens_of(call), await active_alarms(call))
     shown = await call.ask("show connection", id=one.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
+
+
+@ROUTES.get(
+    {f"{CONNECTION}/channels": "The channels of a connection."},
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+async def channels_of_connection(call: HttpCall, name: str) -> Listed:
+    """Return the channels of a connection."""
+    await find_connection(call, name)
+    rows = await channels(call)
+    return Listed([row for row in rows if row["connection_details"]["name"] == name], ("name",))
+
+
+@ROUTES.get(
+    {f"{CONNECTION}/sessions": "400: there is no AMQP 1.0; sessions of 0-10 are channels."},
+    tag=MANAGEMENT,
+    permission=OWN,
+)
+async def sessions_of_connection(call: HttpCall, name: str) -> None:
+    """Answer that a connection has no sessions of AMQP 1.0, as RabbitMQ does."""
+    await find_connection(call, name)
+    raise bad_request("connection does not use AMQP 1.0")
+
+
+@ROUTES.delete(
+    {CONNECTION: "Close a connection; its client gets `X-Reason`."}, tag=MANAGEMENT, permission=OWN
+)
+async def close_connection(call: HttpCall, name: str) -> None:
+    """Close a connection; header ``X-Reason`` is the text that its client gets."""
+    reason = reason_of(call)
+    one = await find_connection(call, name)
+    await call.ask("close connection", id=one.row["number"], reason=reason)
+
+
+@ROUTES.delete(
+    {"/api/connections/username/{username}": "Close the connections of a user."},
+    tag=MANAGEMENT,
+    permission=OWN,
+)
+async def close_connections_of_user(call: HttpCall, username: str) -> None:
+    """Close all connections of a user, which are the request's own unless it administers."""
+    reason = reason_of(call)
+    for one in await call.state.connections.all():
+        if one.row["user"] == username and call.identity.sees_user(username):
+            await call.ask("close connection", id=one.row["number"], reason=reason)
+
+
+def reason_of(call: HttpCall) -> str:
+    """Return the text for the client.
+
+    Raises:
+        HttpError: it is too long.
+    """
+    reason = call.request.headers.get("X-Reason") or REASON
+    if len(reason.encode(errors="replace")) > REASON_MAX:
+        raise bad_request(f"X-Reason has more than {REASON_MAX} bytes")
+    return reason
 
 
 async def find_connection(call: HttpCall, name: str) -> Tracked:
@@ -140,11 +215,24 @@ async def connection_names(call: HttpCall) -> Names:
 # --- Channels ------------------------------------------------------------------------------------
 
 
+@ROUTES.get(
+    {"/api/channels": "The channels, and the sessions of 0-10."},
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/vhosts/{vhost}/channels": "The channels of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_channels(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the channels that the user sees."""
     return Listed(await channels(call, vhost), ("name",))
 
 
+@ROUTES.get({"/api/channels/{channel}": "One channel."}, tag=MANAGEMENT, permission=OWN)
 async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     """Return one channel, with its consumers."""
     row = only(await channels(call), name=channel)
@@ -170,19 +258,6 @@ async def find_channel(call: HttpCall, name: str) -> Tracked:
         if call.identity.sees_user(one.text("user")) and channel_name(one.row, names) == name:
             return one
     raise not_found()
-
-
-async def channels_of_connection(call: HttpCall, name: str) -> Listed:
-    """Return the channels of a connection."""
-    await find_connection(call, name)
-    rows = await channels(call)
-    return Listed([row for row in rows if row["connection_details"]["name"] == name], ("name",))
-
-
-async def sessions_of_connection(call: HttpCall, name: str) -> None:
-    """Answer that a connection has no sessions of AMQP 1.0, as RabbitMQ does."""
-    await find_connection(call, name)
-    raise bad_request("connection does not use AMQP 1.0")
 
 
 async def channels(call: HttpCall, vhost: str | None = None) -> list[JsonObject]:
@@ -240,6 +315,15 @@ def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObje
 # --- Consumers -----------------------------------------------------------------------------------
 
 
+@ROUTES.get(
+    {
+        "/api/consumers": "The consumers.",
+        "/api/consumers/{vhost}": "The consumers of a virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_consumers(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the consumers of a virtual host, or of all that the user sees."""
     names = await connection_names(call)
@@ -285,55 +369,3 @@ def consumer_of(row: JsonObject, names: Names) -> JsonObject:
             "user": row["user"],
         },
     }
-
-
-ROUTES = (
-    *(
-        Route("GET", path, by_path(list_connections), MANAGEMENT, permission, summary, paged=True)
-        for path, permission, summary in (
-            ("/api/connections", OWN, "The connections."),
-            ("/api/connections/username/{username}", OWN, "The connections of a user."),
-            ("/api/vhosts/{vhost}/connections", ACCESS, "The connections of a virtual host."),
-        )
-    ),
-    Route(
-        "GET",
-        "/api/connections/{name}",
-        by_path(show_connection),
-        MANAGEMENT,
-        OWN,
-        "One connection.",
-    ),
-    Route(
-        "GET",
-        "/api/connections/{name}/channels",
-        by_path(channels_of_connection),
-        MANAGEMENT,
-        OWN,
-        "The channels of a connection.",
-        paged=True,
-    ),
-    Route(
-        "GET",
-        "/api/connections/{name}/sessions",
-        by_path(sessions_of_connection),
-        MANAGEMENT,
-        OWN,
-        "400: there is no AMQP 1.0; sessions of 0-10 are channels.",
-    ),
-    *(
-        Route("GET", path, by_path(list_channels), MANAGEMENT, permission, summary, paged=True)
-        for path, permission, summary in (
-            ("/api/channels", OWN, "The channels, and the sessions of 0-10."),
-            ("/api/vhosts/{vhost}/channels", ACCESS, "The channels of a virtual host."),
-        )
-    ),
-    Route("GET", "/api/channels/{channel}", by_path(show_channel), MANAGEMENT, OWN, "One channel."),
-    *(
-        Route("GET", path, by_path(list_consumers), MANAGEMENT, ACCESS, summary, paged=True)
-        for path, summary in (
-            ("/api/consumers", "The consumers."),
-            ("/api/consumers/{vhost}", "The consumers of a virtual host."),
-        )
-    ),
-)

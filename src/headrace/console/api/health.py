@@ -112,7 +112,7 @@ async def fine(call: HttpCall) -> object:
 
 async def fine_node(call: HttpCall) -> object:
     """Answer with health for the name of this node."""
-    check_node(call)
+    check_node(call.path["node"])
     return OK
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``POST /api/definitions``: import of definitions, as JSON or as a file of a form."""
+"""``/api/definitions``: export and import.
+
+An import is JSON, or a file of a form.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import json
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from headrace.console.api.reads.definitions import SECTIONS
+from headrace import __version__
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import Parameter, Route, by_path
+from headrace.console.http.routes import Parameter, Routes
 from headrace.console.sessions.forms import MULTIPART
 from headrace.user_tags import ADMINISTRATOR
 
@@ -22,6 +25,25 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
+SECTIONS = (  # In the order in which the broker imports them.
+    "vhosts",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+OF_VHOST = ("parameters", "policies", "exchanges", "queues", "bindings")
+FOR_RABBITMQ = "for_rabbitmq"
+NAME_MAX = 255  # Characters of a file's name.
+EXPORT_QUERY = (
+    Parameter("download", "Name of the file that browsers save."),
+    Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
+)
 DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
 LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
@@ -30,8 +52,66 @@ DRY_RUN = "dry_run"  # and the one that changes nothing.
 NO_EQUIVALENT = "precondition"  # The code of an import that has such an element.
 FILE = "file"  # The field of a form that has the document,
 REDIRECT = "redirect"  # and the one that says where its browser goes on.
+IMPORT_QUERY = (
+    Parameter(LENIENT, "Skip elements without an equivalent here, such as shovels.", "boolean"),
+    Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
+)
+DEFINITIONS, OF_ONE = "/api/definitions", "/api/definitions/{vhost}"
+FORMER = ("/api/all-configuration",)
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {DEFINITIONS: "All definitions as one document."},
+    tag=ADMINISTRATOR,
+    query=EXPORT_QUERY,
+    aliases=FORMER,
+)
+@ROUTES.get(
+    {OF_ONE: "The definitions of one virtual host."},
+    tag=ADMINISTRATOR,
+    query=EXPORT_QUERY,
+)
+async def export(call: HttpCall, vhost: str | None = None) -> object:
+    """Return the definitions of all, or of one virtual host."""
+    document: JsonObject = {
+        "rabbit_version": call.settings.rabbitmq_version,
+        "rabbitmq_version": call.settings.rabbitmq_version,
+        "product_name": "Headrace",
+        "product_version": __version__,
+        **{section: [] for section in (SECTIONS if vhost is None else OF_VHOST)},
+    }
+    async for item in call.items(
+        "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
+    ):
+        document.setdefault(item["section"], []).append(item["value"])
+    name = call.query.get("download")
+    if not name:
+        return document
+    if len(name) > NAME_MAX or not name.isprintable() or set(name) & set('"\\/;'):
+        raise bad_request("'download' is not a file name")
+    shown = name.encode("ascii", "replace").decode()
+    return Answer(200, document, {"Content-Disposition": f'attachment; filename="{shown}"'})
+
+
+@ROUTES.post(
+    {
+        DEFINITIONS: "Import definitions, as JSON or as the field `file` of a form, which may "
+        "`redirect`."
+    },
+    tag=ADMINISTRATOR,
+    query=IMPORT_QUERY,
+    body={"type": "object"},
+    body_max=DEFINITIONS_BYTES_MAX,
+    aliases=FORMER,
+)
+@ROUTES.post(
+    {OF_ONE: "Import definitions of one virtual host."},
+    tag=ADMINISTRATOR,
+    query=IMPORT_QUERY,
+    body={"type": "object"},
+    body_max=DEFINITIONS_BYTES_MAX,
+)
 async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
     """Import definitions of all, or of one virtual host; if one is wrong, none.
 
@@ -126,34 +206,3 @@ def lines_of(raw: bytes) -> list[JsonObject]:
         if some:
             lines.append({"section": section, "first": first, "values": some})
     return lines
-
-
-ROUTES = tuple(
-    Route(
-        "POST",
-        path,
-        by_path(post_definitions),
-        ADMINISTRATOR,
-        "",
-        summary,
-        (
-            Parameter(
-                LENIENT,
-                "Skip elements without an equivalent here, such as shovels.",
-                "boolean",
-            ),
-            Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
-        ),
-        body={"type": "object"},
-        body_max=DEFINITIONS_BYTES_MAX,
-        aliases=aliases,
-    )
-    for path, summary, aliases in (
-        (
-            "/api/definitions",
-            "Import definitions, as JSON or as the field `file` of a form, which may `redirect`.",
-            ("/api/all-configuration",),
-        ),
-        ("/api/definitions/{vhost}", "Import definitions of one virtual host.", ()),
-    )
-)

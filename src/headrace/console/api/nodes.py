@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
+from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.node import MEMORY_PARTS, check_node, cluster_name, exchange_types
 from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
+from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Routes
 from headrace.console.state.machine import Machine
 from headrace.console.state.table import Tracked
 from headrace.node_name import node_name
-from headrace.user_tags import MANAGEMENT, MONITORING
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,23 +41,44 @@ MECHANISMS = {
 SAMPLED = {
     name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
 }
+NODE_PATH = "/api/nodes/{node}"
+ROUTES = Routes()
 
 
-async def list_nodes(call: HttpCall) -> object:
+@ROUTES.get({"/api/cluster-name": "The cluster's name."}, tag=MANAGEMENT)
+async def show_cluster_name(call: HttpCall) -> JsonObject:
+    """Return the name of the cluster."""
+    return {"name": await cluster_name(call)}
+
+
+@ROUTES.put(
+    {"/api/cluster-name": "Set the name of the cluster."},
+    tag=ADMINISTRATOR,
+    body=schema(("name",), name=TEXT),
+)
+async def put_cluster_name(call: HttpCall) -> None:
+    """Set the name that clients are told."""
+    body = await Body.of(call, "name")
+    await call.ask("put name", name=body.text("name"))
+
+
+@ROUTES.get({"/api/nodes": "The one node."}, tag=MONITORING, paged=True)
+async def list_nodes(call: HttpCall) -> Listed:
     """Return the one node."""
-    return Listed([await node(call)], ("name",))
+    return Listed([await node_now(call)], ("name",))
 
 
-async def show_node(call: HttpCall) -> object:
+@ROUTES.get({NODE_PATH: "The node by its name."}, tag=MONITORING)
+async def show_node(call: HttpCall, node: str) -> JsonObject:
     """Return the node, with its memory where the query asks for it."""
-    check_node(call)
-    found = await node(call)
+    check_node(node)
+    found = await node_now(call)
     if call.query.get("memory", "").lower() == "true":
         found["memory"] = (await memory(call))["memory"]
     return found
 
 
-async def node(call: HttpCall) -> JsonObject:
+async def node_now(call: HttpCall) -> JsonObject:
     """Return the node as RabbitMQ describes it."""
     await call.state.refresh()
     status = await call.state.status()
@@ -118,9 +141,10 @@ def rates_of(nodes: Kind, query: Mapping[str, str]) -> JsonObject:
     return counted(Tracked(table, slots[0]), columns, window(query, NODE))
 
 
-async def show_memory(call: HttpCall) -> object:
+@ROUTES.get({f"{NODE_PATH}/memory": "What its memory is used for."}, tag=MONITORING)
+async def show_memory(call: HttpCall, node: str) -> JsonObject:
     """Return what the node's memory is used for."""
-    check_node(call)
+    check_node(node)
     return await memory(call)
 
 
@@ -135,38 +159,11 @@ async def memory(call: HttpCall) -> JsonObject:
     return {"memory": {**parts, "strategy": "rss", "total": total}}
 
 
-async def relative_memory(call: HttpCall) -> object:
+@ROUTES.get({f"{NODE_PATH}/memory/relative": "The same in percent."}, tag=MONITORING)
+async def relative_memory(call: HttpCall, node: str) -> JsonObject:
     """Return the same in percent."""
-    check_node(call)
+    check_node(node)
     parts = (await memory(call))["memory"]
     total = max(1, parts["total"]["rss"])
     share = {name: 100 * parts[name] // total for name in MEMORY_PARTS}
     return {"memory": {**share, "total": 100}}
-
-
-async def show_cluster_name(call: HttpCall) -> object:
-    """Return the name of the cluster."""
-    return {"name": await cluster_name(call)}
-
-
-ROUTES = (
-    Route("GET", "/api/cluster-name", show_cluster_name, MANAGEMENT, "", "The cluster's name."),
-    Route("GET", "/api/nodes", list_nodes, MONITORING, "", "The one node.", paged=True),
-    Route("GET", "/api/nodes/{node}", show_node, MONITORING, "", "The node by its name."),
-    Route(
-        "GET",
-        "/api/nodes/{node}/memory",
-        show_memory,
-        MONITORING,
-        "",
-        "What its memory is used for.",
-    ),
-    Route(
-        "GET",
-        "/api/nodes/{node}/memory/relative",
-        relative_memory,
-        MONITORING,
-        "",
-        "The same in percent.",
-    ),
-)

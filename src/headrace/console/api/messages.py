@@ -7,12 +7,12 @@ import base64
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.body import BOOLEAN, INTEGER, TABLE, Body, schema
 from headrace.console.api.common.schema_parts import FLAG, OBJECT, TEXT, WHOLE, record
-from headrace.console.api.reads.exchanges import exchange_name
-from headrace.console.api.writes.body import BOOLEAN, INTEGER, TABLE, Body, schema
+from headrace.console.api.exchanges import exchange_name
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ SHOWN = (
     "delivery_mode",
 )
 PROPERTIES = frozenset((*SHOWN, "timestamp", "headers"))
-
-
 ROUTED = record(routed=FLAG)
 GOT: JsonObject = {
     "type": "array",
@@ -55,8 +53,19 @@ GOT: JsonObject = {
     },
 }
 GOT["items"]["required"] = list(GOT["items"]["properties"])
+PUBLISH = "/api/exchanges/{vhost}/{exchange}/publish"
+GET = "/api/queues/{vhost}/{queue}/get"
+ROUTES = Routes()
 
 
+@ROUTES.post(
+    {PUBLISH: "Publish a message; answered when it is durable."},
+    tag=MANAGEMENT,
+    permission="write on the exchange",
+    body=schema(properties=TABLE, routing_key=TEXT, payload=TEXT, payload_encoding=TEXT),
+    answer=ROUTED,
+    body_max=BODY_BYTES_MAX,
+)
 async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
     """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
     body = await Body.of(call)
@@ -116,6 +125,13 @@ def check_known(given: JsonObject) -> None:
         raise bad_request(f"property '{min(unknown):.64}' is unknown")
 
 
+@ROUTES.post(
+    {GET: "Get messages, and settle or requeue them; browsing leaves no trace, this does."},
+    tag=MANAGEMENT,
+    permission="read on the queue",
+    body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),
+    answer=GOT,
+)
 async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Take messages from a queue, and settle or requeue them."""
     body = await Body.of(call)
@@ -177,28 +193,3 @@ def properties_of(row: JsonObject) -> JsonObject:
     if row.get("headers"):
         found["headers"] = row["headers"]
     return found
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/api/exchanges/{vhost}/{exchange}/publish",
-        by_path(post_message),
-        MANAGEMENT,
-        "write on the exchange",
-        "Publish a message; answered when it is durable.",
-        body=schema(properties=TABLE, routing_key=TEXT, payload=TEXT, payload_encoding=TEXT),
-        answer=ROUTED,
-        body_max=BODY_BYTES_MAX,
-    ),
-    Route(
-        "POST",
-        "/api/queues/{vhost}/{queue}/get",
-        by_path(get),
-        MANAGEMENT,
-        "read on the queue",
-        "Get messages, and settle or requeue them; browsing leaves no trace, this does.",
-        body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),
-        answer=GOT,
-    ),
-)
