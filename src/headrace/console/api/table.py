@@ -6,31 +6,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api import (
+    backups,
+    browse,
     clients,
+    dead_letters,
     definitions,
+    events,
     exchanges,
     health,
+    jobs,
     login,
     messages,
     nodes,
     openapi,
     others,
     overview,
-    queues,
-    rules,
-    users,
-    vhosts,
-)
-from headrace.console.api.own import (
-    backups,
-    browse,
-    dead_letters,
-    events,
-    jobs,
     pipelines,
+    queues,
     records,
+    rules,
     streams,
     topology,
+    users,
+    vhosts,
 )
 from headrace.console.http.openapi import manual as page_of
 from headrace.console.http.routes import SAFE

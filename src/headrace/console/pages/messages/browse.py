@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.api.own import browse
+from headrace.console.api import browse
 from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, not_found, of_operation

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.api.own.dead_letters import groups_of
+from headrace.console.api.dead_letters import groups_of
 from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column

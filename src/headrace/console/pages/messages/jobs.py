@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import jobs
 from headrace.console.api.common.body import Body
-from headrace.console.api.own import jobs
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError, bad_request, of_operation

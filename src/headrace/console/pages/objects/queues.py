@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges, messages, queues
+from headrace.console.api import exchanges, messages, queues, records
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
-from headrace.console.api.own import records
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field

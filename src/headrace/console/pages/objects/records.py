@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import records
+from headrace.console.api import records
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, ListPage, everywhere
 from headrace.console.pages.texts import segment

@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges, queues
-from headrace.console.api.own import streams
+from headrace.console.api import exchanges, queues, streams
 from headrace.console.http.routes import by_path
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage

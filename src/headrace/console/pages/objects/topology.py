@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import topology
+from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, of_operation
 from headrace.console.http.routes import Parameter, Route

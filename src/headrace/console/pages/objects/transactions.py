@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import records
 from headrace.console.api.common.rows import rows_of
-from headrace.console.api.own import records
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Link

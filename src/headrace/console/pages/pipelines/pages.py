@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import pipelines
+from headrace.console.api import pipelines
 from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column, ListPage, everywhere

@@ -23,7 +23,7 @@ from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import Parameter, Route
+from headrace.console.http.routes import Parameter, Routes
 from headrace.console.sessions.origin import cookie_of
 from headrace.user_tags import MANAGEMENT
 
@@ -46,6 +46,7 @@ QUERY = (
     Parameter("kind", "Only these kinds, separated by commas: `queue` or `queue.created`."),
     Parameter("vhost", "Only events of this virtual host."),
 )
+ROUTES = Routes()
 
 
 class Buffer:
@@ -91,6 +92,13 @@ class Buffer:
         return found
 
 
+@ROUTES.get(
+    {"/api/headrace/events": "The broker's events from now on, as Server-Sent Events."},
+    tag=MANAGEMENT,
+    permission="access to the virtual host",
+    query=QUERY,
+    media=MEDIA,
+)
 async def stream(call: HttpCall) -> Streamed:
     """Stream the events that the user may see, from now on.
 
@@ -188,17 +196,3 @@ def event(name: str, value: JsonObject) -> bytes:
     """Return an event as a browser reads it; without a name it is a ``message``."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/headrace/events",
-        stream,
-        MANAGEMENT,
-        "access to the virtual host",
-        "The broker's events from now on, as Server-Sent Events.",
-        QUERY,
-        media=MEDIA,
-    ),
-)

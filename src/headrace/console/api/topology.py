@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.exchanges import exchange_name
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
-from headrace.console.http.routes import Parameter, Route, by_path
+from headrace.console.http.routes import Parameter, Routes
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
@@ -24,8 +24,18 @@ MESSAGE = (
     Parameter("headers", "The headers, a JSON object."),
 )
 COUNT = (Parameter("count", "Maximum number of objects, 40 by default, 200 at most.", "integer"),)
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/exchanges/{vhost}/{exchange}/route": "The queues that a message would "
+        "reach; nothing is published."
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    query=MESSAGE,
+)
 async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return the queues that a message to an exchange would reach; nothing is published.
 
@@ -48,11 +58,29 @@ async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     )
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/exchanges/{vhost}/{exchange}/topology": "The objects around an exchange, "
+        "and the bindings between them."
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    query=COUNT,
+)
 async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return what is bound around an exchange."""
     return await topology_of(call, vhost, EXCHANGE, exchange_name(exchange))
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/queues/{vhost}/{queue}/topology": "The objects around a queue, and the "
+        "bindings between them."
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    query=COUNT,
+)
 async def topology_of_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return what is bound around a queue."""
     return await topology_of(call, vhost, QUEUE, queue)
@@ -66,34 +94,3 @@ async def topology_of(call: HttpCall, vhost: str, kind: str, name: str) -> JsonO
     """
     count = whole(call.query, "count", OBJECTS)
     return await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/headrace/exchanges/{vhost}/{exchange}/route",
-        by_path(route),
-        MANAGEMENT,
-        ACCESS,
-        "The queues that a message would reach; nothing is published.",
-        MESSAGE,
-    ),
-    Route(
-        "GET",
-        "/api/headrace/exchanges/{vhost}/{exchange}/topology",
-        by_path(topology_of_exchange),
-        MANAGEMENT,
-        ACCESS,
-        "The objects around an exchange, and the bindings between them.",
-        COUNT,
-    ),
-    Route(
-        "GET",
-        "/api/headrace/queues/{vhost}/{queue}/topology",
-        by_path(topology_of_queue),
-        MANAGEMENT,
-        ACCESS,
-        "The objects around a queue, and the bindings between them.",
-        COUNT,
-    ),
-)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import Parameter, Route, by_path
+from headrace.console.http.routes import Parameter, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -33,8 +33,16 @@ QUERY = (
     Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
     Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),
 )
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {f"{QUEUE}/messages": "Messages of a queue or stream, without a trace."},
+    tag=MANAGEMENT,
+    permission=READ,
+    query=QUERY,
+    payloads=True,
+)
 async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return messages in the order of delivery, or of position; ``next`` is where to go on."""
     page = await page_of_messages(
@@ -90,6 +98,13 @@ async def page_of_messages(
     return {"messages": rows, "next": rows[-1]["position"] + 1 if goes_on else None}
 
 
+@ROUTES.get(
+    {f"{QUEUE}/messages/{{position}}/body": "The body of one message, as a file of 1 MiB at most."},
+    tag=MANAGEMENT,
+    permission=READ,
+    media=OCTETS,
+    payloads=True,
+)
 async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the body of the message at a position, as a file that no browser opens."""
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
@@ -136,27 +151,3 @@ def number(query: Mapping[str, str], name: str, default: int, least: int, most: 
     if text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most:
         return int(text)
     raise bad_request(f"'{name}' is a number from {least} to {most}")
-
-
-ROUTES = (
-    Route(
-        "GET",
-        f"{QUEUE}/messages",
-        by_path(browse),
-        MANAGEMENT,
-        READ,
-        "Messages of a queue or stream, without a trace.",
-        QUERY,
-        payloads=True,
-    ),
-    Route(
-        "GET",
-        f"{QUEUE}/messages/{{position}}/body",
-        by_path(download),
-        MANAGEMENT,
-        READ,
-        "The body of one message, as a file of 1 MiB at most.",
-        media=OCTETS,
-        payloads=True,
-    ),
-)

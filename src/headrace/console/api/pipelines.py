@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own.pipeline_files import listened_at, pipelines_at
+from headrace.console.api.pipeline_files import listened_at, pipelines_at
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
@@ -19,8 +19,14 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARTS = ("queries", "nodes", "edges", "rules")
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {"/api/headrace/pipelines": "Pipelines of the directories in `console_pipelines`."},
+    tag=MONITORING,
+    paged=True,
+)
 async def list_pipelines(call: HttpCall) -> Listed:
     """Return the pipelines of the directories in the settings."""
     found = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
@@ -38,6 +44,13 @@ async def list_pipelines(call: HttpCall) -> Listed:
     )
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/pipelines/{pipeline}": "A pipeline with its queries, sources, steps, rules "
+        "and sinks."
+    },
+    tag=MONITORING,
+)
 async def show_pipeline(call: HttpCall, pipeline: str) -> Answer:
     """Return a pipeline with its queries and its parts."""
     return Answer(200, await pipeline_of(call, pipeline))
@@ -55,6 +68,14 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
     raise not_found()
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/queries": "Spark's queries with group, lag, rates, last batch, checkpoint "
+        "and state."
+    },
+    tag=MONITORING,
+    paged=True,
+)
 async def list_queries(call: HttpCall) -> Listed:
     """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
     found = await asyncio.to_thread(queries_at, call.settings.pipelines)
@@ -97,33 +118,3 @@ def total(rows: list[JsonObject], name: str) -> float | None:
     """Return the sum of what is known; None where nothing is."""
     known = [row[name] for row in rows if isinstance(row[name], int | float)]
     return sum(known) if known else None
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/api/headrace/pipelines",
-        list_pipelines,
-        MONITORING,
-        "",
-        "Pipelines of the directories in `console_pipelines`.",
-        paged=True,
-    ),
-    Route(
-        "GET",
-        "/api/headrace/pipelines/{pipeline}",
-        by_path(show_pipeline),
-        MONITORING,
-        "",
-        "A pipeline with its queries, sources, steps, rules and sinks.",
-    ),
-    Route(
-        "GET",
-        "/api/headrace/queries",
-        list_queries,
-        MONITORING,
-        "",
-        "Spark's queries with group, lag, rates, last batch, checkpoint and state.",
-        paged=True,
-    ),
-)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own.browse import QUEUE, READ
+from headrace.console.api.browse import QUEUE, READ
 from headrace.console.http.answers import Answer
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ LOOKED_MAX = 10_000  # Messages that are looked at: the oldest of the queue.
 FIELDS = ("reason", "queue", "exchange")
 Key = tuple[str | None, ...]
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
+ROUTES = Routes()
 
 
 @dataclass(slots=True)
@@ -37,6 +38,15 @@ class Group:
             self.last = max(self.last, died)
 
 
+@ROUTES.get(
+    {
+        f"{QUEUE}/dead-letters": "Dead letters by reason, queue and exchange; of the oldest "
+        f"{LOOKED_MAX:,} messages."
+    },
+    tag=MANAGEMENT,
+    permission=READ,
+    payloads=True,
+)
 async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the groups, the largest first, and how many messages of each hour."""
     return Answer(200, await groups_of(call, vhost, queue))
@@ -111,16 +121,3 @@ def selector_of(key: Key) -> str:
         quoted = value.replace("'", "''")
         parts.append(f"\"x-last-death-{name}\" = '{quoted}'")
     return " AND ".join(parts)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        f"{QUEUE}/dead-letters",
-        by_path(show),
-        MANAGEMENT,
-        READ,
-        f"Dead letters by reason, queue and exchange; of the oldest {LOOKED_MAX:,} messages.",
-        payloads=True,
-    ),
-)

@@ -11,7 +11,7 @@ from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -21,8 +21,28 @@ if TYPE_CHECKING:
 KINDS = ("move", "copy", "requeue", "delete")
 WITH_TARGET = ("move", "copy")
 ONE = "/api/headrace/jobs/{vhost}/{id}"
+ROUTES = Routes()
 
 
+@ROUTES.post(
+    {
+        "/api/headrace/queues/{vhost}/{queue}/jobs": "Start a job that moves, copies, requeues or "
+        "deletes messages; `dry_run` counts them."
+    },
+    tag=MANAGEMENT,
+    permission="read on the queue, write on the target",
+    body=schema(
+        ("do",),
+        do={"enum": list(KINDS)},
+        to=TEXT,
+        selector=TEXT,
+        count=INTEGER,
+        first=INTEGER,
+        last=INTEGER,
+        dry_run=BOOLEAN,
+        id=TEXT,
+    ),
+)
 async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
     done = await run(call, vhost, queue, await Body.of(call, "do"))
@@ -66,50 +86,24 @@ async def run(
     return await call.ask(f"{do} messages", **fields)
 
 
+@ROUTES.get(
+    {"/api/headrace/jobs": "The running jobs."},
+    tag=MANAGEMENT,
+    permission="access to the virtual host",
+    paged=True,
+)
 async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the jobs that run."""
     return Listed(await rows_of(call, "list jobs", vhost), ("vhost", "id"))
 
 
+@ROUTES.get({ONE: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def show(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
     return await call.ask("show job", vhost=vhost, id=id)
 
 
+@ROUTES.delete({ONE: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def cancel(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job, unless it is decided."""
     await call.ask("cancel job", vhost=vhost, id=id)
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/api/headrace/queues/{vhost}/{queue}/jobs",
-        by_path(begin),
-        MANAGEMENT,
-        "read on the queue, write on the target",
-        "Start a job that moves, copies, requeues or deletes messages; `dry_run` counts them.",
-        body=schema(
-            ("do",),
-            do={"enum": list(KINDS)},
-            to=TEXT,
-            selector=TEXT,
-            count=INTEGER,
-            first=INTEGER,
-            last=INTEGER,
-            dry_run=BOOLEAN,
-            id=TEXT,
-        ),
-    ),
-    Route(
-        "GET",
-        "/api/headrace/jobs",
-        by_path(list_jobs),
-        MANAGEMENT,
-        "access to the virtual host",
-        "The running jobs.",
-        paged=True,
-    ),
-    Route("GET", ONE, by_path(show), MANAGEMENT, "read on the queue", "The progress of a job."),
-    Route("DELETE", ONE, by_path(cancel), MANAGEMENT, "read on the queue", "Cancel a job."),
-)

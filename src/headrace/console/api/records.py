@@ -13,7 +13,7 @@ from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.paging import is_true
-from headrace.console.http.routes import Parameter, Route, by_path
+from headrace.console.http.routes import Parameter, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
@@ -35,31 +35,84 @@ AUDIT_QUERY = (
     Parameter("until", "Only lines before this time, in ISO 8601."),
     Parameter("before", "Only lines before this one: the `at` of the last line of an answer."),
 )
+GROUP = "/api/headrace/groups/{vhost}/{stream}/{group}"
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/leases": "Messages that groups have leased and not settled.",
+        "/api/headrace/leases/{vhost}": "The leases of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the leases: what groups took from queues and have not settled."""
     return await named(call, "list leases", vhost, "group")
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/groups": "Groups of stream readers, with their lag.",
+        "/api/headrace/groups/{vhost}": "The stream groups of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the groups of stream readers with their lag."""
     return await named(call, "list groups", vhost, "group")
 
 
+@ROUTES.get(
+    {"/api/headrace/transactions": "Branches of distributed transactions."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the branches of distributed transactions."""
+    return await named(call, "list transactions", vhost, "xid")
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/batches": "Sinks with staged batches, and their batches.",
+        "/api/headrace/batches/{vhost}": "The staged batches of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_batches(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the sinks of staged batches, with what is staged and not decided."""
     return await named(call, "list batches", vhost, "sink")
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/deduplication": "Queues and exchanges that drop duplicates.",
+        "/api/headrace/deduplication/{vhost}": "The same, of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the queues and exchanges that drop duplicates, with the ids that they remember."""
     return Listed(await rows_of(call, "list deduplication", vhost), ("vhost", "kind", "name"))
 
 
-async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return the branches of distributed transactions."""
-    return await named(call, "list transactions", vhost, "xid")
+# Here, as the documentation has it.
+ROUTES.get(
+    {"/api/headrace/transactions/{vhost}": "The transactions of one virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)(list_transactions)
 
 
 async def named(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
@@ -67,6 +120,45 @@ async def named(call: HttpCall, do: str, vhost: str | None, field: str) -> Liste
     return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])
 
 
+@ROUTES.get(
+    {"/api/headrace/settings": "The settings that apply, each with its source."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def list_settings(call: HttpCall) -> Listed:
+    """Return the settings that apply, each with its source."""
+    return Listed(await call.rows("list settings"), ("name",))
+
+
+@ROUTES.get(
+    {"/api/headrace/logs/broker": "The last 1,000 lines of the broker's log."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def broker_log(call: HttpCall) -> Listed:
+    """Return the last lines of the broker's log, the newest first; none where it has no file."""
+    try:
+        found = await call.rows("show log", of="broker", count=LINES)
+    except OperationRefused as error:
+        if error.code != NO_LOG:
+            raise
+        found = []
+    rows = [
+        {"number": number, "name": row["line"], **log_line(row["line"])}
+        for number, row in enumerate(reversed(found), 1)
+    ]
+    return Listed(rows, ("number",))
+
+
+@ROUTES.post(
+    {
+        "/api/headrace/transactions/{vhost}/{xid}": "Decide a transaction: commit, rollback or "
+        "forget."
+    },
+    tag=MANAGEMENT,
+    permission="configure on amq.headrace.transactions",
+    body=schema(("what",), what=TEXT, heuristic=BOOLEAN),
+)
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
     body = await Body.of(call, "what")
@@ -83,6 +175,15 @@ async def decide(
     )
 
 
+@ROUTES.post(
+    {
+        "/api/headrace/leases/{vhost}/{queue}/{group}/release": "Return the unsettled messages of "
+        "a lease to their queue."
+    },
+    tag=MANAGEMENT,
+    permission="read on the queue",
+    body=schema(force=BOOLEAN, forget=BOOLEAN),
+)
 async def post_release(call: HttpCall, vhost: str, queue: str, group: str) -> Answer:
     """Return the unsettled messages of a lease to their queue."""
     body = await Body.of(call)
@@ -99,6 +200,12 @@ async def release(
     )
 
 
+@ROUTES.put(
+    {GROUP: "Set the position of a group: an offset, first, last or next."},
+    tag=MANAGEMENT,
+    permission="read on the stream",
+    body=schema(("position",), position={"type": ["integer", "string"]}),
+)
 async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
     position = position_in(await Body.of(call, "position"))
@@ -120,32 +227,24 @@ async def set_group(
     return await call.ask("set group", vhost=vhost, stream=stream, group=group, position=position)
 
 
+@ROUTES.delete(
+    {GROUP: "Forget the position of a group."}, tag=MANAGEMENT, permission="read on the stream"
+)
 async def delete_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Forget the position of a group, even an owned one."""
     done = await call.ask("delete group", vhost=vhost, stream=stream, group=group, force=True)
     return Answer(200, done)
 
 
-async def list_settings(call: HttpCall) -> Listed:
-    """Return the settings that apply, each with its source."""
-    return Listed(await call.rows("list settings"), ("name",))
-
-
-async def broker_log(call: HttpCall) -> Listed:
-    """Return the last lines of the broker's log, the newest first; none where it has no file."""
-    try:
-        found = await call.rows("show log", of="broker", count=LINES)
-    except OperationRefused as error:
-        if error.code != NO_LOG:
-            raise
-        found = []
-    rows = [
-        {"number": number, "name": row["line"], **log_line(row["line"])}
-        for number, row in enumerate(reversed(found), 1)
-    ]
-    return Listed(rows, ("number",))
-
-
+@ROUTES.get(
+    {
+        "/api/headrace/logs/audit": "The newest 1,000 matching lines of the audit log; `name` "
+        "matches in the whole line."
+    },
+    tag=ADMINISTRATOR,
+    query=AUDIT_QUERY,
+    paged=True,
+)
 async def audit_log(call: HttpCall) -> Listed:
     """Return lines of the audit log that the query chooses, the newest first.
 
@@ -202,86 +301,3 @@ def object_of(line: str) -> JsonObject | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-ROUTES = (
-    *(
-        Route("GET", f"/api/headrace/{path}", handler, MANAGEMENT, ACCESS, summary, paged=True)
-        for path, handler, summary in (
-            ("leases", by_path(list_leases), "Messages that groups have leased and not settled."),
-            ("leases/{vhost}", by_path(list_leases), "The leases of one virtual host."),
-            ("groups", by_path(list_groups), "Groups of stream readers, with their lag."),
-            ("groups/{vhost}", by_path(list_groups), "The stream groups of one virtual host."),
-            ("transactions", by_path(list_transactions), "Branches of distributed transactions."),
-            ("batches", by_path(list_batches), "Sinks with staged batches, and their batches."),
-            ("batches/{vhost}", by_path(list_batches), "The staged batches of one virtual host."),
-            (
-                "deduplication",
-                by_path(list_deduplication),
-                "Queues and exchanges that drop duplicates.",
-            ),
-            (
-                "deduplication/{vhost}",
-                by_path(list_deduplication),
-                "The same, of one virtual host.",
-            ),
-            (
-                "transactions/{vhost}",
-                by_path(list_transactions),
-                "The transactions of one virtual host.",
-            ),
-        )
-    ),
-    *(
-        Route("GET", f"/api/headrace/{path}", handler, ADMINISTRATOR, "", summary, paged=True)
-        for path, handler, summary in (
-            ("settings", list_settings, "The settings that apply, each with its source."),
-            ("logs/broker", broker_log, "The last 1,000 lines of the broker's log."),
-        )
-    ),
-    Route(
-        "POST",
-        "/api/headrace/transactions/{vhost}/{xid}",
-        by_path(post_decision),
-        MANAGEMENT,
-        "configure on amq.headrace.transactions",
-        "Decide a transaction: commit, rollback or forget.",
-        body=schema(("what",), what=TEXT, heuristic=BOOLEAN),
-    ),
-    Route(
-        "POST",
-        "/api/headrace/leases/{vhost}/{queue}/{group}/release",
-        by_path(post_release),
-        MANAGEMENT,
-        "read on the queue",
-        "Return the unsettled messages of a lease to their queue.",
-        body=schema(force=BOOLEAN, forget=BOOLEAN),
-    ),
-    Route(
-        "PUT",
-        "/api/headrace/groups/{vhost}/{stream}/{group}",
-        by_path(put_group),
-        MANAGEMENT,
-        "read on the stream",
-        "Set the position of a group: an offset, first, last or next.",
-        body=schema(("position",), position={"type": ["integer", "string"]}),
-    ),
-    Route(
-        "DELETE",
-        "/api/headrace/groups/{vhost}/{stream}/{group}",
-        by_path(delete_group),
-        MANAGEMENT,
-        "read on the stream",
-        "Forget the position of a group.",
-    ),
-    Route(
-        "GET",
-        "/api/headrace/logs/audit",
-        audit_log,
-        ADMINISTRATOR,
-        "",
-        "The newest 1,000 matching lines of the audit log; `name` matches in the whole line.",
-        AUDIT_QUERY,
-        paged=True,
-    ),
-)

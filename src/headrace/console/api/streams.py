@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import only, rows_of
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.routes import Route, by_path
+from headrace.console.http.routes import Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -15,13 +15,31 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
+ROUTES = Routes()
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/streams": "Streams with their offsets and limits.",
+        "/api/headrace/streams/{vhost}": "The streams of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
 async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the streams with their offsets, limits and numbers of readers."""
     return Listed(await rows_of(call, "list streams", vhost))
 
 
+@ROUTES.get(
+    {
+        "/api/headrace/streams/{vhost}/{stream}": "A stream with the positions and lags of its "
+        "groups and consumers, and its segments."
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+)
 async def get_stream(call: HttpCall, vhost: str, stream: str) -> Answer:
     """Return a stream."""
     return Answer(200, await show_stream(call, vhost, stream))
@@ -41,30 +59,3 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
         "groups": [one for one in groups if (one["vhost"], one["stream"]) == (vhost, stream)],
         **{name: queue[name] for name in ("consumer_list", "segment_count", "segments")},
     }
-
-
-ROUTES = (
-    *(
-        Route(
-            "GET",
-            f"/api/headrace/{path}",
-            by_path(list_streams),
-            MANAGEMENT,
-            ACCESS,
-            summary,
-            paged=True,
-        )
-        for path, summary in (
-            ("streams", "Streams with their offsets and limits."),
-            ("streams/{vhost}", "The streams of one virtual host."),
-        )
-    ),
-    Route(
-        "GET",
-        "/api/headrace/streams/{vhost}/{stream}",
-        by_path(get_stream),
-        MANAGEMENT,
-        ACCESS,
-        "A stream with the positions and lags of its groups and consumers, and its segments.",
-    ),
-)
