@@ -16,9 +16,9 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import bad_request
+from headrace.console.http.forms import MULTIPART
 from headrace.console.http.paging import is_true
 from headrace.console.http.routes import Parameter, Routes
-from headrace.console.sessions.forms import MULTIPART
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
+from headrace.console.auth.origin import cookie_of
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.routes import Parameter, Routes
-from headrace.console.sessions.origin import cookie_of
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:

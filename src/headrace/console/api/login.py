@@ -6,15 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schema_parts import TEXT, record
-from headrace.console.broker.logins import LoginFailed, log_in
+from headrace.console.auth.logins import LoginFailed, log_in
+from headrace.console.auth.origin import TOKEN_HEADER, cookie_of, is_own, peer_of, set_cookie
 from headrace.console.http.answers import Answer
-from headrace.console.http.authentication import wrong_credentials
-from headrace.console.http.call import peer_of
-from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.errors import HttpError, bad_request, of_login
+from headrace.console.http.forms import URLENCODED
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Routes
-from headrace.console.sessions.forms import URLENCODED
-from headrace.console.sessions.origin import TOKEN_HEADER, cookie_of, is_own, set_cookie
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -62,9 +60,7 @@ async def begin(call: HttpCall, *, username: str = "", password: str = "", token
             token=token,
         )
     except LoginFailed as error:
-        if error.is_known:
-            raise HttpError(401, "Not management user") from None
-        raise wrong_credentials() from None
+        raise of_login(error) from None
     call.sessions.end(cookie_of(request))
     return call.sessions.begin(identity)
 

@@ -7,9 +7,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from headrace.console.auth.origin import peer_of
 from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.forms import FormError, parse
 from headrace.console.http.limits import BODY_S
-from headrace.console.sessions.forms import FormError, parse
 from headrace.exact_json import UnfitValue, read_json
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
+    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.broker.logins import Identity
     from headrace.console.http.bodies import Bodies
+    from headrace.console.http.forms import Form
     from headrace.console.http.routes import Route
-    from headrace.console.sessions.forms import Form
-    from headrace.console.sessions.store import Session, Sessions
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.state import State
     from headrace.untyped import Json, JsonObject
@@ -238,12 +239,3 @@ def parsed(body: bytes) -> Json:
         raise bad_request(f"the body is not valid JSON: {error}", "not_json") from None
     except ValueError:
         raise bad_request("the body is not valid JSON", "not_json") from None
-
-
-def peer_of(request: BaseRequest) -> str:
-    """Return the address and port of the client, also when it has gone."""
-    found = request.protocol.peername
-    if not isinstance(found, tuple):
-        return "0.0.0.0:0"
-    host, port = found[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -22,9 +22,9 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.http.forms import Form
     from headrace.console.pages.details import Charts
     from headrace.console.pages.listings import Link
-    from headrace.console.sessions.forms import Form
 
 NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command that the next page shows.

@@ -17,8 +17,8 @@ from headrace.console.state.machine import Machine
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
+    from headrace.console.auth.logins import Identity
     from headrace.console.broker.answers import AlarmRow, Status
-    from headrace.console.broker.logins import Identity
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 

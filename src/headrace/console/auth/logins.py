@@ -28,6 +28,13 @@ class LoginFailed(Exception):
         self.is_known = is_known
 
 
+class NoCredentials(LoginFailed):
+    """A request does not say who asks."""
+
+    def __init__(self) -> None:
+        super().__init__(is_known=False)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A user with a ticket of the broker."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cookies, and whether a request that changes something comes from the console's own pages."""
+"""Where a request comes from: its address, its cookies, and whether one of our pages sends it."""
 
 from __future__ import annotations
 
@@ -114,3 +114,12 @@ def local_path(wanted: str) -> str:
         return "/"
     parts = urlsplit(wanted)
     return "/" if parts.scheme or parts.netloc else wanted
+
+
+def peer_of(request: BaseRequest) -> str:
+    """Return the address and port of the client, also when it has gone."""
+    found = request.protocol.peername
+    if not isinstance(found, tuple):
+        return "0.0.0.0:0"
+    host, port = found[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

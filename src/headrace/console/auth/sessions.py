@@ -11,15 +11,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.logins import LoggedIn
-from headrace.console.sessions.authorization import Authorizations
+from headrace.console.auth.logins import LoggedIn
+from headrace.console.auth.oauth import Authorizations
 from headrace.operator_logins import KeptLogins, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.console.auth.logins import Identity
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.broker.logins import Identity
 
 ID_BYTES = 32  # Of randomness in an identifier, and in a token.
 SESSIONS_MAX = 1024  # The one that is idle longest gives way,

@@ -11,16 +11,15 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.broker.logins import LoggedIn, LoginFailed, log_in
-from headrace.console.http.call import peer_of
-from headrace.console.http.errors import CHALLENGE, HttpError
+from headrace.console.auth.logins import LoggedIn, LoginFailed, NoCredentials, log_in
+from headrace.console.auth.origin import peer_of
 from headrace.operator_logins import KeptLogins
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
+    from headrace.console.auth.logins import Identity
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.broker.logins import Identity
 
 REMEMBERED_MAX = 1024  # Users with a ticket.
 
@@ -51,15 +50,15 @@ class Authentication:
         """Return the user of a request.
 
         Raises:
-            HttpError: it has no credentials, or wrong ones.
+            LoginFailed: it has no credentials, or wrong ones.
             BrokerGone: the broker does not answer.
         """
         header = request.headers.get("Authorization")
         if header is None:
-            raise HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
+            raise NoCredentials
         credentials = credentials_in(header)
         if credentials is None:
-            raise wrong_credentials()
+            raise LoginFailed(is_known=False)
         peer, encrypted = peer_of(request), request.secure
         key = key_of(request, header)
         lock = self._asking.setdefault(key, asyncio.Lock())
@@ -93,19 +92,14 @@ class Authentication:
     async def _log_in(
         self, key: bytes, credentials: Credentials, peer: str, encrypted: bool
     ) -> Identity:
-        try:
-            identity = await log_in(
-                self._link,
-                peer=peer,
-                encrypted=encrypted,
-                username=credentials.username,
-                password=credentials.password,
-                token=credentials.token,
-            )
-        except LoginFailed as error:
-            if error.is_known:
-                raise HttpError(401, "Not management user") from None
-            raise wrong_credentials() from None
+        identity = await log_in(
+            self._link,
+            peer=peer,
+            encrypted=encrypted,
+            username=credentials.username,
+            password=credentials.password,
+            token=credentials.token,
+        )
         self._remembered.add(key, LoggedIn(identity, time.monotonic()), REMEMBERED_MAX)
         return identity
 
@@ -114,11 +108,6 @@ def key_of(request: BaseRequest, header: str) -> bytes:
     """Return what a user is remembered by: the address and the credentials."""
     host = peer_of(request).rpartition(":")[0]
     return hashlib.sha256(f"{host}\0{request.secure}\0{header}".encode()).digest()
-
-
-def wrong_credentials() -> HttpError:
-    """Return the one error for wrong credentials: without a challenge, so browsers do not ask."""
-    return HttpError(401, "Not_Authorized", error="not_authorized")
 
 
 def credentials_in(header: str) -> Credentials | None:
