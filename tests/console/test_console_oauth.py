@@ -11,15 +11,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from headrace.console.broker import logins
-from headrace.console.listening import ConsoleError
-from headrace.console.run import Console
-from headrace.console.sessions.authorization import (
+from headrace.console.auth import logins
+from headrace.console.auth.oauth import (
     ATTEMPT_S,
     AuthorizationError,
     Authorizations,
     challenge_of,
 )
+from headrace.console.listening import ConsoleError
+from headrace.console.run import Console
 from headrace.console.settings import ConsoleSettings, OAuthClient
 from support.authorization_server import AuthorizationServer
 from support.console import HttpAnswer, LocalConsole

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.own.events import MEDIA as EVENTS
+from headrace.console.api.events import MEDIA as EVENTS
 from headrace.console.api.table import ROUTES
 from headrace.console.http.routes import ALLOWED, NOBODY, Route
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, TAGS, VIEWER

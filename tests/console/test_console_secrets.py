@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import pytest
 
-from headrace.console.api.own.events import MEDIA as EVENTS
+from headrace.console.api.events import MEDIA as EVENTS
 from headrace.console.api.table import ROUTES as API
 from headrace.console.http.headers import ALWAYS
 from headrace.console.http.routes import NOBODY, SAFE, Route

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.http import authentication, paging
+from headrace.console.auth import basic_bearer as authentication
+from headrace.console.auth.origin import local_path
+from headrace.console.http import paging
 from headrace.console.http.answers import Listed
 from headrace.console.http.call import parsed
 from headrace.console.http.errors import HttpError
-from headrace.console.sessions.forms import FormError, parse
-from headrace.console.sessions.origin import local_path
+from headrace.console.http.forms import FormError, parse
 from support.growth import DOUBLED_MAX, growth_of
 
 if TYPE_CHECKING:

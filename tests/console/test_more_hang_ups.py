@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from headrace.console.http.call import peer_of
+from headrace.console.auth.origin import peer_of
 from support.brokers.broker_process import until
 from support.console import LocalConsole, basic
 from support.timeouts import PATIENCE_S

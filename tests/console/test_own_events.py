@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.api.own import events as sent
+from headrace.console.api import events as sent
 from headrace.server.management.resources import events
 from support.brokers.broker_process import until
 from support.console import GUEST, LocalConsole, basic

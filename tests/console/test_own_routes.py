@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.api.own import browse, dead_letters
+from headrace.console.api import browse, dead_letters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -106,7 +106,7 @@ def test_the_tables_of_a_pipelines_page_are_sorted_filtered_and_files(
 
 
 def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> None:
-    from headrace.console.api.own.pipeline_files import pipelines_at
+    from headrace.console.api.pipeline_files import pipelines_at
 
     with run_pipeline(tmp_path):
         (alive,) = pipelines_at([tmp_path])
@@ -116,7 +116,7 @@ def test_a_run_that_ended_without_a_word_is_told_as_killed(tmp_path: Path) -> No
 
 
 def test_damaged_files_hide_no_others(tmp_path: Path) -> None:
-    from headrace.console.api.own.pipeline_files import listened_at, pipelines_at
+    from headrace.console.api.pipeline_files import listened_at, pipelines_at
 
     for name, text in (
         ("cut", '{"pipeline": "cut", "que'),

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.broker import logins
+from headrace.console.auth import logins
+from headrace.console.auth import sessions as store
+from headrace.console.auth.logins import Identity
+from headrace.console.auth.origin import local_path
+from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.errors import BrokerGone
-from headrace.console.broker.logins import Identity
-from headrace.console.sessions import store
-from headrace.console.sessions.forms import FIELDS_MAX, FormError, parse
-from headrace.console.sessions.origin import local_path
-from headrace.console.sessions.store import Sessions
+from headrace.console.http.forms import FIELDS_MAX, FormError, parse
 from headrace.operator_logins import IDLE_S, LIFE_S
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from headrace.console.api.own.records import audit_line, log_line
+from headrace.console.api.records import audit_line, log_line
 from headrace.console.pages.objects.drawing import columns_of, draw
 from support.console import LocalConsole
 

@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from headrace.client import Message, blocking
-from headrace.console.api.writes.definitions import DEFINITIONS_BYTES_MAX, LINE_BYTES_MAX
+from headrace.console.api.definitions import DEFINITIONS_BYTES_MAX, LINE_BYTES_MAX
 from headrace.wire.table import Timestamp
 from support.rabbitmq_hash import foreign_hash
 

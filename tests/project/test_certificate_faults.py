@@ -17,7 +17,7 @@ from headrace.columns.errors import RegistryError
 from headrace.columns.options.decode_options import RegistryAddress
 from headrace.columns.registry.client import Registry
 from headrace.conformance.run import product_of
-from headrace.console.sessions.authorization import AuthorizationError, post
+from headrace.console.auth.oauth import AuthorizationError, post
 from headrace.console.settings import OAuthClient
 from headrace.server.login.jwks import loader
 from headrace.spec.tables import V0_9_1

@@ -5,13 +5,17 @@ The process talks to the broker by the management socket only (:mod:`.broker`), 
 the broker's rooms. :mod:`.http` serves HTTP: limits, logins, headers, errors and routes.
 :mod:`.api` has the handlers of ``/api/…``, :mod:`.run` starts the process.
 
-To add a handler: write ``async def handler(call: HttpCall) -> object`` in the module of its area in
-:mod:`.api`, and add its :class:`~headrace.console.http.routes.Route` to that module's ``ROUTES``;
-:mod:`.api.table` joins the modules. The handler returns
+To add a handler: write ``async def show_queue(call: HttpCall, vhost: str, queue: str)`` in the
+module of its resource in :mod:`.api`, with the names that the path has, below a decorator of that
+module's ``ROUTES`` with path, summary and rights; :mod:`.api.table` joins the modules. The function
+returns
 
-- an object or a list of JSON, for status 200;
+- an object or a list of JSON, for status 200; None for status 204;
 - a :class:`~headrace.console.http.answers.Listed`: the query filters, orders and pages it;
 - an :class:`~headrace.console.http.answers.Answer` for another status, with headers.
+
+A handler that reads a body hands its fields to a function with typed parameters. Pages call these
+functions, and no handler: what the API refuses, a page refuses with the same words.
 
 ``call.path`` has the decoded segments of the path, ``call.query`` the query, ``await call.body()``
 the JSON object of the request. ``await call.ask("delete queue", name=…)`` runs an operation of the

@@ -14,9 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.console.api import table
+from headrace.console.auth.basic_bearer import Authentication
+from headrace.console.auth.oauth import check
+from headrace.console.auth.origin import check_url
+from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
-from headrace.console.http.authentication import Authentication
 from headrace.console.http.server import Port
 from headrace.console.listening import (
     BACKLOG,
@@ -28,9 +31,6 @@ from headrace.console.listening import (
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
 from headrace.console.pages import table as pages
 from headrace.console.pages.rendering import error_page
-from headrace.console.sessions.authorization import check
-from headrace.console.sessions.origin import check_url
-from headrace.console.sessions.store import Sessions
 from headrace.console.state.state import State
 from headrace.heap import return_large_blocks
 

@@ -6,23 +6,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.schema_parts import TEXT, record
-from headrace.console.broker.logins import LoginFailed, log_in
+from headrace.console.auth.logins import LoginFailed, log_in
+from headrace.console.auth.origin import TOKEN_HEADER, cookie_of, is_own, peer_of, set_cookie
 from headrace.console.http.answers import Answer
-from headrace.console.http.authentication import wrong_credentials
-from headrace.console.http.call import peer_of
-from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.errors import HttpError, bad_request, of_login
+from headrace.console.http.forms import URLENCODED
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
-from headrace.console.http.routes import NOBODY, Route
-from headrace.console.sessions.forms import URLENCODED
-from headrace.console.sessions.origin import TOKEN_HEADER, cookie_of, is_own, set_cookie
+from headrace.console.http.routes import NOBODY, Routes
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
 SECRET_MAX = 65536  # Characters of a password.
+ROUTES = Routes()
 
 
+@ROUTES.post(
+    {
+        "/api/login": "Begin a session: 204 with a cookie, and the token for changes in "
+        "`X-CSRF-Token`."
+    },
+    tag=NOBODY,
+    body=record(username=TEXT, password=TEXT),
+    body_max=STRANGERS_BYTES_MAX,
+)
 async def log_in_by_body(call: HttpCall) -> object:
     """Begin a session: its cookie, and its token in a header."""
     username, password = await credentials(call)
@@ -52,9 +60,7 @@ async def begin(call: HttpCall, *, username: str = "", password: str = "", token
             token=token,
         )
     except LoginFailed as error:
-        if error.is_known:
-            raise HttpError(401, "Not management user") from None
-        raise wrong_credentials() from None
+        raise of_login(error) from None
     call.sessions.end(cookie_of(request))
     return call.sessions.begin(identity)
 
@@ -78,6 +84,7 @@ async def credentials(call: HttpCall) -> tuple[str, str]:
     return username, password
 
 
+@ROUTES.delete({"/api/login": "End the session."}, tag=NOBODY)
 async def log_out(call: HttpCall) -> object:
     """End the session, and the broker's ticket with it."""
     if not is_own(call.request):
@@ -91,18 +98,3 @@ async def end(call: HttpCall) -> None:
     session = call.sessions.end(cookie_of(call.request))
     if session is not None:
         await call.link.ask("logout", ticket=session.identity.ticket)
-
-
-ROUTES = (
-    Route(
-        "POST",
-        "/api/login",
-        log_in_by_body,
-        NOBODY,
-        "",
-        "Begin a session: 204 with a cookie, and the token for changes in `X-CSRF-Token`.",
-        body=record(username=TEXT, password=TEXT),
-        body_max=STRANGERS_BYTES_MAX,
-    ),
-    Route("DELETE", "/api/login", log_out, NOBODY, "", "End the session."),
-)

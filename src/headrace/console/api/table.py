@@ -1,64 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of all routes of the API, joined from the modules of the areas."""
+"""The table of all routes of the API, joined from the modules of the resources."""
 
-from headrace.console.api import login, openapi
-from headrace.console.api.own import (
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import (
     backups,
     browse,
-    dead_letters,
-    events,
-    jobs,
-    pipelines,
-    records,
-    streams,
-    topology,
-)
-from headrace.console.api.reads import (
     clients,
+    dead_letters,
     definitions,
+    events,
     exchanges,
     health,
+    jobs,
+    login,
+    messages,
     nodes,
+    openapi,
     others,
     overview,
+    pipelines,
     queues,
+    records,
     rules,
+    streams,
+    topology,
     users,
     vhosts,
 )
-from headrace.console.api.writes import clients as closing
-from headrace.console.api.writes import definitions as imports
-from headrace.console.api.writes import exchanges as exchange_writes
-from headrace.console.api.writes import messages
-from headrace.console.api.writes import queues as queue_writes
-from headrace.console.api.writes import rules as rule_writes
-from headrace.console.api.writes import users as user_writes
-from headrace.console.api.writes import vhosts as vhost_writes
 from headrace.console.http.openapi import manual as page_of
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import SAFE
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.console.http.routes import Route
+
+
+def reads(*tables: Iterable[Route]) -> Iterator[Route]:
+    """Return the routes of resources that change nothing."""
+    return (route for routes in tables for route in routes if route.method in SAFE)
+
+
+def writes(*tables: Iterable[Route]) -> Iterator[Route]:
+    """Return the routes of resources that change something."""
+    return (route for routes in tables for route in routes if route.method not in SAFE)
+
+
+#: In the order of the documentation: what RabbitMQ has is first read and then written.
 ROUTES: tuple[Route, ...] = openapi.with_document(
     (
-        *overview.ROUTES,
-        *nodes.ROUTES,
-        *vhosts.ROUTES,
-        *queues.ROUTES,
-        *exchanges.ROUTES,
-        *clients.ROUTES,
-        *users.ROUTES,
-        *rules.ROUTES,
-        *definitions.ROUTES,
-        *health.ROUTES,
-        *others.ROUTES,
+        *reads(
+            overview.ROUTES,
+            nodes.ROUTES,
+            vhosts.ROUTES,
+            queues.ROUTES,
+            exchanges.ROUTES,
+            clients.ROUTES,
+            users.ROUTES,
+            rules.ROUTES,
+            definitions.ROUTES,
+            health.ROUTES,
+            others.ROUTES,
+        ),
         *login.ROUTES,
-        *queue_writes.ROUTES,
-        *exchange_writes.ROUTES,
-        *messages.ROUTES,
-        *user_writes.ROUTES,
-        *vhost_writes.ROUTES,
-        *rule_writes.ROUTES,
-        *closing.ROUTES,
-        *imports.ROUTES,
+        *writes(
+            queues.ROUTES,
+            exchanges.ROUTES,
+            messages.ROUTES,
+            users.ROUTES,
+            vhosts.ROUTES,
+            rules.ROUTES,
+            nodes.ROUTES,
+            others.ROUTES,
+            clients.ROUTES,
+            definitions.ROUTES,
+        ),
         *browse.ROUTES,
         *jobs.ROUTES,
         *events.ROUTES,

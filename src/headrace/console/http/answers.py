@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, Union
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from aiohttp.web import StreamResponse
     from aiohttp.web_request import BaseRequest
 
-    from headrace.untyped import JsonObject
-
+    from headrace.untyped import Cell, JsonObject
 
 Item = TypeVar("Item")
 
@@ -60,6 +59,9 @@ class Described(Generic[Item]):
     mark: Callable[[Item], int]  # Another one when an item does not stand for its object any more.
 
 
+AnyList = Union[Listed, "Described[Cell]"]
+
+
 @dataclass(frozen=True, slots=True)
 class Streamed:
     """An answer that the handler sends itself, piece by piece."""
@@ -77,6 +79,6 @@ def no_content() -> Answer:
     return Answer(204)
 
 
-def written(done: Mapping[str, object]) -> Answer:
-    """Return the answer to a PUT, of the broker's answer with ``created``."""
-    return created() if done.get("created") else no_content()
+def written(*, is_new: bool) -> Answer:
+    """Return the answer to a PUT."""
+    return created() if is_new else no_content()

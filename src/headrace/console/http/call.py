@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from headrace.console.auth.origin import peer_of
 from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.forms import FormError, parse
 from headrace.console.http.limits import BODY_S
-from headrace.console.sessions.forms import FormError, parse
 from headrace.exact_json import UnfitValue, read_json
 
 if TYPE_CHECKING:
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
+    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.broker.logins import Identity
     from headrace.console.http.bodies import Bodies
+    from headrace.console.http.forms import Form
     from headrace.console.http.routes import Route
-    from headrace.console.sessions.forms import Form
-    from headrace.console.sessions.store import Session, Sessions
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.state import State
     from headrace.untyped import Json, JsonObject
@@ -58,8 +58,9 @@ class HttpCall:
         """
         self.request = request
         self.route = route
-        self.path = path
-        self.query: Mapping[str, str] = request.query
+        # What the client sent: nothing asks for another thing in its name.
+        self.path: Final = path  # The parameters of the route's path, by name.
+        self.query: Final[Mapping[str, str]] = request.query
         self.link = link
         self.state = state
         self.settings = settings
@@ -160,10 +161,6 @@ class HttpCall:
                 raise bad_request(str(error)) from None
         return self._form
 
-    def give_body(self, values: JsonObject) -> None:
-        """Have the handler read these values: a page's form stands for a request of the API."""
-        self._body = json.dumps(values).encode()
-
     async def raw_body(self) -> bytes:
         """Return the body.
 
@@ -242,12 +239,3 @@ def parsed(body: bytes) -> Json:
         raise bad_request(f"the body is not valid JSON: {error}", "not_json") from None
     except ValueError:
         raise bad_request("the body is not valid JSON", "not_json") from None
-
-
-def peer_of(request: BaseRequest) -> str:
-    """Return the address and port of the client, also when it has gone."""
-    found = request.protocol.peername
-    if not isinstance(found, tuple):
-        return "0.0.0.0:0"
-    host, port = found[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -12,6 +12,7 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
+from headrace.console.auth.origin import OuterRequest
 from headrace.console.http.headers import secure
 from headrace.console.http.limits import (
     CONNECTIONS_MAX,
@@ -21,7 +22,6 @@ from headrace.console.http.limits import (
     WRITE_S,
 )
 from headrace.console.http.respond import error_body
-from headrace.console.sessions.origin import OuterRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator

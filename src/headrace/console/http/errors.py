@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.auth.logins import NoCredentials
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.console.auth.logins import LoginFailed
     from headrace.console.broker.errors import OperationRefused
 
 CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
@@ -77,3 +80,15 @@ def bad_request(reason: str, error: str = "") -> HttpError:
 def of_operation(error: OperationRefused) -> HttpError:
     """Return the error for an operation that the broker refused."""
     return HttpError(STATUSES.get(error.code, 500), error.text)
+
+
+def of_login(error: LoginFailed) -> HttpError:
+    """Return the error for a login that failed.
+
+    Wrong credentials have one error, without a challenge, so that browsers do not ask.
+    """
+    if isinstance(error, NoCredentials):
+        return HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
+    if error.is_known:
+        return HttpError(401, "Not management user")
+    return HttpError(401, "Not_Authorized", error="not_authorized")

@@ -37,12 +37,25 @@ def paged(listed: Listed | Described[Item], query: Query, fits: Fits | None = No
     Raises:
         HttpError: a parameter cannot be used.
     """
+    facts, rows = rows_in(listed, query, fits)
+    return rows if facts is None else {**facts, "items": rows}
+
+
+def rows_in(
+    listed: Listed | Described[Item], query: Query, fits: Fits | None = None
+) -> tuple[JsonObject | None, list[JsonObject]]:
+    """Return the facts of the page that a query asks for, None for no page, and the rows.
+
+    Raises:
+        HttpError: a parameter cannot be used.
+    """
     if isinstance(listed, Described):
-        return page_of(chosen_items(listed, query, fits), len(listed.items), listed.describe, query)
+        items = chosen_items(listed, query, fits)
+        return described(items, len(listed.items), listed.describe, query)
     rows = list(listed.rows)
     if fits is not None:
         rows = [row for row in rows if fits(name_of(row))]
-    return page_of(in_order(rows, query, listed.order), len(listed.rows), itself, query)
+    return described(in_order(rows, query, listed.order), len(listed.rows), itself, query)
 
 
 def chosen_items(listed: Described[Item], query: Query, fits: Fits | None = None) -> list[Item]:
@@ -78,18 +91,17 @@ def itself(row: JsonObject) -> JsonObject:
     return row
 
 
-def page_of(
+def described(
     items: Sequence[Item], total: int, describe: Callable[[Item], JsonObject], query: Query
-) -> object:
-    """Return items, or a page of them, with the columns that a query asks for.
+) -> tuple[JsonObject | None, list[JsonObject]]:
+    """Return the facts of a page and its rows, with the columns that a query asks for.
 
     Raises:
         HttpError: there is no such page.
     """
     columns = columns_of(query)
     facts, some = cut(items, total, query)
-    rows = [chosen(describe(one), columns) for one in some]
-    return rows if facts is None else {**facts, "items": rows}
+    return facts, [chosen(describe(one), columns) for one in some]
 
 
 def cut(

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import Response, StreamResponse
 
-from headrace.console.http.answers import Answer, Described, Item, Listed, Streamed, Text
+from headrace.console.http.answers import (
+    Answer,
+    Described,
+    Item,
+    Listed,
+    Streamed,
+    Text,
+    no_content,
+)
 from headrace.console.http.errors import WORDS, HttpError
 from headrace.console.http.paging import (
     Query,
@@ -33,7 +41,9 @@ COMPRESSED_MIN = 4096  # Bytes of a body that is worth compressing.
 
 
 async def respond(found: object, request: BaseRequest) -> StreamResponse:
-    """Return the response for the value that a handler returned."""
+    """Return the response for the value that a handler returned; None has nothing to say."""
+    if found is None:
+        found = no_content()
     if isinstance(found, Streamed):
         return await found.send(request)
     if isinstance(found, Text):

@@ -8,9 +8,18 @@ and doubled slashes change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 from urllib.parse import unquote
 
 from headrace.console.http.errors import HttpError, bad_request, not_found
@@ -33,6 +42,9 @@ if TYPE_CHECKING:
 
     Handler = Callable[[HttpCall], Awaitable[object]]
 
+Names = ParamSpec("Names")
+Found = TypeVar("Found")
+Summaries = Mapping[str, str]  # By path.
 NOBODY = ""  # Without login.
 JSON = "application/json"
 # Segments of paths that had another name in earlier versions. It still leads there, so that
@@ -96,6 +108,92 @@ class Route:
         if self.method not in SAFE or self.payloads:
             held.discard(VIEWER)
         return not ALLOWED[self.tag].isdisjoint(held)
+
+
+def by_path(
+    function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]],
+) -> Callable[[HttpCall], Awaitable[Found]]:
+    """Return the handler that gives a function the parameters of the path, by their names.
+
+    The function may have parameters of other names as well, with defaults.
+    """
+
+    @wraps(function)
+    async def handler(call: HttpCall) -> Found:
+        # A test compares the names of each route's path with those of its function.
+        return await function(call, **call.path)  # type: ignore[arg-type, call-arg]
+
+    return handler
+
+
+class Options(TypedDict, total=False):
+    """What else a decorator says of its routes; see :class:`Route`."""
+
+    permission: str
+    query: tuple[Parameter, ...]
+    body: JsonObject
+    answer: JsonObject
+    media: str
+    body_max: int
+    paged: bool
+    aliases: tuple[str, ...]
+    payloads: bool
+
+
+class Decorator(Protocol):
+    """Puts a handler into a table, and returns it as it is."""
+
+    def __call__(
+        self, function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]], /
+    ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Found]]:
+        """Return the handler."""
+        ...
+
+
+class Routes:
+    """The routes of a module, which its handlers are decorated with.
+
+    A decorator has the paths of a handler, each with its summary. The handler gets the parameters
+    of the path by their names; pages call it as any function.
+    """
+
+    def __init__(self) -> None:
+        self._routes: list[Route] = []
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._routes)
+
+    def get(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
+        """Have a function answer GET."""
+        return self._decorator("GET", paths, tag, options)
+
+    def put(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
+        """Have a function answer PUT."""
+        return self._decorator("PUT", paths, tag, options)
+
+    def post(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
+        """Have a function answer POST."""
+        return self._decorator("POST", paths, tag, options)
+
+    def delete(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
+        """Have a function answer DELETE."""
+        return self._decorator("DELETE", paths, tag, options)
+
+    def _decorator(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
+        options.setdefault("permission", "")
+        place = len(self._routes)  # Decorators of one function are evaluated from the top.
+
+        def decorate(
+            function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]], /
+        ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Found]]:
+            handler = by_path(function)
+            self._routes[place:place] = [
+                Route(method, path, handler, tag, summary=summary, **options)
+                for path, summary in paths.items()
+            ]
+            return function
+
+        return decorate
 
 
 @dataclass(slots=True)

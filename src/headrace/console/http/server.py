@@ -15,12 +15,20 @@ from urllib.parse import quote
 
 from aiohttp.web_response import Response
 
+from headrace.console.auth.logins import ENDED, LoginFailed
+from headrace.console.auth.origin import (
+    TOKEN_FIELD,
+    TOKEN_HEADER,
+    cookie_of,
+    is_foreign,
+    is_own,
+    local_path,
+)
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.broker.logins import ENDED
 from headrace.console.http.bodies import Bodies
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
-from headrace.console.http.errors import NOT_FOUND, HttpError, not_found, of_operation
+from headrace.console.http.errors import NOT_FOUND, HttpError, not_found, of_login, of_operation
 from headrace.console.http.hosts import AllowedHosts, name_of
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
@@ -32,14 +40,6 @@ from headrace.console.http.limits import (
 )
 from headrace.console.http.respond import of_error, respond
 from headrace.console.http.routes import NOBODY, SAFE, Route, Router
-from headrace.console.sessions.origin import (
-    TOKEN_FIELD,
-    TOKEN_HEADER,
-    cookie_of,
-    is_foreign,
-    is_own,
-    local_path,
-)
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
 
+    from headrace.console.auth.basic_bearer import Authentication
+    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.broker.logins import Identity
-    from headrace.console.http.authentication import Authentication
-    from headrace.console.sessions.store import Session, Sessions
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.state import State
 
@@ -142,7 +142,7 @@ class Port:
             self._sessions.end(cookie_of(call.request))
             raise logged_out(call.request, call.route)
         self._authentication.forget(call.identity)
-        call.act_as(await self._authentication.identify(call.request))
+        call.act_as(await self._log_in(call.request))
         return await handled(call)
 
     async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
@@ -202,6 +202,17 @@ class Port:
                 if request.method not in SAFE:
                     self._state.forget()
 
+    async def _log_in(self, request: BaseRequest) -> Identity:
+        """Return the user of a request with Basic or Bearer.
+
+        Raises:
+            HttpError: the request has no login, or a wrong one.
+        """
+        try:
+            return await self._authentication.identify(request)
+        except LoginFailed as error:
+            raise of_login(error) from None
+
     async def _identify(
         self, request: BaseRequest, route: Route | None, connection: HttpConnection
     ) -> tuple[Identity, Session | None]:
@@ -214,9 +225,9 @@ class Port:
         session_id = cookie_of(request)
         if not is_page and (session_id is None or "Authorization" in request.headers):
             if self._authentication.remembers(request):
-                return await self._authentication.identify(request), None
+                return await self._log_in(request), None
             with self._of_strangers.one(network_of(request.remote or ""), connection):
-                return await self._authentication.identify(request), None
+                return await self._log_in(request), None
         session = await self._sessions.find(session_id)
         if session is None:
             raise logged_out(request, route)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
 from headrace.console.api.common.node import cluster_name
-from headrace.console.api.own.pipelines import queries_at
+from headrace.console.api.pipelines import queries_at
 from headrace.console.http.answers import Text
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
-from headrace.console.api.reads.clients import connection_names
+from headrace.console.api.clients import connection_names
 from headrace.console.http.answers import Streamed
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import matcher, matching

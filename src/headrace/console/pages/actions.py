@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages that change something: a form, the command line that does the same, and a confirmation.
 
-What an action sends is the request that the API takes; its handler runs here, with the
-rights of the user.
+An action calls the function that the API's handler calls, with the rights of the user.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError, bad_request, of_operation
@@ -22,10 +22,9 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
+    from headrace.console.http.forms import Form
     from headrace.console.pages.details import Charts
     from headrace.console.pages.listings import Link
-    from headrace.console.sessions.forms import Form
 
 NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command that the next page shows.
@@ -45,10 +44,9 @@ class Field:
     default: str = ""
     help: str = ""
     required: bool = False
-    in_query: bool = False  # A parameter of the API's query, not of its body.
 
     def read(self, form: Form) -> object:
-        """Return the value that the API takes; None for an empty field.
+        """Return the value of the field, as its kind says; None for an empty field.
 
         Raises:
             HttpError: the text is no such value.
@@ -93,11 +91,10 @@ class Action:
 
     path: str
     title: str
-    handler: Handler  # The API's.
+    run: Callable[[HttpCall, Body], Awaitable[object]]  # With the values of the form.
     back: Callable[[HttpCall, Values], str]  # Where it leads when it is done.
     done: Callable[[HttpCall, Values], str]  # What the next page tells.
     fields: tuple[Field, ...] = ()
-    names: Mapping[str, str] = field(default_factory=dict)  # Path parameter -> field of the form.
     command: Callable[[HttpCall, Values], str] | None = None
     confirm: Callable[[HttpCall], str] | None = None  # What the user has to type.
     hits: Callable[[HttpCall], Awaitable[str]] | None = None  # What it will hit, in a sentence.
@@ -109,7 +106,6 @@ class Action:
     links: Callable[[HttpCall], list[Link]] | None = None
     charts: Callable[[HttpCall], Awaitable[Charts]] | None = None
     body_max: int = BODY_BYTES_MAX
-    report: Callable[[object], Report | None] | None = None  # Of the handler's answer.
 
     def routes(self) -> tuple[Route, Route]:
         """Return the routes of the form and of its sending."""
@@ -169,64 +165,40 @@ class Action:
             else "" if one.kind == "password" else form.get(one.name)
             for one in self.fields
         }  # fmt: skip
-        path = dict(call.path)
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self.confirm(call):
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
             values = {one.name: one.read(form) for one in self.fields}
-            placed = {place: str(values[name] or "") for place, name in self.names.items()}
-            call.path = {**call.path, **placed}
-            call.query = {
-                one.name: "true" if values[one.name] is True else str(values[one.name] or "false")
-                for one in self.fields
-                if one.in_query
-            }
-            if not any(one.kind == "file" for one in self.fields):
-                call.give_body(
-                    {
-                        one.name: values[one.name]
-                        for one in self.fields
-                        if not one.in_query
-                        and one.name not in self.names.values()
-                        and values[one.name] is not None
-                    }
-                )
             known: Mapping[str, str] = {}  # What the form does not have, for the command.
             if self.command is not None and self.values is not None:
                 known = await self.values(call)
-            answer = await self.handler(call)
-        except HttpError as error:
-            call.path = path
-            return await self._form(call, given, error.reason, error.status)
-        except OperationRefused as error:
-            call.path = path
-            refusal = of_operation(error)
+            report = await self.run(call, Body(values))
+        except (HttpError, OperationRefused) as error:
+            refusal = error if isinstance(error, HttpError) else of_operation(error)
             return await self._form(call, given, refusal.reason, refusal.status)
-        report = None if self.report is None else self.report(answer)
-        if report is not None:
-            call.path = path
+        if isinstance(report, Report):
             return await self._form(call, given, report=report)
         call.notice(self.done(call, values))
         if self.command is not None:
-            call.path = path
             command = self.command(call, {**known, **values})
             if command and len(command) <= COMMAND_MAX:
                 call.notice(f"The same by command: {command}")
-            call.path = {**path, **placed}
         return Answer(303, headers={"Location": self.back(call, values)})
 
 
-async def refuse_known(call: HttpCall, show: Handler, what: str) -> None:
+async def refuse_known(shown: Awaitable[object], what: str) -> None:
     """Refuse to add what exists: the form does not show what it would replace.
+
+    ``shown`` is the object that would be replaced, or raises the error that there is none.
 
     Raises:
         HttpError: it exists.
     """
     try:
-        await show(call)
+        await shown
     except (HttpError, OperationRefused) as error:
-        found = error if isinstance(error, HttpError) else of_operation(error)
-        if found.status == NOT_FOUND:
+        refusal = error if isinstance(error, HttpError) else of_operation(error)
+        if refusal.status == NOT_FOUND:
             return
         raise
     raise HttpError(CONFLICT, f"{what} already; open the existing entry to change it")

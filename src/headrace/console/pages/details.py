@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
     from headrace.console.pages.listings import Column, Link
     from headrace.untyped import JsonObject
 
@@ -28,7 +27,7 @@ class DetailPage:
     path: str
     kind: str  # What it is, such as "Queue".
     parent: tuple[str, str]  # Title and address of the list it is in.
-    show_object: Handler  # The API's.
+    show_object: Callable[[HttpCall], Awaitable[JsonObject]]
     name: Callable[[JsonObject], str]
     facts: tuple[Column, ...]
     parts: tuple[Part, ...] = ()
@@ -45,7 +44,6 @@ class DetailPage:
     async def show(self, call: HttpCall) -> object:
         """Return the page."""
         found = await self.show_object(call)
-        assert isinstance(found, dict)
         name = self.name(found)
         file = await file_of_part(call, self.kind, self.parts, found)
         if file is not None:

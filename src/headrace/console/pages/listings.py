@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages with one table: filter, order and pages by the address, and the same rows as CSV and JSON.
 
-The rows are those of the API's handler for the list, so a user sees what the API shows.
+The rows are those of the function that the API's handler calls, so a user sees what the API shows.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.http.answers import Described, Item, Listed, Text
+from headrace.console.http.answers import AnyList, Described, Item, Listed, Text
 from headrace.console.http.errors import HttpError
-from headrace.console.http.paging import is_true, paged, searched
+from headrace.console.http.paging import is_true, rows_in, searched
 from headrace.console.http.routes import ALLOWED, Parameter, Route
 from headrace.console.pages.rendering import NUMERIC, page
 from headrace.console.pages.texts import ack_mode, compact, plain
@@ -25,9 +25,10 @@ from headrace.user_tags import MANAGEMENT, VIEWER
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
     from headrace.untyped import JsonObject
 
+#: The rows of a virtual host, or of all that the user sees.
+Rows = Callable[["HttpCall", "str | None"], Awaitable[AnyList]]
 ROWS = 50  # Of a page, unless the address says otherwise.
 DIGITS = 12  # Of a row's identity.
 CSV, JSON = "csv", "json"
@@ -116,7 +117,7 @@ class ListPage:
 
     path: str
     title: str
-    rows: Handler  # The API's.
+    rows: Rows
     columns: tuple[Column, ...]
     link: Callable[[JsonObject], str] | None = None
     actions: tuple[Link, ...] = ()
@@ -134,16 +135,22 @@ class ListPage:
 
     async def show(self, call: HttpCall) -> object:
         """Return the page, or the rows as a file."""
-        if call.query.get("vhost"):
-            call.path = {**call.path, "vhost": call.query["vhost"]}
-        listed = await self.rows(call)
-        assert isinstance(listed, Listed | Described)
+        listed = await self.rows(call, call.query.get("vhost") or None)
         if isinstance(listed, Listed) and self.searched != NAME:
             rows = [{**row, "name": joined(row, self.searched)} for row in listed.rows]
             listed = Listed(rows, listed.order)
         if form := call.query.get("format"):
             return await exported(self, listed, call.query, form)
         return await table_page(call, self, listed)
+
+
+def everywhere(rows: Callable[[HttpCall], Awaitable[AnyList]]) -> Rows:
+    """Return the rows of a list that no virtual host limits."""
+
+    async def of_all(call: HttpCall, vhost: str | None) -> AnyList:
+        return await rows(call)
+
+    return of_all
 
 
 def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
@@ -157,11 +164,10 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
     said = ""
     try:
         listed, fits = await searched(listed, query)
-        found = paged(listed, query, fits)
+        found, rows = rows_in(listed, query, fits)
     except HttpError as error:  # A pattern that is none, or a page that is gone.
         said = error.reason
-        found = paged(listed, {"page": "1", "page_size": str(ROWS)})
-    assert isinstance(found, dict)
+        found, rows = rows_in(listed, {"page": "1", "page_size": str(ROWS)})
     return page(
         call,
         "list.html",
@@ -169,7 +175,7 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
         status=400 if said else 200,
         listing=listing,
         found=found,
-        rows=[row_of(row, listing.columns, listing.link) for row in found["items"]],
+        rows=[row_of(row, listing.columns, listing.link) for row in rows],
         heads=[(column, *head_of(call, column)) for column in listing.columns],
         query=call.query,
         said=said,
@@ -227,8 +233,7 @@ async def exported(
     """
     wanted = {name: value for name, value in query.items() if name not in ("page", "columns")}
     listed, fits = await searched(listed, wanted)
-    rows = paged(listed, wanted, fits)
-    assert isinstance(rows, list)
+    _, rows = rows_in(listed, wanted, fits)
     name = listing.path.strip("/").replace("/", "-") or "overview"
     return file_of(name, listing.columns, rows, form)
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin, credentials, end
+from headrace.console.auth.origin import cookie_of, local_path, set_cookie
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Parameter, Route
 from headrace.console.pages.rendering import bare
-from headrace.console.sessions.origin import cookie_of, local_path, set_cookie
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:

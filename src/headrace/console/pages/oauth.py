@@ -6,13 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin
-from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.answers import Answer, Text
-from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import NOBODY, Parameter, Route
-from headrace.console.pages.login import WORDS, form
-from headrace.console.pages.rendering import bare
-from headrace.console.sessions.authorization import (
+from headrace.console.auth.oauth import (
     ATTEMPT_S,
     MARK_MAX,
     AuthorizationError,
@@ -20,7 +14,13 @@ from headrace.console.sessions.authorization import (
     code_of,
     token_of,
 )
-from headrace.console.sessions.origin import is_encrypted, local_path, outer_of, set_cookie
+from headrace.console.auth.origin import is_encrypted, local_path, outer_of, set_cookie
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer, Text
+from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.routes import NOBODY, Parameter, Route
+from headrace.console.pages.login import WORDS, form
+from headrace.console.pages.rendering import bare
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest

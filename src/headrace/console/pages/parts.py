@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.http.answers import Listed
 from headrace.console.http.errors import not_found
 from headrace.console.http.paging import in_order, is_true
 from headrace.console.http.routes import Parameter
@@ -25,9 +24,8 @@ from headrace.console.pages.listings import (
 from headrace.console.pages.texts import compact
 
 if TYPE_CHECKING:
-    from headrace.console.http.answers import Text
+    from headrace.console.http.answers import Listed, Text
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
     from headrace.untyped import JsonObject
 
 PART_ROWS = 200  # Of a table within a page; its file, and the list itself, have all.
@@ -46,7 +44,7 @@ class Part:
 
     title: str
     columns: tuple[Column, ...]
-    rows: Handler | None = None  # The API's; or:
+    rows: Callable[[HttpCall], Awaitable[Listed]] | None = None  # Of the object in the path; or:
     field: str = ""  # the field of the object that has the rows.
     link: Callable[[JsonObject], str] | None = None
     empty: str = "None."
@@ -101,7 +99,6 @@ async def rows_of(call: HttpCall, part: Part, number: int, found: JsonObject) ->
         rows = list(found[part.field])
     else:
         listed = await part.rows(call)
-        assert isinstance(listed, Listed)
         rows, order = list(listed.rows), listed.order
     if has := call.query.get(f"has_{number}", "").lower():
         rows = [row for row in rows if has_text(row, part.columns, has)]

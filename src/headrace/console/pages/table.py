@@ -5,7 +5,6 @@ from headrace.console.http.routes import Route
 from headrace.console.pages import assets, login, oauth
 from headrace.console.pages.messages import browse, dead_letters, jobs
 from headrace.console.pages.objects import (
-    access,
     charts,
     clients,
     definitions,
@@ -17,6 +16,8 @@ from headrace.console.pages.objects import (
     streams,
     topology,
     transactions,
+    users,
+    vhosts,
 )
 from headrace.console.pages.pipelines import pages as pipelines
 
@@ -26,18 +27,27 @@ LISTS = (
     *exchanges.LISTS,
     *clients.LISTS,
     *rules.LISTS,
-    *access.LISTS,
+    *vhosts.LISTS,
+    *users.LISTS,
     *records.LISTS,
     *jobs.LISTS,
     *pipelines.LISTS,
 )
-PAGES = (*queues.PAGES, *streams.PAGES, *exchanges.PAGES, *clients.PAGES, *access.PAGES)
+PAGES = (
+    *queues.PAGES,
+    *streams.PAGES,
+    *exchanges.PAGES,
+    *clients.PAGES,
+    *vhosts.PAGES,
+    *users.PAGES,
+)
 ACTIONS = (
     *queues.ACTIONS,
     *exchanges.ACTIONS,
     *clients.ACTIONS,
     *rules.ACTIONS,
-    *access.ACTIONS,
+    *vhosts.ACTIONS,
+    *users.ACTIONS,
     *definitions.ACTIONS,
     *transactions.ACTIONS,
     *jobs.ACTIONS,

@@ -41,7 +41,7 @@ def exchange_types() -> list[JsonObject]:
     return [{"name": name, "description": "", "enabled": True} for name in EXCHANGE_TYPES]
 
 
-def check_node(call: HttpCall) -> None:
+def check_node(name: str) -> None:
     """Refuse the name of another node in a path.
 
     Nagios' plugins ask for ``rabbit@`` and the name of the machine, whatever the node's name is.
@@ -49,7 +49,6 @@ def check_node(call: HttpCall) -> None:
     Raises:
         HttpError: this is not the node.
     """
-    name = call.path["node"]
     short = platform.node().partition(".")[0]
     if name not in (node_name(), f"rabbit@{platform.node()}", f"rabbit@{short}"):
         raise not_found()

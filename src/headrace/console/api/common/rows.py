@@ -33,40 +33,42 @@ def absent() -> Iterator[None]:
         raise
 
 
-async def rows_of(call: HttpCall, do: str, **fields: object) -> list[JsonObject]:
-    """Return the rows of a list, of the virtual host in the path where there is one.
+async def rows_of(
+    call: HttpCall, do: str, vhost: str | None = None, **fields: object
+) -> list[JsonObject]:
+    """Return the rows of a list, of a virtual host or of all that the user sees.
 
     Raises:
         HttpError: there is no such virtual host, or the user does not see it.
     """
     with absent():
-        return await call.rows(do, vhost=wanted_vhost(call), **fields)
+        return await call.rows(do, vhost=wanted_vhost(call, vhost), **fields)
 
 
-def wanted_vhost(call: HttpCall) -> str | None:
-    """Return the virtual host that a list is limited to, by path or by header; None for all."""
-    return call.path.get("vhost") or call.request.headers.get("x-vhost")
+def wanted_vhost(call: HttpCall, vhost: str | None) -> str | None:
+    """Return the virtual host that a list is limited to, by name or by header; None for all."""
+    return vhost or call.request.headers.get("x-vhost")
 
 
-def check_vhost(call: HttpCall) -> str | None:
+def check_vhost(call: HttpCall, vhost: str | None) -> str | None:
     """Return the virtual host that a list is limited to; None for all.
 
     Raises:
         HttpError: the user does not see it.
     """
-    vhost = wanted_vhost(call)
+    vhost = wanted_vhost(call, vhost)
     if vhost is not None and not call.identity.sees_vhost(vhost):
         raise not_found()
     return vhost
 
 
-async def existing_vhost(call: HttpCall) -> str | None:
+async def existing_vhost(call: HttpCall, vhost: str | None) -> str | None:
     """Return the virtual host that a list is limited to; None for all.
 
     Raises:
         HttpError: it does not exist, or the user does not see it.
     """
-    vhost = wanted_vhost(call)
+    vhost = wanted_vhost(call, vhost)
     if vhost is not None:
         await check_exists(call, vhost)
     return vhost

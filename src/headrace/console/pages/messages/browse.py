@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.api.own import browse
-from headrace.console.api.reads.queues import show_queue
+from headrace.console.api import browse
+from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, not_found, of_operation
 from headrace.console.http.routes import Route
@@ -57,15 +57,20 @@ def here(call: HttpCall) -> str:
 
 async def show_list(call: HttpCall) -> object:
     """Return the page of messages, or the messages as a file."""
-    queue = await show_queue(call)
-    assert isinstance(queue, dict)
+    queue = await show_queue(call, **call.path)
     query = {name: call.query.get(name, "") for name in PARTS}
     form = call.query.get("format", "")
-    given = {**query, "from": query["from"] or "first", "bytes": str(FILE_BYTES if form else BYTES)}
     said = ""
     found: JsonObject = {"messages": [], "next": None}
     try:
-        found = await browse.page_of_messages(call, given)
+        found = await browse.page_of_messages(
+            call,
+            **call.path,
+            count=browse.count_in(query),
+            shown=FILE_BYTES if form else BYTES,
+            selector=query["selector"],
+            start=browse.place(query["from"] or "first"),
+        )
     except HttpError as error:
         if error.status != 400:
             raise
@@ -106,11 +111,13 @@ async def show_list(call: HttpCall) -> object:
 
 async def show_one(call: HttpCall) -> object:
     """Return the page of one message."""
-    position = call.path["position"]
+    vhost, queue, position = (call.path[name] for name in ("vhost", "queue", "position"))
     if not position.isascii() or not position.isdecimal():
         raise not_found()
-    query = {"from": position, "count": "1", "bytes": str(browse.SHOWN_MAX)}
-    rows: list[JsonObject] = (await browse.page_of_messages(call, query))["messages"]
+    found = await browse.page_of_messages(
+        call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.place(position)
+    )
+    rows: list[JsonObject] = found["messages"]
     if not rows or rows[0]["position"] != int(position):
         raise not_found("There is no ready message at this position any more.")
     row, form = rows[0], call.query.get("form", AUTO)
@@ -120,7 +127,7 @@ async def show_one(call: HttpCall) -> object:
         call,
         "message.html",
         f"Message {position}",
-        queue=call.path["queue"],
+        queue=queue,
         at=at,
         row=row,
         properties=[
@@ -133,8 +140,8 @@ async def show_one(call: HttpCall) -> object:
         download=f"/api/headrace{at}/{position}/body",
         command=line(
             "peek",
-            call.path["queue"],
-            vhost=call.path["vhost"],
+            queue,
+            vhost=vhost,
             limit=1,
             format="json",
             **{"from": position},

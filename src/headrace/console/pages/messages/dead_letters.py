@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from headrace.console.api.own.dead_letters import groups_of
+from headrace.console.api.dead_letters import groups_of
 from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column
@@ -48,7 +48,7 @@ PARTS = (
 
 async def show(call: HttpCall) -> object:
     """Return the page."""
-    found = await groups_of(call)
+    found = await groups_of(call, **call.path)
     at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
     rows = rows_of(found, call.path["vhost"], at)
     file = await file_of_part(call, "Dead letters", PARTS, rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import jobs
-from headrace.console.api.writes.body import Body
+from headrace.console.api import jobs
+from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import HttpError, bad_request, of_operation
@@ -43,16 +43,16 @@ async def send(call: HttpCall) -> object:
     """Count what the job would hit; with the typed confirmation, begin it."""
     sent = await call.form()
     given = {name: sent.get(name).strip() for name in FIELDS}
-    body: JsonObject = {name: value for name, value in given.items() if value}
+    body = Body({name: value for name, value in given.items() if value})
     try:
         if "confirmation" not in sent:
-            dry = await jobs.run(call, Body({**body, "dry_run": True}), wait=True)
+            dry = await jobs.run(call, **call.path, body=body, dry_run=True, wait=True)
             return form(call, given, counted=dry)
         if sent.get("confirmation") != plain(call.path["queue"]):
-            dry = await jobs.run(call, Body({**body, "dry_run": True}), wait=True)
+            dry = await jobs.run(call, **call.path, body=body, dry_run=True, wait=True)
             said = "To confirm, type the name of the queue as it is shown; nothing was changed."
             return form(call, given, counted=dry, said=said, status=400)
-        begun = await jobs.run(call, Body(body))
+        begun = await jobs.run(call, call.path["vhost"], call.path["queue"], body)
     except HttpError as error:
         return form(call, given, said=error.reason, status=error.status)
     except OperationRefused as error:
@@ -100,8 +100,7 @@ def form(
 
 async def show_job(call: HttpCall) -> object:
     """Return the progress of a job, or its result."""
-    found = await jobs.show(call)
-    assert isinstance(found, dict)
+    found = await jobs.show(call, **call.path)
     running = found.get("state") in ("choosing", "moving")
     return page(
         call,
@@ -128,18 +127,15 @@ def refuse_over(found: JsonObject) -> None:
         raise bad_request("the job has ended")
 
 
-async def cancel(call: HttpCall) -> object:
+async def cancel(call: HttpCall, form: Body) -> None:
     """Cancel a job that runs."""
-    found = await jobs.show(call)
-    assert isinstance(found, dict)
-    refuse_over(found)
-    return await jobs.cancel(call)
+    refuse_over(await jobs.show(call, **call.path))
+    await jobs.cancel(call, **call.path)
 
 
 async def hits(call: HttpCall) -> str:
     """Return how far a job is."""
-    found = await jobs.show(call)
-    assert isinstance(found, dict)
+    found = await jobs.show(call, **call.path)
     return f"The job is {found['state']}: {number(found.get('done'))} messages so far."
 
 

@@ -7,7 +7,7 @@ import io
 import json
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own.browse import body_of
+from headrace.console.api.browse import body_of
 from headrace.exact_json import read_json
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.api import clients, exchanges, users
 from headrace.console.api.common.rows import check_exists
 from headrace.console.api.common.samples import counters_of
-from headrace.console.api.reads import clients, exchanges, users
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import Parameter, Route
@@ -144,8 +144,7 @@ async def of_vhost(call: HttpCall) -> object:
 
 async def of_exchange(call: HttpCall) -> object:
     """Return the numbers of an exchange; of the last hour."""
-    row = await exchanges.show_exchange(call)
-    assert isinstance(row, dict)
+    row = await exchanges.show_exchange(call, **call.path)
     key = (row["vhost"], row["name"])
     return await chart(call, call.state.exchanges, EXCHANGE, [key], ROUTED)
 
@@ -161,7 +160,7 @@ async def of_connection(call: HttpCall) -> object:
 async def of_user(call: HttpCall) -> object:
     """Return the numbers of all connections of a user, also of those that have ended."""
     lines = lines_of(OF_CLIENT, call.path["what"])
-    await users.show_user(call)
+    await users.show_user(call, call.path["user"])
     return await chart(call, call.state.users, USER, [(call.path["user"],)], lines)
 
 

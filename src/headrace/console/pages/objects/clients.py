@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.reads import clients as reads
-from headrace.console.api.writes import clients as writes
+from headrace.console.api import clients
+from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
@@ -102,8 +102,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def hits(call: HttpCall) -> str:
     """Return what closing a connection takes away."""
-    row = await reads.show_connection(call)
-    assert isinstance(row, dict)
+    row = await clients.show_connection(call, **call.path)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
         f"{counted(row['channels'], 'channel')} {'is' if row['channels'] == 1 else 'are'} closed; "
@@ -113,7 +112,7 @@ async def hits(call: HttpCall) -> str:
 
 async def connection_values(call: HttpCall) -> Mapping[str, str]:
     """Return the id by which the command knows a connection."""
-    found = await reads.find_connection(call, call.path["name"])
+    found = await clients.find_connection(call, call.path["name"])
     return {"number": str(found.row["number"])}
 
 
@@ -121,7 +120,7 @@ LISTS = (
     ListPage(
         "/connections",
         "Connections",
-        reads.list_connections,
+        clients.list_connections,
         (
             Column("Name", "name"),
             Column("Client name", "user_provided_name"),
@@ -141,7 +140,7 @@ LISTS = (
     ListPage(
         "/channels",
         "Channels",
-        reads.list_channels,
+        clients.list_channels,
         CHANNELS,
         channel_address,
         about="Channels of 0-8 to 0-9-1, and sessions of 0-10.",
@@ -151,7 +150,7 @@ LISTS = (
     ListPage(
         "/consumers",
         "Consumers",
-        reads.list_consumers,
+        clients.list_consumers,
         CONSUMERS,
         consumer_address,
         command=line("list", "consumers"),
@@ -163,7 +162,7 @@ PAGES = (
         "/connections/{name}",
         "Connection",
         PARENT,
-        reads.show_connection,
+        by_path(clients.show_connection),
         lambda row: row["name"],
         (
             Column("Client name", "user_provided_name"),
@@ -181,7 +180,11 @@ PAGES = (
             Column("Maximum frame size (bytes)", "frame_max", "number"),
             Column("Client properties", "client_properties", "json"),
         ),
-        (Part("Channels", CHANNELS, reads.channels_of_connection, link=channel_address),),
+        (
+            Part(
+                "Channels", CHANNELS, by_path(clients.channels_of_connection), link=channel_address
+            ),
+        ),
         links,
         connection_charts,
     ),
@@ -189,7 +192,7 @@ PAGES = (
         "/channels/{channel}",
         "Channel",
         ("Channels", "/channels"),
-        reads.show_channel,
+        by_path(clients.show_channel),
         lambda row: row["name"],
         (
             *CHANNELS[1:],
@@ -202,7 +205,7 @@ PAGES = (
         "/consumers/{channel}/{tag}",
         "Consumer",
         ("Consumers", "/consumers"),
-        reads.show_consumer,
+        by_path(clients.show_consumer),
         lambda row: row["consumer_tag"],
         (*CONSUMERS[1:], Column("Connection", "channel_details.connection_name")),
         actions=lambda call, row: [Link("Queue", queue_address(row), changes=False)],
@@ -214,7 +217,7 @@ ACTIONS = (
     Action(
         "/connections/{name}/close",
         "Close a connection",
-        writes.close_connection,
+        lambda call, form: clients.close_connection(call, **call.path),
         lambda call, values: "/connections",
         lambda call, values: "The connection is closed.",
         command=lambda call, values: line("close", "connection", values.get("number", "ID")),

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.writes import definitions as writes
-from headrace.console.http.answers import Answer
+from headrace.console.api import definitions
 from headrace.console.pages.actions import Action, Field, Report
 from headrace.console.pages.commands import is_on, line
 from headrace.console.pages.listings import Link
@@ -14,6 +13,7 @@ from headrace.console.pages.texts import number
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
@@ -24,16 +24,26 @@ OUTCOMES = ("made", "changed", "there", "different", "no equivalent")
 
 def command(call: HttpCall, values: Values) -> str:
     """Return the command line that does the same."""
-    known, dry_run = not is_on(values.get(writes.LENIENT)), is_on(values.get(writes.DRY_RUN))
+    known, dry_run = (
+        not is_on(values.get(definitions.LENIENT)),
+        is_on(values.get(definitions.DRY_RUN)),
+    )
     return line("definitions", "import", "FILE", known=known, dry_run=dry_run)
 
 
-def report_of(answer: object) -> Report | None:
-    """Return the report of an import for its page; None where every element is as in the file."""
-    if not isinstance(answer, Answer) or answer.status != 200:
-        return None
-    report = answer.value
-    assert isinstance(report, dict)
+async def upload(call: HttpCall, form: Body) -> Report | None:
+    """Import the file of a form; return None where every element is as in the file."""
+    report = await definitions.import_definitions(
+        call,
+        await definitions.document_of(call),
+        lenient=bool(form.flag(definitions.LENIENT)),
+        dry_run=bool(form.flag(definitions.DRY_RUN)),
+    )
+    return report_of(report) if definitions.is_worth_showing(report) else None
+
+
+def report_of(report: JsonObject) -> Report:
+    """Return the report of an import for its page."""
     counts = counted(report["counts"])
     title = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
@@ -61,7 +71,7 @@ ACTIONS = (
     Action(
         "/definitions",
         "Definitions",
-        writes.import_definitions,
+        upload,
         lambda call, values: "/definitions",
         lambda call, values: "The definitions are imported; all elements match the file.",
         (
@@ -73,17 +83,15 @@ ACTIONS = (
                 "listed; users, permissions and policies take the value of the file.",
             ),
             Field(
-                writes.LENIENT,
+                definitions.LENIENT,
                 "Skip elements without an equivalent here, such as shovels",
                 "flag",
                 help="Otherwise a file with such an element is refused as a whole.",
-                in_query=True,
             ),
             Field(
-                writes.DRY_RUN,
+                definitions.DRY_RUN,
                 "Dry run: report the changes without making them",
                 "flag",
-                in_query=True,
             ),
         ),
         command=command,
@@ -92,7 +100,6 @@ ACTIONS = (
         links=lambda call: [
             Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)
         ],
-        body_max=writes.DEFINITIONS_BYTES_MAX,
-        report=report_of,
+        body_max=definitions.DEFINITIONS_BYTES_MAX,
     ),
 )

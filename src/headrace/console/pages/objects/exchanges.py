@@ -7,11 +7,10 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.console.api import exchanges, messages
 from headrace.console.api.common.node import EXCHANGE_TYPES
-from headrace.console.api.reads import exchanges as reads
-from headrace.console.api.writes import exchanges as writes
-from headrace.console.api.writes import messages as message_writes
-from headrace.console.http.answers import Described, Listed
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import assigned, in_vhost, is_on, line, publishing, table
 from headrace.console.pages.details import DetailPage
@@ -22,6 +21,8 @@ from headrace.console.pages.texts import plain, segment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.console.api.common.body import Body
+    from headrace.console.http.answers import Described
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
@@ -92,8 +93,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def show_removal(call: HttpCall) -> str:
     """Return what removing a binding changes."""
-    row = await reads.show_binding(call)
-    assert isinstance(row, dict)
+    row = await exchanges.show_binding(call, **call.path)
     return (
         f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages with routing key "
         f"'{plain(row['routing_key'])}' to {row['destination_type']} "
@@ -101,13 +101,41 @@ async def show_removal(call: HttpCall) -> str:
     )
 
 
-async def publish(call: HttpCall) -> object:
+async def declare(call: HttpCall, form: Body) -> None:
+    """Declare the exchange of a form."""
+    await exchanges.declare_exchange(
+        call,
+        form.text("vhost"),
+        exchanges.named(form.text("name")),
+        kind=form.text("type", "direct"),
+        durable=form.flag("durable"),
+        auto_delete=form.flag("auto_delete"),
+        internal=form.flag("internal"),
+        arguments=form.table("arguments"),
+    )
+
+
+async def delete(call: HttpCall, form: Body) -> None:
+    """Delete the exchange of a page."""
+    name = exchanges.named(call.path["exchange"])
+    await exchanges.remove_exchange(
+        call, call.path["vhost"], name, if_unused=form.flag("if-unused")
+    )
+
+
+async def publish(call: HttpCall, form: Body) -> None:
     """Publish to the exchange of a page."""
-    values = await call.body()
-    properties = dict(values.get("properties") or {})
-    message_writes.check_known(properties)
-    call.give_body({**values, "properties": {"delivery_mode": 2, **properties}})
-    return await message_writes.publish(call)
+    properties = form.table("properties")
+    messages.check_known(properties)
+    await messages.publish(
+        call,
+        call.path["vhost"],
+        exchanges.exchange_name(call.path["exchange"]),
+        routing_key=form.text("routing_key"),
+        properties={"delivery_mode": 2, **properties},
+        payload=form.text("payload"),
+        payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),
+    )
 
 
 def declare_command(call: HttpCall, values: Values) -> str:
@@ -144,8 +172,7 @@ def bind_command(call: HttpCall, values: Values) -> str:
 
 async def binding_values(call: HttpCall) -> Mapping[str, str]:
     """Return what tells a binding from others between the same two."""
-    row = await reads.show_binding(call)
-    assert isinstance(row, dict)
+    row = await exchanges.show_binding(call, **call.path)
     return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
 
 
@@ -171,32 +198,38 @@ def publish_command(call: HttpCall, values: Values) -> str:
     return publishing(key, values, properties, call.path["vhost"], exchange)
 
 
-async def bind(call: HttpCall) -> object:
-    """Bind as the form says; the API has the kind in its path as a letter."""
-    call.path = {**call.path, "kind": SHORT.get(call.path["kind"], "q")}
-    return await writes.post_binding(call)
+async def bind(call: HttpCall, form: Body) -> None:
+    """Bind as the form says."""
+    await exchanges.bind(
+        call,
+        form.text("vhost"),
+        exchanges.exchange_name(form.text("source")),
+        form.text("kind", "queue"),
+        form.text("destination"),
+        routing_key=form.text("routing_key"),
+        arguments=form.table("arguments"),
+    )
 
 
-async def named_bindings(call: HttpCall) -> object:
+async def named_bindings(call: HttpCall, vhost: str | None) -> Described[exchanges.Binding]:
     """Return the bindings, which are searched by source, destination and routing key."""
-    listed = await reads.list_bindings(call)
-    assert isinstance(listed, Described)
+    listed = await exchanges.list_bindings(call, vhost)
     keys = [listed.key(column) for column in ("source", "destination", "routing_key")]
     return replace(listed, name=lambda item: " ".join(str(key(item)) for key in keys))
 
 
-async def bindings_of_source(call: HttpCall) -> object:
+async def bindings_of_source(call: HttpCall, vhost: str, exchange: str) -> Listed:
     """Return the bindings from an exchange; none of the default one: they are those of queues."""
-    if call.path["exchange"] == reads.DEFAULT:
+    if exchange == exchanges.DEFAULT:
         return Listed(())
-    return await reads.bindings_of_source(call)
+    return await exchanges.bindings_of_named(call, vhost, exchange)
 
 
 LISTS = (
     ListPage(
         "/exchanges",
         "Exchanges",
-        reads.list_exchanges,
+        exchanges.list_exchanges,
         (
             Column("Name", "name", "exchange"),
             Column("Virtual host", "vhost"),
@@ -228,7 +261,7 @@ PAGES = (
         DETAIL,
         "Exchange",
         PARENT,
-        reads.show_exchange,
+        by_path(exchanges.show_exchange),
         lambda row: row["name"] or "(default)",
         (
             Column("Type", "type"),
@@ -243,14 +276,14 @@ PAGES = (
             Part(
                 "Bindings from this exchange",
                 BINDING_COLUMNS[1:],
-                bindings_of_source,
+                by_path(bindings_of_source),
                 link=binding_address,
                 empty="None. The default exchange routes to each queue by its name.",
             ),
             Part(
                 "Bindings to this exchange",
                 BINDING_COLUMNS[:2],
-                reads.bindings_of_destination,
+                by_path(exchanges.bindings_of_destination),
                 link=binding_address,
             ),
         ),
@@ -265,7 +298,7 @@ ACTIONS = (
     Action(
         "/exchanges/new",
         "Declare an exchange",
-        writes.put_exchange,
+        declare,
         lambda call, values: address({"vhost": values["vhost"], "name": values["name"]}),
         lambda call, values: f"Exchange {plain(str(values['name']))} is declared.",
         (
@@ -277,18 +310,17 @@ ACTIONS = (
             Field("internal", "Internal: clients cannot publish to it", "flag"),
             Field("arguments", "Arguments", "json", help='Such as {"alternate-exchange": "rest"}.'),
         ),
-        {"vhost": "vhost", "exchange": "name"},
-        declare_command,
+        command=declare_command,
         parent=PARENT,
         button="Declare",
     ),
     Action(
         f"{DETAIL}/delete",
         "Delete an exchange",
-        writes.delete_exchange,
+        delete,
         lambda call, values: "/exchanges",
         lambda call, values: f"Exchange {plain(call.path['exchange'])} is deleted.",
-        (Field("if-unused", "Only if it has no bindings", "flag", in_query=True),),
+        (Field("if-unused", "Only if it has no bindings", "flag"),),
         command=lambda call, values: line(
             "delete",
             "exchange",
@@ -335,15 +367,14 @@ ACTIONS = (
                 "arguments", "Arguments", "json", help='Such as {"x-match": "all", "kind": "a"}.'
             ),
         ),
-        {"vhost": "vhost", "source": "source", "kind": "kind", "destination": "destination"},
-        bind_command,
+        command=bind_command,
         parent=BINDINGS_PARENT,
         button="Bind",
     ),
     Action(
         "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
         "Remove a binding",
-        writes.delete_binding,
+        lambda call, form: exchanges.delete_binding(call, **call.path),
         lambda call, values: "/bindings",
         lambda call, values: "The binding is removed.",
         command=unbind_command,

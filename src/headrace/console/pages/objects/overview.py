@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import overview
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
-from headrace.console.api.reads import overview
 from headrace.console.http.routes import ALLOWED, Route
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
@@ -17,8 +17,8 @@ from headrace.console.state.machine import Machine
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
+    from headrace.console.auth.logins import Identity
     from headrace.console.broker.answers import AlarmRow, Status
-    from headrace.console.broker.logins import Identity
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
@@ -46,7 +46,6 @@ Tile = tuple[str, object, str, str]
 async def show(call: HttpCall) -> object:
     """Return the first page."""
     found = await overview.show(call)
-    assert isinstance(found, dict)
     file = await file_of_part(call, "Overview", PARTS, found)
     if file is not None:
         return file

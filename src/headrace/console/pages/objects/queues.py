@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import exchanges, messages, queues, records
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
-from headrace.console.api.own import records
-from headrace.console.api.reads import exchanges as exchange_reads
-from headrace.console.api.reads import queues as reads
-from headrace.console.api.writes import messages as message_writes
-from headrace.console.api.writes import queues as writes
 from headrace.console.http.answers import Listed
+from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import assigned, in_vhost, is_on, line, publishing, table
 from headrace.console.pages.details import DetailPage
@@ -26,6 +23,7 @@ from headrace.console.pages.texts import DELIVERY_MODES, counted, number, plain,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.console.pages.details import Charts
@@ -113,11 +111,10 @@ def charts(row: JsonObject) -> Charts:
     return depths_and_rates(at)
 
 
-async def leases_of(call: HttpCall) -> object:
-    """Return the leases of the queue in a path."""
-    listed = await records.list_leases(call)
-    assert isinstance(listed, Listed)
-    return Listed([row for row in listed.rows if row["queue"] == call.path["queue"]])
+async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
+    """Return the leases of a queue."""
+    listed = await records.list_leases(call, vhost)
+    return Listed([row for row in listed.rows if row["queue"] == queue])
 
 
 def links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -139,8 +136,7 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 
 async def hits(call: HttpCall) -> str:
     """Return what emptying or deleting a queue takes away."""
-    row = await reads.show_queue(call)
-    assert isinstance(row, dict)
+    row = await queues.show_queue(call, **call.path)
     ready, unacked = number(row["messages_ready"]), number(row["messages_unacknowledged"])
     return (
         f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready} ready and "
@@ -191,25 +187,49 @@ def publish_command(call: HttpCall, values: Values) -> str:
     return publishing(call.path["queue"], values, properties, call.path["vhost"])
 
 
-async def publish(call: HttpCall) -> object:
-    """Publish to a queue by the default exchange."""
-    call.path = {**call.path, "exchange": "amq.default"}
-    values = await call.body()
-    properties = dict(values.pop("properties", None) or {})
-    message_writes.check_known(properties)
-    for name in ("content_type", "delivery_mode"):
-        if values.get(name):
-            properties[name] = int(values[name]) if name == "delivery_mode" else values[name]
-        values.pop(name, None)
-    call.give_body({**values, "properties": properties, "routing_key": call.path["queue"]})
-    return await message_writes.publish(call)
+async def declare(call: HttpCall, form: Body) -> None:
+    """Declare the queue of a form."""
+    await queues.declare_queue(
+        call,
+        form.text("vhost"),
+        form.text("name"),
+        durable=form.flag("durable"),
+        auto_delete=form.flag("auto_delete"),
+        arguments=form.table("arguments"),
+        queue_type=form.text("queue_type"),
+    )
+
+
+async def delete(call: HttpCall, form: Body) -> None:
+    """Delete the queue of a page."""
+    if_unused, if_empty = form.flag("if-unused"), form.flag("if-empty")
+    await queues.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
+
+
+async def publish(call: HttpCall, form: Body) -> None:
+    """Publish to the queue of a page by the default exchange."""
+    properties = dict(form.table("properties"))
+    messages.check_known(properties)
+    if form.text("content_type"):
+        properties["content_type"] = form.text("content_type")
+    if form.text("delivery_mode"):
+        properties["delivery_mode"] = form.number("delivery_mode")
+    await messages.publish(
+        call,
+        call.path["vhost"],
+        "",
+        routing_key=call.path["queue"],
+        properties=properties,
+        payload=form.text("payload"),
+        payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),
+    )
 
 
 LISTS = (
     ListPage(
         "/queues",
         "Queues",
-        reads.list_queues,
+        queues.list_queues,
         COLUMNS,
         page_address,
         (Link("Declare a queue", "/queues/new"),),
@@ -222,13 +242,18 @@ PAGES = (
         DETAIL,
         "Queue",
         PARENT,
-        reads.show_queue,
+        by_path(queues.show_queue),
         lambda row: row["name"],
         FACTS,
         (
             Part("Consumers", CONSUMERS, field="consumer_details"),
-            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
-            Part("Leases", LEASES, leases_of, link=lease_address, empty="No leases."),
+            Part(
+                "Bindings",
+                BINDINGS,
+                by_path(exchanges.bindings_of_queue),
+                link=binding_address,
+            ),
+            Part("Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."),
         ),
         links,
         charts=charts,
@@ -239,7 +264,7 @@ ACTIONS = (
     Action(
         "/queues/new",
         "Declare a queue",
-        writes.put_queue,
+        declare,
         lambda call, values: address({"vhost": values["vhost"], "name": values["name"]}),
         lambda call, values: f"Queue {plain(str(values['name']))} is declared.",
         (
@@ -255,15 +280,14 @@ ACTIONS = (
                 help='A JSON object, such as {"x-message-ttl": 60000, "x-max-length": 1000}.',
             ),
         ),
-        {"vhost": "vhost", "queue": "name"},
-        declare_command,
+        command=declare_command,
         parent=PARENT,
         button="Declare",
     ),
     Action(
         f"{DETAIL}/purge",
         "Purge a queue",
-        writes.purge_queue,
+        lambda call, form: queues.purge_queue(call, **call.path),
         lambda call, values: here(call),
         lambda call, values: done("is empty", call),
         command=command("purge"),
@@ -276,12 +300,12 @@ ACTIONS = (
     Action(
         f"{DETAIL}/delete",
         "Delete a queue",
-        writes.delete_queue,
+        delete,
         lambda call, values: "/queues",
         lambda call, values: done("is deleted", call),
         (
-            Field("if-unused", "Only if it has no consumers", "flag", in_query=True),
-            Field("if-empty", "Only if it has no messages", "flag", in_query=True),
+            Field("if-unused", "Only if it has no consumers", "flag"),
+            Field("if-empty", "Only if it has no messages", "flag"),
         ),
         command=command("delete", "queue"),
         confirm=name_of,

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import records
+from headrace.console.api import records
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.listings import Column, ListPage, everywhere
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -124,7 +124,7 @@ LISTS = (
     ListPage(
         "/settings",
         "Settings",
-        records.list_settings,
+        everywhere(records.list_settings),
         (
             Column("Name", "name"),
             Column("Value", "value", "json"),
@@ -142,7 +142,7 @@ LISTS = (
     ListPage(
         "/log",
         "Log",
-        records.broker_log,
+        everywhere(records.broker_log),
         (
             Column("Time", "time"),
             Column("Level", "level"),
@@ -158,7 +158,7 @@ LISTS = (
     ListPage(
         "/audit",
         "Audit log",
-        records.audit_log,
+        everywhere(records.audit_log),
         (
             Column("Time", "time"),
             Column("Action", "what"),

@@ -6,22 +6,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.api.reads import rules as reads
-from headrace.console.api.writes import rules as writes
-from headrace.console.api.writes import vhosts as limit_writes
+from headrace.console.api import rules
 from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, Link, ListPage
+from headrace.console.pages.listings import Column, Link, ListPage, everywhere
 from headrace.console.pages.texts import plain, segment
 from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
     from headrace.console.pages.actions import Values
+    from headrace.console.pages.listings import Rows
     from headrace.untyped import JsonObject
 
 APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
@@ -58,17 +57,14 @@ FIELDS = (
 
 
 class PolicyKind(NamedTuple):
-    """Policies, or operator policies: their pages, and what reads and writes them."""
+    """Policies, or operator policies, and their pages."""
 
+    name: str  # As the API's functions have it.
     kind: str
     title: str
     about: str
     command: str
     tag: str
-    rows: Handler
-    show: Handler
-    put: Handler
-    delete: Handler
 
     @property
     def parent(self) -> tuple[str, str]:
@@ -102,10 +98,14 @@ def scope_of(values: Values) -> dict[str, object]:
 
 def list_of(kind: PolicyKind) -> ListPage:
     """Return the list of policies of a kind."""
+
+    async def rows(call: HttpCall, vhost: str | None) -> Listed:
+        return Listed(await rules.policies(call, kind.name, vhost))
+
     return ListPage(
         f"/{kind.kind}",
         kind.title,
-        kind.rows,
+        rows,
         COLUMNS,
         lambda row: f"/{kind.kind}/{segment(row['vhost'])}/{segment(row['name'])}",
         (Link("Set a policy", f"/{kind.kind}/new", kind.tag),),
@@ -114,12 +114,27 @@ def list_of(kind: PolicyKind) -> ListPage:
     )
 
 
+async def set_policy(call: HttpCall, kind: PolicyKind, vhost: str, name: str, form: Body) -> None:
+    """Set the policy of a form."""
+    await rules.set_policy(
+        call,
+        kind.name,
+        vhost,
+        name,
+        pattern=form.text("pattern"),
+        definition=form.table("definition"),
+        priority=form.number("priority"),
+        apply_to=form.text("apply-to"),
+    )
+
+
 def set_action(kind: PolicyKind) -> Action:
     """Return the action that makes a policy."""
 
-    async def add(call: HttpCall) -> object:
-        await refuse_known(call, kind.show, "the policy exists")
-        return await kind.put(call)
+    async def add(call: HttpCall, form: Body) -> None:
+        vhost, name = form.text("vhost"), form.text("name")
+        await refuse_known(rules.policy(call, kind.name, vhost, name), "the policy exists")
+        await set_policy(call, kind, vhost, name, form)
 
     return Action(
         f"/{kind.kind}/new",
@@ -132,8 +147,7 @@ def set_action(kind: PolicyKind) -> Action:
             Field("name", "Name", required=True),
             *FIELDS,
         ),
-        {"vhost": "vhost", "name": "name"},
-        lambda call, values: kind.set_line(
+        command=lambda call, values: kind.set_line(
             values.get("name") or "NAME", values, values.get("vhost")
         ),
         parent=kind.parent,
@@ -145,8 +159,7 @@ def change_action(kind: PolicyKind) -> Action:
     """Return the action that changes a policy."""
 
     async def values(call: HttpCall) -> Mapping[str, str]:
-        row = await kind.show(call)
-        assert isinstance(row, dict)
+        row = await rules.policy(call, kind.name, **call.path)
         return {
             "pattern": row["pattern"],
             "apply-to": row["apply-to"],
@@ -157,7 +170,7 @@ def change_action(kind: PolicyKind) -> Action:
     return Action(
         f"/{kind.kind}/{{vhost}}/{{name}}",
         "Change a policy",
-        kind.put,
+        lambda call, form: set_policy(call, kind, **call.path, form=form),
         kind.list_url,
         lambda call, values: f"Policy {plain(call.path['name'])} is changed.",
         FIELDS,
@@ -181,7 +194,7 @@ def remove_action(kind: PolicyKind) -> Action:
     return Action(
         f"/{kind.kind}/{{vhost}}/{{name}}/delete",
         "Remove a policy",
-        kind.delete,
+        lambda call, form: rules.remove_policy(call, kind.name, **call.path),
         kind.list_url,
         lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
         command=lambda call, values: line(
@@ -195,19 +208,18 @@ def remove_action(kind: PolicyKind) -> Action:
     )
 
 
-async def vhost_limit_rows(call: HttpCall) -> object:
+async def vhost_limit_rows(call: HttpCall, vhost: str | None) -> Listed:
     """Return one row for each limit of a virtual host."""
-    return each_limit(await reads.list_vhost_limits(call), "vhost")
+    return each_limit(await rules.list_vhost_limits(call, vhost), "vhost")
 
 
-async def user_limit_rows(call: HttpCall) -> object:
+async def user_limit_rows(call: HttpCall) -> Listed:
     """Return one row for each limit of a user."""
-    return each_limit(await reads.list_user_limits(call), "user")
+    return each_limit(await rules.list_user_limits(call), "user")
 
 
-def each_limit(listed: object, whose: str) -> object:
+def each_limit(listed: Listed, whose: str) -> Listed:
     """Return rows of one limit each."""
-    assert isinstance(listed, Listed)
     rows: list[JsonObject] = [
         {whose: row[whose], "name": name, "value": value}
         for row in listed.rows
@@ -217,17 +229,18 @@ def each_limit(listed: object, whose: str) -> object:
 
 
 def limits(
-    kind: str,
-    title: str,
-    whose: str,
-    label: str,
-    rows: Handler,
-    put: Handler,
-    delete: Handler,
-    names: tuple[str, ...],
+    kind: str, title: str, whose: str, label: str, rows: Rows, names: tuple[str, ...]
 ) -> tuple[ListPage, tuple[Action, ...]]:
-    """Return the list of limits of a kind, and the actions on them."""
+    """Return the list of limits of a kind, and the actions on them.
+
+    ``whose`` is ``vhost`` or ``user``.
+    """
     parent = (title, f"/{kind}")
+
+    async def set_limit(call: HttpCall, form: Body) -> None:
+        owner = {whose: form.text(whose)}
+        await rules.set_limit(call, form.text("name"), form.number("value"), **owner)
+
     listing = ListPage(
         f"/{kind}",
         title,
@@ -241,7 +254,7 @@ def limits(
         Action(
             f"/{kind}/new",
             "Set a limit",
-            put,
+            set_limit,
             lambda call, values: f"/{kind}",
             lambda call, values: f"Limit {values['name']} is set.",
             (
@@ -249,8 +262,7 @@ def limits(
                 Field("name", "Limit", "choice", names),
                 Field("value", "Value", "number", required=True, help="-1: no limit."),
             ),
-            {whose: whose, "name": "name"},
-            lambda call, values: line(
+            command=lambda call, values: line(
                 "limits",
                 "set",
                 values.get("name") or names[0],
@@ -263,7 +275,7 @@ def limits(
         Action(
             f"/{kind}/{{{whose}}}/{{name}}/delete",
             "Remove a limit",
-            delete,
+            lambda call, form: rules.remove_limit(call, **call.path),
             lambda call, values: f"/{kind}",
             lambda call, values: f"Limit {plain(call.path['name'])} is removed.",
             command=lambda call, values: line(
@@ -284,8 +296,6 @@ OF_VHOSTS = limits(
     "vhost",
     "Virtual host",
     vhost_limit_rows,
-    limit_writes.put_vhost_limit,
-    limit_writes.delete_vhost_limit,
     VHOST_LIMITS,
 )
 OF_USERS = limits(
@@ -293,33 +303,25 @@ OF_USERS = limits(
     "User limits",
     "user",
     "User",
-    user_limit_rows,
-    limit_writes.put_user_limit,
-    limit_writes.delete_user_limit,
+    everywhere(user_limit_rows),
     USER_LIMITS,
 )
 POLICIES = (
     PolicyKind(
+        rules.POLICIES,
         "policies",
         "Policies",
         "A policy sets options of the queues and exchanges whose names match its pattern.",
         "policy",
         POLICYMAKER,
-        reads.list_policies,
-        reads.show_policy,
-        writes.put_policy,
-        writes.delete_policy,
     ),
     PolicyKind(
+        rules.OPERATOR_POLICIES,
         "operator-policies",
         "Operator policies",
         "An operator policy sets limits that no policy and no client exceeds.",
         "operator-policy",
         ADMINISTRATOR,
-        reads.list_operator_policies,
-        reads.show_operator_policy,
-        writes.put_operator_policy,
-        writes.delete_operator_policy,
     ),
 )
 LISTS = (*map(list_of, POLICIES), OF_VHOSTS[0], OF_USERS[0])

@@ -6,10 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import streams as own_reads
-from headrace.console.api.reads import exchanges as exchange_reads
-from headrace.console.api.reads import queues as reads
-from headrace.console.http.answers import Answer, Described
+from headrace.console.api import exchanges, queues, streams
+from headrace.console.http.routes import by_path
 from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
@@ -28,7 +26,9 @@ from headrace.console.pages.objects.records import GROUP_COLUMNS, group_address
 from headrace.console.pages.parts import Part
 
 if TYPE_CHECKING:
+    from headrace.console.http.answers import Described, Listed
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
 PARENT = ("Streams", "/streams")
 OF_QUEUES = frozenset(  # Columns without meaning for a stream.
@@ -48,23 +48,24 @@ SEGMENTS = (
 )
 
 
-async def list_streams(call: HttpCall) -> object:
+async def list_streams(call: HttpCall, vhost: str | None) -> Described[int]:
     """Return the streams among the queues."""
-    found = await reads.list_queues(call)
-    assert isinstance(found, Described)
+    listed = await queues.list_queues(call, vhost)
     table = call.state.queues.table
-    return replace(found, items=[one for one in found.items if table.text("type", one) == STREAM])
+    return replace(
+        listed, items=[slot for slot in listed.items if table.text("type", slot) == STREAM]
+    )
 
 
-async def show_stream(call: HttpCall) -> object:
+async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     """Return a stream as a queue, with its offsets, groups and segments."""
-    call.path = {**call.path, "queue": call.path["stream"]}
-    queue = await reads.show_queue(call)
-    found = await own_reads.show_stream(call)
-    assert isinstance(queue, dict)
-    assert isinstance(found, Answer)
-    assert isinstance(found.value, dict)
-    return {**queue, **found.value}
+    queue = await queues.show_queue(call, vhost, stream)
+    return {**queue, **await streams.show_stream(call, vhost, stream)}
+
+
+async def bindings_of(call: HttpCall, vhost: str, stream: str) -> Listed:
+    """Return the bindings to a stream."""
+    return await exchanges.bindings_of_queue(call, vhost, stream)
 
 
 LISTS = (
@@ -89,7 +90,7 @@ PAGES = (
         "/streams/{vhost}/{stream}",
         "Stream",
         PARENT,
-        show_stream,
+        by_path(show_stream),
         lambda row: row["name"],
         (
             Column("Messages", "messages_ready", "number"),
@@ -102,7 +103,7 @@ PAGES = (
         (
             Part("Groups", GROUPS, field="groups", link=group_address, empty="No groups."),
             Part("Consumers", CONSUMERS, field="consumer_details"),
-            Part("Bindings", BINDINGS, exchange_reads.bindings_of_queue, link=binding_address),
+            Part("Bindings", BINDINGS, by_path(bindings_of), link=binding_address),
             Part("Segments", SEGMENTS, field="segments"),
         ),
         links,

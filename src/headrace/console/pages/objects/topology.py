@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import topology as topologies
+from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.errors import HttpError, of_operation
 from headrace.console.http.routes import Parameter, Route
@@ -37,16 +37,16 @@ PARTS = (
     ),
 )
 SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
-QUERY = (*topologies.MESSAGE, SIZE, *parts.QUERY)
+QUERY = (*topology.MESSAGE, SIZE, *parts.QUERY)
 
 
 async def of_exchange(call: HttpCall) -> object:
     """Return the page of an exchange; a routing key in the address is tried."""
-    found = await topologies.topology_of_exchange(call)
+    found = await topology.topology_of_exchange(call, **call.path)
     said, route = "", None
     if "routing_key" in call.query:
         try:
-            route = await topologies.route(call)
+            route = await topology.route(call, **call.path)
         except HttpError as error:
             said = error.reason
         except OperationRefused as error:
@@ -56,7 +56,7 @@ async def of_exchange(call: HttpCall) -> object:
 
 async def of_queue(call: HttpCall) -> object:
     """Return the page of a queue."""
-    return await shown(call, "queue", await topologies.topology_of_queue(call), None, "")
+    return await shown(call, "queue", await topology.topology_of_queue(call, **call.path), None, "")
 
 
 async def shown(

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api import records
 from headrace.console.api.common.rows import rows_of
-from headrace.console.api.own import records
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Link
@@ -14,6 +14,7 @@ from headrace.console.pages.objects.charts import group_charts, lease_charts
 from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
+    from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
@@ -27,7 +28,7 @@ NONE = "It no longer exists."
 
 async def row_here(call: HttpCall, do: str) -> JsonObject | None:
     """Return the row of a list that the path names; None without one."""
-    for row in await rows_of(call, do):
+    for row in await rows_of(call, do, call.path["vhost"]):
         if all(row.get(name, value) == value for name, value in call.path.items()):
             return row
     return None
@@ -80,6 +81,18 @@ def lease_links(call: HttpCall) -> list[Link]:
     return [Link("Queue", at, changes=False)]
 
 
+async def decide(call: HttpCall, form: Body) -> None:
+    """Decide the transaction of a page."""
+    what, heuristic = form.text("what"), form.flag("heuristic")
+    await records.decide(call, **call.path, what=what, heuristic=heuristic)
+
+
+async def release(call: HttpCall, form: Body) -> None:
+    """Release the lease of a page."""
+    force, forget = form.flag("force"), form.flag("forget")
+    await records.release(call, **call.path, force=force, forget=forget)
+
+
 def url(call: HttpCall) -> str | None:
     """Return the URL of the virtual host in a path, for commands."""
     return in_vhost(call.path["vhost"])
@@ -107,7 +120,7 @@ ACTIONS = (
     Action(
         TRANSACTION,
         "Decide a transaction",
-        records.decide,
+        decide,
         lambda call, values: "/transactions",
         lambda call, values: f"Transaction {plain(call.path['xid'])}: {values['what']} is done.",
         (
@@ -128,7 +141,7 @@ ACTIONS = (
     Action(
         LEASE,
         "Release a lease",
-        records.release,
+        release,
         lambda call, values: "/leases",
         lambda call, values: f"The lease of {plain(call.path['group'])} is released.",
         (
@@ -147,7 +160,7 @@ ACTIONS = (
     Action(
         GROUP,
         "Set the position of a group",
-        records.set_group,
+        lambda call, form: records.set_group(call, **call.path, position=records.position_in(form)),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is at {values['position']}.",
         (Field("position", "Position", required=True, help="An offset, first, last or next."),),
@@ -161,7 +174,7 @@ ACTIONS = (
     Action(
         f"{GROUP}/delete",
         "Delete a group",
-        records.delete_group,
+        lambda call, form: records.delete_group(call, **call.path),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is deleted.",
         command=lambda call, values: line(

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.own import pipelines
+from headrace.console.api import pipelines
 from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.listings import Column, ListPage, everywhere
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.pipelines.drawing import draw
 from headrace.console.pages.rendering import page
@@ -71,7 +71,7 @@ def pipeline_address(row: JsonObject) -> str:
 
 async def show(call: HttpCall) -> object:
     """Return the page of a pipeline."""
-    found = await pipelines.pipeline_of(call)
+    found = await pipelines.pipeline_of(call, call.path["pipeline"])
     file = await file_of_part(call, "Pipeline", PARTS, found)
     if file is not None:
         return file
@@ -106,7 +106,7 @@ LISTS = (
     ListPage(
         "/queries",
         "Spark queries",
-        pipelines.list_queries,
+        everywhere(pipelines.list_queries),
         (
             NAME,
             STATE,
@@ -125,7 +125,7 @@ LISTS = (
     ListPage(
         "/pipelines",
         "Pipelines",
-        pipelines.list_pipelines,
+        everywhere(pipelines.list_pipelines),
         (
             Column("Pipeline", "name"),
             STATE,

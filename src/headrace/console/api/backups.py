@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups by a name, in the directory that a setting of the broker gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.body import BOOLEAN, Body, schema
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import Routes
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+PATH = "/api/headrace/backups"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {PATH: "Backups in `backup_directory`, with time and bytes."}, tag=ADMINISTRATOR, paged=True
+)
+async def list_backups(call: HttpCall) -> object:
+    """Return the backups that have names."""
+    return Listed(await call.rows("list backups"), ("name",))
+
+
+@ROUTES.post(
+    {PATH: "Make a backup of this name there; `base` names one whose files are linked."},
+    tag=ADMINISTRATOR,
+    body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
+)
+async def make_backup(call: HttpCall) -> object:
+    """Make a backup; the answer comes when it is finished."""
+    body = await Body.of(call, "name")
+    name = body.text("name")
+    if not name:
+        raise bad_request("'name' is empty")
+    done = await call.ask(
+        "back up", name=name, base=body.text("base") or None, verify=body.flag("verify")
+    )
+    size = done.pop("octets")
+    return Answer(201, {"name": name, **done, "bytes": size})

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of a queue or a stream, shown without a trace in it."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from headrace.console.http.answers import Answer, Text
+from headrace.console.http.errors import bad_request, not_found
+from headrace.console.http.routes import Parameter, Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+QUEUE = "/api/headrace/queues/{vhost}/{queue}"
+READ = "read on the queue"
+COUNT, COUNT_MAX = 20, 500  # Messages of an answer.
+SHOWN, SHOWN_MAX = 4096, 1 << 20  # Bytes of each body.
+SELECTOR_MAX = 4096  # Characters.
+OCTETS = "application/octet-stream"
+DOWNLOAD = {
+    "Content-Disposition": 'attachment; filename="message"',
+    "Content-Security-Policy": "sandbox",
+}
+QUERY = (
+    Parameter("selector", "A filter on headers and properties: \"region = 'north'\"."),
+    Parameter("from", "By position, from this one on: a number, first, last, next, or a time."),
+    Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
+    Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),
+)
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {f"{QUEUE}/messages": "Messages of a queue or stream, without a trace."},
+    tag=MANAGEMENT,
+    permission=READ,
+    query=QUERY,
+    payloads=True,
+)
+async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
+    """Return messages in the order of delivery, or of position; ``next`` is where to go on."""
+    page = await page_of_messages(
+        call,
+        vhost,
+        queue,
+        count=count_in(call.query),
+        shown=number(call.query, "bytes", SHOWN, 0, SHOWN_MAX),
+        selector=call.query.get("selector", ""),
+        start=place(call.query.get("from", "")),
+    )
+    return Answer(200, page)
+
+
+def count_in(query: Mapping[str, str]) -> int:
+    """Return how many messages a query asks for.
+
+    Raises:
+        HttpError: it is no number, or out of bounds.
+    """
+    return number(query, "count", COUNT, 1, COUNT_MAX)
+
+
+async def page_of_messages(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    *,
+    count: int,
+    shown: int,
+    selector: str = "",
+    start: int | str | None = None,
+) -> JsonObject:
+    """Return some messages of a queue, with ``shown`` bytes of each body.
+
+    They are in the order of delivery, or of position from ``start`` on.
+
+    Raises:
+        HttpError: the selector is too long.
+    """
+    if len(selector) > SELECTOR_MAX:
+        raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
+    rows = await call.rows(
+        "peek",
+        vhost=vhost,
+        queue=queue,
+        selector=selector or None,
+        count=count,
+        bytes=shown,
+        **{"from": start},
+    )
+    goes_on = len(rows) == count and start is not None
+    return {"messages": rows, "next": rows[-1]["position"] + 1 if goes_on else None}
+
+
+@ROUTES.get(
+    {f"{QUEUE}/messages/{{position}}/body": "The body of one message, as a file of 1 MiB at most."},
+    tag=MANAGEMENT,
+    permission=READ,
+    media=OCTETS,
+    payloads=True,
+)
+async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
+    """Return the body of the message at a position, as a file that no browser opens."""
+    if not position.isascii() or not position.isdecimal() or len(position) > 18:
+        raise not_found()
+    rows = await call.rows(
+        "peek",
+        vhost=vhost,
+        queue=queue,
+        count=1,
+        bytes=SHOWN_MAX,
+        **{"from": int(position)},
+    )
+    if not rows or rows[0]["position"] != int(position):
+        raise not_found("there is no ready message at this position any more")
+    row = rows[0]
+    if row.get("cut"):
+        raise bad_request(f"the body has more than {SHOWN_MAX} bytes: {row['bytes']}")
+    return Text(body_of(row), OCTETS, headers=DOWNLOAD)
+
+
+def body_of(row: JsonObject) -> bytes:
+    """Return the bytes of a body, as far as they are shown."""
+    if "body_base64" in row:
+        return base64.b64decode(row["body_base64"])
+    return str(row.get("body", "")).encode()
+
+
+def place(text: str) -> int | str | None:
+    """Return a place for ``peek``: a number where it is one."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else text
+
+
+def number(query: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    """Return a number of a query.
+
+    Raises:
+        HttpError: it is none, or out of bounds.
+    """
+    text = query.get(name, "")
+    if not text:
+        return default
+    if text.isascii() and text.isdecimal() and len(text) <= 18 and least <= int(text) <= most:
+        return int(text)
+    raise bad_request(f"'{name}' is a number from {least} to {most}")

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters of a queue by reason, queue and exchange of the last death."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.console.api.browse import QUEUE, READ
+from headrace.console.http.answers import Answer
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+LOOKED_MAX = 10_000  # Messages that are looked at: the oldest of the queue.
+FIELDS = ("reason", "queue", "exchange")
+Key = tuple[str | None, ...]
+HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
+ROUTES = Routes()
+
+
+@dataclass(slots=True)
+class Group:
+    """Dead letters that died alike."""
+
+    count: int = 0
+    first: str = ""  # Times of the last death, in ISO 8601.
+    last: str = ""
+
+    def add(self, died: str) -> None:
+        """Add one that died at a time."""
+        self.count += 1
+        if died:
+            self.first = min(self.first, died) if self.first else died
+            self.last = max(self.last, died)
+
+
+@ROUTES.get(
+    {
+        f"{QUEUE}/dead-letters": "Dead letters by reason, queue and exchange; of the oldest "
+        f"{LOOKED_MAX:,} messages."
+    },
+    tag=MANAGEMENT,
+    permission=READ,
+    payloads=True,
+)
+async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
+    """Return the groups, the largest first, and how many messages of each hour."""
+    return Answer(200, await groups_of(call, vhost, queue))
+
+
+async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
+    """Return the dead letters of a queue by groups and hours.
+
+    Raises:
+        HttpError: there is no such queue.
+    """
+    groups: dict[Key, Group] = {}
+    hours: dict[str, int] = {}
+    looked = others = 0
+    async for row in call.items(
+        "peek",
+        vhost=vhost,
+        queue=queue,
+        count=LOOKED_MAX,
+        bytes=0,
+        **{"from": "first"},
+    ):
+        looked += 1
+        headers = row.get("headers") or {}
+        key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
+        if not key[0]:
+            others += 1
+            continue
+        died = time_of_death(headers)
+        groups.setdefault(key, Group()).add(died)
+        if died:
+            hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
+    ordered = sorted(groups.items(), key=lambda one: (-one[1].count, str(one[0])))
+    return {
+        "looked": looked,
+        "is_all": looked < LOOKED_MAX,
+        "others": others,  # Not dead letters.
+        "groups": [
+            {
+                **dict(zip(FIELDS, key, strict=True)),
+                "count": group.count,
+                "first": group.first or None,
+                "last": group.last or None,
+                "selector": selector_of(key),
+            }
+            for key, group in ordered
+        ],
+        "hours": [{"hour": hour, "count": count} for hour, count in sorted(hours.items())],
+    }
+
+
+def time_of_death(headers: JsonObject) -> str:
+    """Return when a message died last, in ISO 8601; empty if it does not say."""
+    deaths = headers.get("x-death")
+    if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
+        return str(deaths[0].get("time") or "").replace(" ", "T", 1)
+    return ""
+
+
+def text_of(value: object) -> str | None:
+    """Return a header as text; None where a message does not have it."""
+    return None if value is None else str(value)
+
+
+def selector_of(key: Key) -> str:
+    """Return the condition that chooses a group."""
+    parts = []
+    for name, value in zip(FIELDS, key, strict=True):
+        if value is None:
+            parts.append(f'"x-last-death-{name}" IS NULL')
+            continue
+        quoted = value.replace("'", "''")
+        parts.append(f"\"x-last-death-{name}\" = '{quoted}'")
+    return " AND ".join(parts)

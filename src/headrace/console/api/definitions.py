@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/definitions``: export and import.
+
+An import is JSON, or a file of a form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from headrace import __version__
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer, no_content
+from headrace.console.http.call import parsed
+from headrace.console.http.errors import bad_request
+from headrace.console.http.forms import MULTIPART
+from headrace.console.http.paging import is_true
+from headrace.console.http.routes import Parameter, Routes
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+SECTIONS = (  # In the order in which the broker imports them.
+    "vhosts",
+    "users",
+    "permissions",
+    "topic_permissions",
+    "parameters",
+    "global_parameters",
+    "policies",
+    "exchanges",
+    "queues",
+    "bindings",
+)
+OF_VHOST = ("parameters", "policies", "exchanges", "queues", "bindings")
+FOR_RABBITMQ = "for_rabbitmq"
+NAME_MAX = 255  # Characters of a file's name.
+EXPORT_QUERY = (
+    Parameter("download", "Name of the file that browsers save."),
+    Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
+)
+DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
+LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
+LINE_BYTES_MAX = (1 << 20) - 1024
+LENIENT = "lenient"  # The parameter that leaves out what has no equivalent,
+DRY_RUN = "dry_run"  # and the one that changes nothing.
+NO_EQUIVALENT = "precondition"  # The code of an import that has such an element.
+FILE = "file"  # The field of a form that has the document,
+REDIRECT = "redirect"  # and the one that says where its browser goes on.
+IMPORT_QUERY = (
+    Parameter(LENIENT, "Skip elements without an equivalent here, such as shovels.", "boolean"),
+    Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
+)
+DEFINITIONS, OF_ONE = "/api/definitions", "/api/definitions/{vhost}"
+FORMER = ("/api/all-configuration",)
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {DEFINITIONS: "All definitions as one document."},
+    tag=ADMINISTRATOR,
+    query=EXPORT_QUERY,
+    aliases=FORMER,
+)
+@ROUTES.get(
+    {OF_ONE: "The definitions of one virtual host."},
+    tag=ADMINISTRATOR,
+    query=EXPORT_QUERY,
+)
+async def export(call: HttpCall, vhost: str | None = None) -> object:
+    """Return the definitions of all, or of one virtual host."""
+    document: JsonObject = {
+        "rabbit_version": call.settings.rabbitmq_version,
+        "rabbitmq_version": call.settings.rabbitmq_version,
+        "product_name": "Headrace",
+        "product_version": __version__,
+        **{section: [] for section in (SECTIONS if vhost is None else OF_VHOST)},
+    }
+    async for item in call.items(
+        "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
+    ):
+        document.setdefault(item["section"], []).append(item["value"])
+    name = call.query.get("download")
+    if not name:
+        return document
+    if len(name) > NAME_MAX or not name.isprintable() or set(name) & set('"\\/;'):
+        raise bad_request("'download' is not a file name")
+    shown = name.encode("ascii", "replace").decode()
+    return Answer(200, document, {"Content-Disposition": f'attachment; filename="{shown}"'})
+
+
+@ROUTES.post(
+    {
+        DEFINITIONS: "Import definitions, as JSON or as the field `file` of a form, which may "
+        "`redirect`."
+    },
+    tag=ADMINISTRATOR,
+    query=IMPORT_QUERY,
+    body={"type": "object"},
+    body_max=DEFINITIONS_BYTES_MAX,
+    aliases=FORMER,
+)
+@ROUTES.post(
+    {OF_ONE: "Import definitions of one virtual host."},
+    tag=ADMINISTRATOR,
+    query=IMPORT_QUERY,
+    body={"type": "object"},
+    body_max=DEFINITIONS_BYTES_MAX,
+)
+async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
+    """Import definitions of all, or of one virtual host; if one is wrong, none.
+
+    Return what became of the elements where some were not imported, or for a dry run.
+
+    Raises:
+        HttpError: an element has no equivalent here, and the query does not say ``lenient``.
+    """
+    raw, leads = await document_of(call), ""
+    if is_multipart(call):
+        leads = (await call.form()).get(REDIRECT)
+        if leads and not is_local(leads):
+            raise bad_request(f"'{REDIRECT}' is not an address of this server")
+    lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
+    report = await import_definitions(call, raw, vhost, lenient=lenient, dry_run=dry_run)
+    if leads:
+        return Answer(303, headers={"Location": leads})
+    return Answer(200, report) if is_worth_showing(report) else no_content()
+
+
+async def document_of(call: HttpCall) -> bytes:
+    """Return the document of a request: the field ``file`` of a form, or the whole body."""
+    raw = await call.raw_body()
+    return (await call.form()).files.get(FILE, b"") if is_multipart(call) else raw
+
+
+def is_multipart(call: HttpCall) -> bool:
+    """Return True for a request with a form of parts."""
+    return call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART)
+
+
+def is_worth_showing(report: JsonObject) -> bool:
+    """Return True if some elements were not imported, or for a dry run."""
+    return bool(report["dry_run"] or report["findings"])
+
+
+async def import_definitions(
+    call: HttpCall, raw: bytes, vhost: str | None = None, *, lenient: bool, dry_run: bool
+) -> JsonObject:
+    """Import a document; return the counts by section and outcome, and what was not imported.
+
+    Raises:
+        HttpError: an element has no equivalent here, and it is not ``lenient``.
+    """
+    rows = await asyncio.to_thread(lines_of, raw)
+    known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
+    try:
+        findings, done = await call.answer(
+            "import definitions", rows, vhost=vhost, known=known, dry_run=dry_run
+        )
+    except OperationRefused as error:
+        if error.code != NO_EQUIVALENT:
+            raise
+        raise bad_request(f"{error.text}; {LENIENT}=true imports the rest") from None
+    names = ("counts", "omitted", "dry_run", "seconds")
+    return {**{name: done[name] for name in names}, "findings": findings}
+
+
+def is_local(address: str) -> bool:
+    """Return True for an address that stays on this server, relative ones among them."""
+    parts = urlsplit(address)
+    is_plain = address.isascii() and address.isprintable() and "\\" not in address
+    return is_plain and not parts.scheme and not parts.netloc and not address.startswith("//")
+
+
+def lines_of(raw: bytes) -> list[JsonObject]:
+    """Return the lines that the operation takes.
+
+    Raises:
+        HttpError: the document is no object with lists, or an element is too long.
+    """
+    document = parsed(raw)
+    if not isinstance(document, dict):
+        raise bad_request("the definitions are not a JSON object", "not_json")
+    lines: list[JsonObject] = []
+    for section in SECTIONS:
+        values = document.get(section)
+        if values is None or values == {}:
+            continue
+        if not isinstance(values, list):
+            raise bad_request(f"'{section}' is not a list")
+        first, size, some = 0, 0, list[object]()
+        for at, value in enumerate(values):
+            length = len(json.dumps(value))
+            if length > LINE_BYTES_MAX:
+                raise bad_request(f"{section}[{at}] has more than {LINE_BYTES_MAX} bytes")
+            if some and size + length > LINE_BYTES:
+                lines.append({"section": section, "first": first, "values": some})
+                first, size, some = at, 0, []
+            some.append(value)
+            size += length
+        if some:
+            lines.append({"section": section, "first": first, "values": some})
+    return lines

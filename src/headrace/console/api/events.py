@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's events, as Server-Sent Events.
+
+A stream begins when the broker tells its events to this one, and ends when the user's ticket or the
+session ends; the broker limits how many there are at a time. The broker keeps no past events: a
+browser that comes back with ``Last-Event-ID`` is told by an event ``gap`` from when on some may be
+missing. What a reader is too slow for is dropped beyond ``BUFFER_BYTES_MAX``, and an event ``lost``
+tells how many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+from collections import deque
+from typing import TYPE_CHECKING
+
+from aiohttp.web_response import StreamResponse
+
+from headrace.console.auth.origin import cookie_of
+from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.http.answers import Streamed
+from headrace.console.http.connections import HttpConnection
+from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.routes import Parameter, Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+MEDIA = "text/event-stream"
+BUFFER_BYTES_MAX = 1 << 20  # Of one stream, that wait for a slow reader.
+UNREAD_S = 60.0  # A reader that takes nothing for so long is disconnected.
+RETRY_MS = 5000  # When a browser comes back.
+KINDS_MAX = 32  # In one query.
+LAST_ID = re.compile(r"[0-9]{1,15}")
+KEEP_ALIVE = b":\n\n"  # A comment, for each busy line of the broker: at least every 10 s.
+QUERY = (
+    Parameter("kind", "Only these kinds, separated by commas: `queue` or `queue.created`."),
+    Parameter("vhost", "Only events of this virtual host."),
+)
+ROUTES = Routes()
+
+
+class Buffer:
+    """Pieces of a stream that the reader has not taken."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._bytes = 0
+        self._lost = 0
+        self._some = asyncio.Event()
+
+    def put(self, piece: bytes) -> None:
+        """Keep an event; drop it where too many bytes wait."""
+        if self._bytes + len(piece) > BUFFER_BYTES_MAX:
+            self._lost += 1
+        else:
+            self._pieces.append(piece)
+            self._bytes += len(piece)
+        self._some.set()
+
+    def lose(self, count: int) -> None:
+        """Count events that the broker dropped."""
+        self._lost += count
+        self._some.set()
+
+    def wake(self) -> None:
+        """End :meth:`wait`."""
+        self._some.set()
+
+    async def wait(self) -> None:
+        """Wait until there is something to take, or :meth:`wake`."""
+        await self._some.wait()
+        self._some.clear()
+
+    def take(self) -> bytes:
+        """Return what waits, and forget it."""
+        found = b"".join(self._pieces)
+        self._pieces.clear()
+        self._bytes = 0
+        if self._lost:
+            found += event("lost", {"lost": self._lost})
+            self._lost = 0
+        return found
+
+
+@ROUTES.get(
+    {"/api/headrace/events": "The broker's events from now on, as Server-Sent Events."},
+    tag=MANAGEMENT,
+    permission="access to the virtual host",
+    query=QUERY,
+    media=MEDIA,
+)
+async def stream(call: HttpCall) -> Streamed:
+    """Stream the events that the user may see, from now on.
+
+    Raises:
+        HttpError: too many streams are served, or a parameter is wrong.
+    """
+    last = call.request.headers.get("Last-Event-ID", "")
+    if last and not LAST_ID.fullmatch(last):
+        raise bad_request("Last-Event-ID is not from this server")
+    kinds = [kind.strip() for kind in call.query.get("kind", "").split(",") if kind.strip()]
+    if len(kinds) > KINDS_MAX:
+        raise bad_request(f"'kind' has more than {KINDS_MAX} kinds")
+    lines = call.lines("events", kinds=kinds or None, vhost=call.query.get("vhost") or None)
+    try:
+        await anext(lines)  # A busy line: from here on no event is missed.
+    except OperationRefused as error:
+        if error.code == "limit":
+            raise HttpError(429, error.text, headers={"Retry-After": "5"}) from None
+        raise
+
+    async def send(request: BaseRequest) -> StreamResponse:
+        response = StreamResponse(headers={"Content-Type": MEDIA})
+        async with contextlib.aclosing(lines):
+            await response.prepare(request)
+            if request.method != "HEAD":
+                await copy(call, lines, response, last)
+        await response.write_eof()
+        return response
+
+    return Streamed(send)
+
+
+async def copy(
+    call: HttpCall, lines: AsyncGenerator[JsonObject, None], response: StreamResponse, last: str
+) -> None:
+    """Send lines of the broker until they end, the session ends, or the reader has gone."""
+    buffer = Buffer()
+    buffer.put(b"retry: %d\n\n" % RETRY_MS)
+    if last:
+        buffer.put(event("gap", {"since_ms": int(last)}))
+    reading = asyncio.create_task(fill(call, lines, buffer))
+    reading.add_done_callback(lambda _: buffer.wake())
+    connection = call.request.protocol
+    assert isinstance(connection, HttpConnection)
+    connection.when_gone(buffer.wake)
+    try:
+        while not reading.done():
+            await buffer.wait()
+            await write(call.request, response, buffer.take())
+        await write(call.request, response, event("end", {"reason": reading.result()}))
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer) -> str:
+    """Put lines of the broker into a buffer until they end; return why they did."""
+    session_id = cookie_of(call.request)
+    try:
+        async for line in lines:
+            if call.session is not None and call.sessions.peek(session_id) is not call.session:
+                return "the session has ended"
+            item = line.get("item")
+            if item is None:
+                buffer.put(KEEP_ALIVE)
+            elif "lost" in item:
+                buffer.lose(item["lost"])
+            else:
+                buffer.put(b"id: %d\n" % item["at_ms"] + event("", item))
+    except OperationRefused as error:
+        return error.text
+    except BrokerGone as error:
+        return str(error)
+    return "the broker ended the stream"
+
+
+async def write(request: BaseRequest, response: StreamResponse, piece: bytes) -> None:
+    """Send a piece.
+
+    Raises:
+        ConnectionError: the reader has gone, or has taken nothing for ``UNREAD_S``.
+    """
+    if request.transport is None or request.transport.is_closing():
+        raise ConnectionError("the reader of events has gone")
+    try:
+        async with asyncio.timeout(UNREAD_S):
+            await response.write(piece)
+    except TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionError(f"the reader of events read nothing for {UNREAD_S:.0f} s") from None
+
+
+def event(name: str, value: JsonObject) -> bytes:
+    """Return an event as a browser reads it; without a name it is a ``message``."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: move, copy, requeue and delete messages by selector, each as one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
+from headrace.console.api.common.rows import rows_of
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.errors import bad_request
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+KINDS = ("move", "copy", "requeue", "delete")
+WITH_TARGET = ("move", "copy")
+ONE = "/api/headrace/jobs/{vhost}/{id}"
+ROUTES = Routes()
+
+
+@ROUTES.post(
+    {
+        "/api/headrace/queues/{vhost}/{queue}/jobs": "Start a job that moves, copies, requeues or "
+        "deletes messages; `dry_run` counts them."
+    },
+    tag=MANAGEMENT,
+    permission="read on the queue, write on the target",
+    body=schema(
+        ("do",),
+        do={"enum": list(KINDS)},
+        to=TEXT,
+        selector=TEXT,
+        count=INTEGER,
+        first=INTEGER,
+        last=INTEGER,
+        dry_run=BOOLEAN,
+        id=TEXT,
+    ),
+)
+async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
+    """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
+    done = await run(call, vhost, queue, await Body.of(call, "do"))
+    running = done.get("state") in ("choosing", "moving")
+    return Answer(202 if running else 200, done)
+
+
+async def run(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    body: Body,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+) -> JsonObject:
+    """Begin a job on the messages of a queue; return what is known of it.
+
+    ``body`` has its fields, of a request or of the form of a page. It may say ``dry_run`` as well.
+
+    Raises:
+        HttpError: a field is wrong, or there is no such queue.
+    """
+    do = body.text("do")
+    if do not in KINDS:
+        raise bad_request(f"'do' must be one of {', '.join(KINDS)}")
+    if do in WITH_TARGET and not body.text("to"):
+        raise bad_request("'to' is missing: the queue that the messages go to")
+    fields: JsonObject = {
+        "vhost": vhost,
+        "from": queue,
+        "to": body.text("to") or None if do in WITH_TARGET else None,
+        "selector": body.text("selector") or None,
+        "count": body.number("count"),
+        "first": body.number("first"),
+        "last": body.number("last"),
+        "dry_run": dry_run or body.flag("dry_run"),
+        "id": body.text("id") or secrets.token_hex(8),
+        "wait": wait,
+    }
+    return await call.ask(f"{do} messages", **fields)
+
+
+@ROUTES.get(
+    {"/api/headrace/jobs": "The running jobs."},
+    tag=MANAGEMENT,
+    permission="access to the virtual host",
+    paged=True,
+)
+async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the jobs that run."""
+    return Listed(await rows_of(call, "list jobs", vhost), ("vhost", "id"))
+
+
+@ROUTES.get({ONE: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")
+async def show(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
+    """Return the progress of a job, or its result."""
+    return await call.ask("show job", vhost=vhost, id=id)
+
+
+@ROUTES.delete({ONE: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
+async def cancel(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
+    """Cancel a job, unless it is decided."""
+    await call.ask("cancel job", vhost=vhost, id=id)

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/nodes`` and ``/api/cluster-name``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
+from headrace.console.api.common.body import Body, schema
+from headrace.console.api.common.node import MEMORY_PARTS, check_node, cluster_name, exchange_types
+from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.common.totals import churn
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import Routes
+from headrace.console.state.machine import Machine
+from headrace.console.state.table import Tracked
+from headrace.node_name import node_name
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.state import Kind
+    from headrace.untyped import JsonObject
+
+#: What RabbitMQ says of mechanisms, and we of those that it does not have.
+MECHANISMS = {
+    "PLAIN": "SASL PLAIN authentication mechanism",
+    "AMQPLAIN": "QPid AMQPLAIN mechanism",
+    "SCRAM-SHA-256": "Passwords as salted hashes, RFC 7677",
+    "EXTERNAL": "TLS peer verification authentication mechanism",
+    "ANONYMOUS": "SASL ANONYMOUS authentication mechanism",
+    "OAUTHBEARER": "Bearer tokens, RFC 7628",
+    "XOAUTH2": "Bearer tokens, as mail servers take them",
+}
+SAMPLED = {
+    name: (name,) for name in ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+}
+NODE_PATH = "/api/nodes/{node}"
+ROUTES = Routes()
+
+
+@ROUTES.get({"/api/cluster-name": "The cluster's name."}, tag=MANAGEMENT)
+async def show_cluster_name(call: HttpCall) -> JsonObject:
+    """Return the name of the cluster."""
+    return {"name": await cluster_name(call)}
+
+
+@ROUTES.put(
+    {"/api/cluster-name": "Set the name of the cluster."},
+    tag=ADMINISTRATOR,
+    body=schema(("name",), name=TEXT),
+)
+async def put_cluster_name(call: HttpCall) -> None:
+    """Set the name that clients are told."""
+    body = await Body.of(call, "name")
+    await call.ask("put name", name=body.text("name"))
+
+
+@ROUTES.get({"/api/nodes": "The one node."}, tag=MONITORING, paged=True)
+async def list_nodes(call: HttpCall) -> Listed:
+    """Return the one node."""
+    return Listed([await node_now(call)], ("name",))
+
+
+@ROUTES.get({NODE_PATH: "The node by its name."}, tag=MONITORING)
+async def show_node(call: HttpCall, node: str) -> JsonObject:
+    """Return the node, with its memory where the query asks for it."""
+    check_node(node)
+    found = await node_now(call)
+    if call.query.get("memory", "").lower() == "true":
+        found["memory"] = (await memory(call))["memory"]
+    return found
+
+
+async def node_now(call: HttpCall) -> JsonObject:
+    """Return the node as RabbitMQ describes it."""
+    await call.state.refresh()
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    sources = sources_of(await active_alarms(call))
+    found = {
+        "name": node_name(),
+        "type": "disc",
+        "running": True,
+        "being_drained": status["draining"],
+        "uptime": machine.uptime_ms,
+        "os_pid": machine.pid,
+        "processors": os.cpu_count() or 1,
+        "run_queue": 0,
+        "rates_mode": "basic",
+        "net_ticktime": 0,
+        "mem_used": machine.resident,
+        "mem_limit": status["memory_max"],
+        "mem_alarm": MEMORY in sources,
+        "mem_calculation_strategy": "rss",
+        "disk_free": machine.disk_free,
+        "disk_free_limit": status["disk_free_min"],
+        "disk_free_alarm": DISK in sources,
+        "fd_used": machine.open_files,
+        "fd_total": machine.open_files_max,
+        "sockets_used": machine.sockets,
+        "sockets_total": machine.open_files_max,
+        "proc_used": machine.threads,
+        "proc_total": machine.threads_max,
+        "partitions": [],
+        "cluster_links": [],
+        "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
+        "applications": [
+            {"name": "rabbit", "description": "Headrace", "version": call.settings.rabbitmq_version}
+        ],
+        "rabbitmq_version": call.settings.rabbitmq_version,
+        "product_version": __version__,
+        "auth_mechanisms": [
+            {"name": name, "description": MECHANISMS.get(name, ""), "enabled": True}
+            for name in status["mechanisms"]
+        ],
+        "exchange_types": exchange_types(),
+        "contexts": [],
+        "db_dir": status["data"] or "",
+        "log_files": [],
+        "config_files": [],
+        "metrics_gc_queue_length": {},
+        **churn(call),
+    }
+    found.update(rates_of(call.state.node, call.query))
+    return found
+
+
+def rates_of(nodes: Kind, query: Mapping[str, str]) -> JsonObject:
+    """Return the numbers of the one node with their rates."""
+    table, columns = nodes.table, SAMPLED
+    slots = table.ordered()
+    if not slots:  # The process has not been looked at yet.
+        return {f"{name}_details": NO_RATE for name in columns}
+    return counted(Tracked(table, slots[0]), columns, window(query, NODE))
+
+
+@ROUTES.get({f"{NODE_PATH}/memory": "What its memory is used for."}, tag=MONITORING)
+async def show_memory(call: HttpCall, node: str) -> JsonObject:
+    """Return what the node's memory is used for."""
+    check_node(node)
+    return await memory(call)
+
+
+async def memory(call: HttpCall) -> JsonObject:
+    """Return the memory as RabbitMQ describes it: messages, and all else."""
+    status = await call.state.status()
+    machine = await asyncio.to_thread(Machine, status)
+    resident, counted = machine.resident, status["memory_used"]
+    total = {"rss": resident, "allocated": resident, "erlang": resident}
+    parts = dict.fromkeys(MEMORY_PARTS, 0)
+    parts.update(queue_procs=counted, other_proc=max(0, resident - counted))
+    return {"memory": {**parts, "strategy": "rss", "total": total}}
+
+
+@ROUTES.get({f"{NODE_PATH}/memory/relative": "The same in percent."}, tag=MONITORING)
+async def relative_memory(call: HttpCall, node: str) -> JsonObject:
+    """Return the same in percent."""
+    check_node(node)
+    parts = (await memory(call))["memory"]
+    total = max(1, parts["total"]["rss"])
+    share = {name: 100 * parts[name] // total for name in MEMORY_PARTS}
+    return {"memory": {**share, "total": 100}}

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths of what Headrace does not have, and lists that are constant: clients ask for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import check_node
+from headrace.console.api.common.rows import check_vhost
+from headrace.console.http.answers import Listed
+from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.routes import Routes
+from headrace.node_name import node_name
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+# What the broker can do, by RabbitMQ's names of feature flags.
+FLAGS = {
+    "classic_queue_type_delivery_support": "Deliveries of classic queues",
+    "direct_exchange_routing_v2": "Routing of direct exchanges",
+    "drop_unroutable_metric": "Count of dropped messages",
+    "empty_basic_get_metric": "Count of gets from empty queues",
+    "implicit_default_bindings": "Bindings of the default exchange are implicit",
+    "listener_records_in_ets": "Listeners",
+    "maintenance_mode_status": "Maintenance mode",
+    "stream_filtering": "Filters of streams",
+    "stream_queue": "Streams",
+    "stream_single_active_consumer": "Single active consumers of streams",
+    "stream_update_config_command": "Options of streams by policy",
+    "tracking_records_in_ets": "Connections",
+    "user_limits": "Limits of users",
+    "virtual_host_metadata": "Metadata of virtual hosts",
+}
+#: RabbitMQ's names of protocols, which clients with strict decoders know. It does not tell 0-8 and
+#: 0-9 from 0-9-1, and does not speak 0-10.
+PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
+NONE = (
+    ("/api/federation-links", MONITORING, "Always empty: there is no federation."),
+    ("/api/federation-links/{vhost}", MONITORING, "Always empty: there is no federation."),
+    ("/api/shovels", MONITORING, "Always empty: there are no shovels."),
+    ("/api/shovels/{vhost}", MONITORING, "Always empty: there are no shovels."),
+    ("/api/stream/connections", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/connections/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/stream/publishers", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/publishers/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/stream/consumers", MANAGEMENT, "Always empty: the stream protocol is not served."),
+    ("/api/stream/consumers/{vhost}", MANAGEMENT, "Always empty, as without `{vhost}`."),
+    ("/api/extensions", MANAGEMENT, "Always empty: pages have no extensions."),
+    ("/api/deprecated-features", MANAGEMENT, "No deprecated features."),
+    ("/api/deprecated-features/used", MANAGEMENT, "No deprecated features."),
+    ("/api/traces", ADMINISTRATOR, "Always empty: `headrace trace` publishes traces as messages."),
+    ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
+)
+ATTEMPTS = "/api/auth/attempts/{node}"
+BY_SOURCE = f"{ATTEMPTS}/source"
+ROUTES = Routes()
+
+
+async def empty(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return an empty list: there are none here."""
+    check_vhost(call, vhost)
+    return Listed([])
+
+
+for path, tag, summary in NONE:
+    ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
+
+
+@ROUTES.get(
+    {"/api/feature-flags": "Feature flags that clients ask about, all enabled."},
+    tag=MANAGEMENT,
+    paged=True,
+)
+async def feature_flags(call: HttpCall) -> Listed:
+    """Return the feature flags that clients ask about, all enabled."""
+    rows = [
+        {
+            "name": name,
+            "desc": about,
+            "doc_url": "",
+            "state": "enabled",
+            "stability": "stable",
+            "provided_by": "headrace",
+        }
+        for name, about in FLAGS.items()
+    ]
+    return Listed(rows, ("name",))
+
+
+@ROUTES.put(
+    {"/api/feature-flags/{name}/enable": "204: all feature flags are enabled."}, tag=ADMINISTRATOR
+)
+async def enable_flag(call: HttpCall, name: str) -> None:
+    """Accept to enable a feature flag that is enabled anyway."""
+    if name not in FLAGS:
+        raise not_found()
+
+
+@ROUTES.get({ATTEMPTS: "The logins by protocol."}, tag=MONITORING, paged=True)
+async def attempts(call: HttpCall, node: str) -> Listed:
+    """Return the logins by protocol since the broker was started."""
+    return Listed([one for one in await logins(call, node) if not one["remote_address"]], ())
+
+
+@ROUTES.get(
+    {BY_SOURCE: "The logins by protocol, address and user, of the last 1,000 of them."},
+    tag=MONITORING,
+    paged=True,
+)
+async def attempts_by_source(call: HttpCall, node: str) -> Listed:
+    """Return the logins by protocol, address and user: those of the last 1,000 sources."""
+    return Listed([one for one in await logins(call, node) if one["remote_address"]], ())
+
+
+async def logins(call: HttpCall, node: str) -> list[JsonObject]:
+    """Return the logins as RabbitMQ describes them."""
+    check_node(node)
+    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for one in await call.state.logins.all():
+        protocol = PROTOCOLS.get(one.text("protocol"), one.text("protocol"))
+        source = one.text("host"), one.text("user"), protocol
+        succeeded, failed = sums.get(source, (0, 0))
+        sums[source] = succeeded + one.number("succeeded"), failed + one.number("failed")
+    return [
+        {
+            "remote_address": host,
+            "username": user,
+            "protocol": protocol,
+            "auth_attempts": succeeded + failed,
+            "auth_attempts_failed": failed,
+            "auth_attempts_succeeded": succeeded,
+        }
+        for (host, user, protocol), (succeeded, failed) in sums.items()
+    ]
+
+
+@ROUTES.delete(dict.fromkeys((ATTEMPTS, BY_SOURCE), "405: never reset."), tag=ADMINISTRATOR)
+async def no_reset_of_attempts(call: HttpCall, node: str) -> None:
+    """Refuse to forget who tried to log in."""
+    raise HttpError(405, "attempts to log in are counted while the broker runs, and never reset")
+
+
+@ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
+async def version(call: HttpCall) -> str:
+    """Return the version of the API."""
+    return call.settings.rabbitmq_version
+
+
+@ROUTES.get(
+    {"/api/config/effective": "The settings that apply, by name, without secrets."},
+    tag=ADMINISTRATOR,
+)
+async def effective_config(call: HttpCall) -> JsonObject:
+    """Return the settings that apply; the broker hides secrets."""
+    return {row["name"]: row["value"] for row in await call.rows("list settings")}
+
+
+@ROUTES.get({"/api/top/{node}": "No processes: there is no Erlang."}, tag=MONITORING)
+async def top(call: HttpCall, node: str) -> JsonObject:
+    """Return the node without Erlang's processes."""
+    check_node(node)
+    return {"node": node_name(), "processes": []}
+
+
+@ROUTES.get(
+    {"/api/auth/hash_password/{password}": "405: a URL must not have a password."},
+    tag=ADMINISTRATOR,
+)
+async def no_hash(call: HttpCall, password: str) -> None:
+    """Refuse to take a password in a URL."""
+    reason = "a URL must not have a password: PUT /api/users takes it, or its hash"
+    raise HttpError(405, reason)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/overview``: the broker at a glance."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+from headrace import __version__
+from headrace.console.api.common import own_counts
+from headrace.console.api.common.node import cluster_name, exchange_types
+from headrace.console.api.common.samples import (
+    DEPTHS,
+    NO_RATE,
+    PARAMETERS,
+    depths,
+    message_stats,
+    summed,
+)
+from headrace.console.api.common.totals import churn, every
+from headrace.console.http.routes import Routes
+from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
+from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.console.settings import ConsoleSettings
+    from headrace.console.state.table import Tracked
+    from headrace.untyped import JsonObject
+
+PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
+RETENTION = {
+    name: [tier.kept_s - tier.kept_s % tier.step_s for tier in tiers]
+    for name, tiers in (("global", GLOBAL), ("basic", BASIC), ("detailed", DETAILED))
+}
+NO_TOTALS = {
+    key: value for name in DEPTHS for key, value in ((name, 0), (f"{name}_details", NO_RATE))
+}
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/overview": "Versions, totals of what the user sees, rates and listeners."},
+    tag=MANAGEMENT,
+    query=PARAMETERS,
+)
+async def show(call: HttpCall) -> JsonObject:
+    """Return versions, totals of what the user sees, rates and listeners."""
+    await call.state.refresh()
+    status = await call.state.status()  # As the system: a user may not see all of it.
+    return {
+        **versions(call.settings),
+        "cluster_name": await cluster_name(call),
+        "cluster_tags": await call.state.cluster_tags(),
+        "node": node_name(),
+        "node_tags": {},
+        "is_op_policy_updating_enabled": True,
+        "enable_queue_totals": False,
+        "disable_stats": False,
+        "rates_mode": "basic",
+        "statistics_db_event_queue": 0,
+        "sample_retention_policies": RETENTION,
+        "exchange_types": exchange_types(),
+        **totals(call),
+        "object_totals": objects(call),
+        "churn_rates": churn(call),
+        "listeners": [
+            listener(protocol, url)
+            for protocol, url in (*status["listens"].items(), *call.state.console_listens)
+        ],
+        "contexts": [context(call)],
+        own_counts.KEY: own(call),
+    }
+
+
+def seen_sums(call: HttpCall) -> list[Tracked]:
+    """Return the sums that a user sees: those of the broker, or of virtual hosts."""
+    if call.identity.sees_all:
+        return every(call.state.totals)
+    vhosts = every(call.state.vhosts)
+    return [one for one in vhosts if call.identity.sees_vhost(one.text("name"))]
+
+
+def totals(call: HttpCall) -> JsonObject:
+    """Return the sums of the queues that the user sees, with their rates."""
+    seen = seen_sums(call)
+    return {
+        "queue_totals": summed([depths(one, call.query) for one in seen]) or NO_TOTALS,
+        "message_stats": summed([message_stats(one, call.query) for one in seen]),
+    }
+
+
+def objects(call: HttpCall) -> JsonObject:
+    """Return how many objects the user sees."""
+    seen, state, identity = seen_sums(call), call.state, call.identity
+    found = {
+        name: sum(one.number(name) for one in seen) for name in ("queues", "exchanges", "consumers")
+    }
+    for name, kind in (("connections", state.connections), ("channels", state.channels)):
+        table = kind.table
+        found[name] = (
+            len(table)
+            if identity.sees_all
+            else sum(identity.sees_user(table.text("user", slot)) for slot in table.ordered())
+        )
+    return found
+
+
+def own(call: HttpCall) -> JsonObject:
+    """Return the dead letters of what the user sees; strategies and sizes if that is everything."""
+    found = {own_counts.DEAD: own_counts.dead_letters(seen_sums(call))}
+    if call.identity.sees_all:
+        found |= own_counts.of_broker(*every(call.state.totals))
+    return found
+
+
+def versions(settings: ConsoleSettings) -> JsonObject:
+    """Return the versions that clients choose by."""
+    python = platform.python_version()
+    return {
+        "product_name": "Headrace",
+        "product_version": __version__,
+        "management_version": settings.rabbitmq_version,
+        "rabbitmq_version": settings.rabbitmq_version,
+        "erlang_version": python,  # Clients want the fields; this is what runs the broker.
+        "erlang_full_version": f"Python {python}",
+    }
+
+
+def listener(protocol: str, url: str) -> JsonObject:
+    """Return a listener from its protocol and ``HOST:PORT``."""
+    host, _, port = url.rpartition("/")[2].rpartition(":")
+    return {
+        "node": node_name(),
+        "protocol": PORTS.get(protocol, protocol),
+        "ip_address": host.strip("[]"),
+        "port": int(port),
+        "socket_opts": {},
+    }
+
+
+def context(call: HttpCall) -> JsonObject:
+    """Return the listener of this request, as RabbitMQ's list of contexts has it."""
+    name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
+    host, port = name[:2] if name else ("", 0)
+    return {
+        "node": node_name(),
+        "description": "Headrace console",
+        "path": "/",
+        "ip": host,
+        "port": str(port),
+        "ssl_opts": [],
+    }

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""``/api/headrace/…``: what RabbitMQ does not have."""

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipelines and Spark's queries, with the groups that they have at the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from headrace.console.api.pipeline_files import listened_at, pipelines_at
+from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.errors import not_found
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MONITORING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PARTS = ("queries", "nodes", "edges", "rules")
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/headrace/pipelines": "Pipelines of the directories in `console_pipelines`."},
+    tag=MONITORING,
+    paged=True,
+)
+async def list_pipelines(call: HttpCall) -> Listed:
+    """Return the pipelines of the directories in the settings."""
+    found = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
+    return Listed(
+        [
+            {
+                **{name: value for name, value in one.items() if name not in PARTS},
+                "queries": len(one["queries"]),
+                "lag": total(one["queries"], "lag"),
+                "rows_per_s": total(one["queries"], "rows_per_s"),
+                "rejected": sum(rule["rejected"] for rule in one["rules"]),
+            }
+            for one in found
+        ]
+    )
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/pipelines/{pipeline}": "A pipeline with its queries, sources, steps, rules "
+        "and sinks."
+    },
+    tag=MONITORING,
+)
+async def show_pipeline(call: HttpCall, pipeline: str) -> Answer:
+    """Return a pipeline with its queries and its parts."""
+    return Answer(200, await pipeline_of(call, pipeline))
+
+
+async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
+    """Return the pipeline with a name.
+
+    Raises:
+        HttpError: there is none.
+    """
+    for one in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
+        if one["name"] == name:
+            return {**one, "queries": await with_groups(call, one["queries"])}
+    raise not_found()
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/queries": "Spark's queries with group, lag, rates, last batch, checkpoint "
+        "and state."
+    },
+    tag=MONITORING,
+    paged=True,
+)
+async def list_queries(call: HttpCall) -> Listed:
+    """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
+    found = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    return Listed(await with_groups(call, found))
+
+
+def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
+    """Return the queries of pipelines and those that listeners tell of, each once."""
+    found: list[JsonObject] = []
+    for one in pipelines_at(places):
+        of = {"pipeline": one["name"], "updated": one["updated"]}
+        found += [{**query, **of} for query in one["queries"]]
+    known = {query["id"] for query in found}
+    for query in listened_at(places):
+        if query["id"] not in known:
+            found.append({"pipeline": "", "checkpoint": "", **query})
+    return found
+
+
+async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:
+    """Return the queries, each with its groups of streams and its leases of queues."""
+    owned: dict[str, list[JsonObject]] = {}
+    for do, source in (("list groups", "stream"), ("list leases", "queue")):
+        for row in await call.rows(do):
+            if row["owner"]:
+                group = {"name": row["group"], "source": row[source], "vhost": row["vhost"]}
+                lag = row["lag"] if source == "stream" else row["ready"]
+                owned.setdefault(row["owner"], []).append({**group, "lag": lag})
+    for query in queries:
+        owners = query.pop("owners")
+        groups = [group for owner in owners for group in owned.get(owner, ())]
+        query["groups"] = groups
+        query["group"] = ", ".join(dict.fromkeys(one["name"] for one in groups))
+        query["reads"] = ", ".join(one["source"] for one in groups)
+        query["waiting"] = sum(one["lag"] for one in groups) if groups else None
+    return queries
+
+
+def total(rows: list[JsonObject], name: str) -> float | None:
+    """Return the sum of what is known; None where nothing is."""
+    known = [row[name] for row in rows if isinstance(row[name], int | float)]
+    return sum(known) if known else None

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/queues``: the queues, and what changes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.clients import connection_names, consumer_of
+from headrace.console.api.common.body import BOOLEAN, TABLE, Body, asked, schema
+from headrace.console.api.common.policies import policies_of
+from headrace.console.api.common.queue_rows import QueueRows
+from headrace.console.api.common.rows import existing_vhost, find_now
+from headrace.console.api.common.samples import PARAMETERS
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.http.answers import Described, written
+from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.http.routes import Parameter, Routes
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+SEES = "the virtual hosts that the user sees"
+ACCESS = "access to the virtual host"
+CONFIGURE = "configure on the queue"
+QUEUE_TYPE = "x-queue-type"
+ACTIONS = ("sync", "cancel_sync")
+QUEUE = "/api/queues/{vhost}/{queue}"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/queues": "All queues that the user sees.",
+        "/api/queues/detailed": "The same, for clients that ask for all statistics.",
+    },
+    tag=MANAGEMENT,
+    permission=SEES,
+    query=PARAMETERS,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/queues/{vhost}": "The queues of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    query=PARAMETERS,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/users/{user}/queues": "The queues that a user has declared."},
+    tag=MANAGEMENT,
+    permission=SEES,
+    query=PARAMETERS,
+    paged=True,
+)
+async def list_queues(
+    call: HttpCall, vhost: str | None = None, user: str | None = None
+) -> Described[int]:
+    """Return the queues that the user of the request sees, of a virtual host or of a declarer."""
+    vhost, identity = await existing_vhost(call, vhost), call.identity
+    table = await call.state.queues.fresh()
+    rows = QueueRows(table, await policies_of(call, table), call.query)
+    slots = table.ordered()
+    if vhost is not None or not identity.sees_all:
+        of = table.fields["vhost"] if slots else []
+        seen = {one for one in set(of) if isinstance(one, str) and identity.sees_vhost(one)}
+        seen = seen if vhost is None else seen & {vhost}
+        slots = [slot for slot in slots if of[slot] in seen]
+    if user is not None and slots:
+        users = table.fields["user"]
+        slots = [slot for slot in slots if users[slot] == user]
+    return Described(slots, rows.describe, rows.name, rows.key, table.ids.__getitem__)
+
+
+@ROUTES.get({QUEUE: "One queue."}, tag=MANAGEMENT, permission=ACCESS, query=PARAMETERS)
+async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
+    """Return one queue, as it is now."""
+    row = await call.ask("show queue", vhost=vhost, name=queue)
+    one = await find_now(call, call.state.queues, vhost, queue)
+    names = await connection_names(call)
+    rows = QueueRows(one.table, await policies_of(call, one.table), call.query)
+    return {
+        **rows.describe(one.slot),
+        "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
+        "incoming": [],
+        "deliveries": [],
+    }
+
+
+@ROUTES.put(
+    {QUEUE: "Declare a queue: 201, or 204 if it exists."},
+    tag=MANAGEMENT,
+    permission=CONFIGURE,
+    body=schema(durable=BOOLEAN, auto_delete=BOOLEAN, arguments=TABLE, queue_type=TEXT),
+)
+async def put_queue(call: HttpCall, vhost: str, queue: str) -> Answer:
+    """Declare a queue; 204 if one with the same attributes exists."""
+    body = await Body.of(call)
+    arguments, queue_type = body.table("arguments"), body.text("queue_type")
+    if body.flag("exclusive"):
+        raise bad_request("an exclusive queue belongs to a connection")
+    is_new = await declare_queue(
+        call,
+        vhost,
+        queue,
+        durable=body.flag("durable"),
+        auto_delete=body.flag("auto_delete"),
+        arguments=arguments,
+        queue_type=queue_type,
+    )
+    return written(is_new=is_new)
+
+
+async def declare_queue(
+    call: HttpCall,
+    vhost: str,
+    queue: str,
+    *,
+    durable: bool | None,
+    auto_delete: bool | None,
+    arguments: JsonObject,
+    queue_type: str,
+) -> bool:
+    """Declare a queue; return False if one with the same attributes exists.
+
+    ``queue_type`` is a word for the argument of the type, which an argument overrides.
+    """
+    if queue_type:
+        arguments = {QUEUE_TYPE: queue_type, **arguments}
+    done = await call.ask(
+        "declare queue",
+        vhost=vhost,
+        name=queue,
+        durable=durable,
+        auto_delete=auto_delete,
+        arguments=arguments,
+    )
+    return bool(done["created"])
+
+
+@ROUTES.delete(
+    {QUEUE: "Delete a queue."},
+    tag=MANAGEMENT,
+    permission=CONFIGURE,
+    query=(
+        Parameter("if-unused", "Only without consumers.", "boolean"),
+        Parameter("if-empty", "Only without messages.", "boolean"),
+    ),
+)
+async def delete_queue(call: HttpCall, vhost: str, queue: str) -> None:
+    """Delete a queue; with ``if-unused`` or ``if-empty`` only such a one."""
+    if_unused, if_empty = asked(call, "if-unused"), asked(call, "if-empty")
+    await remove_queue(call, vhost, queue, if_unused=if_unused, if_empty=if_empty)
+
+
+async def remove_queue(
+    call: HttpCall, vhost: str, queue: str, *, if_unused: bool | None, if_empty: bool | None
+) -> None:
+    """Delete a queue; it may have to be unused or empty."""
+    await call.ask("delete queue", vhost=vhost, name=queue, if_unused=if_unused, if_empty=if_empty)
+
+
+@ROUTES.delete(
+    {f"{QUEUE}/contents": "Purge the ready messages of a queue."},
+    tag=MANAGEMENT,
+    permission="read on the queue",
+)
+async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
+    """Drop the ready messages of a queue."""
+    await call.ask("purge queue", vhost=vhost, name=queue)
+
+
+@ROUTES.post(
+    {f"{QUEUE}/actions": "`sync` and `cancel_sync` of mirrored queues, which have nothing to do."},
+    tag=ADMINISTRATOR,
+    permission=ACCESS,
+    body=schema(("action",), action=TEXT),
+)
+async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
+    """Accept RabbitMQ's actions on mirrored queues, which have nothing to do here."""
+    body = await Body.of(call, "action")
+    await call.ask("show queue", vhost=vhost, name=queue)
+    action = body.text("action")
+    if action not in ACTIONS:
+        raise bad_request(f"the action '{action[:80]}' is not one of {', '.join(ACTIONS)}")
+
+
+@ROUTES.post(
+    {"/api/rebalance/queues": "204: there is one node, to which all queues belong."},
+    tag=ADMINISTRATOR,
+)
+async def rebalance(call: HttpCall) -> None:
+    """Accept to move leaders of queues between nodes: there is one node."""
+
+
+@ROUTES.delete(
+    dict.fromkeys(("/api/reset", "/api/reset/{node}"), "405: counters are never reset."),
+    tag=ADMINISTRATOR,
+)
+async def no_reset(call: HttpCall, node: str = "") -> None:
+    """Refuse to forget statistics, on which others rely."""
+    raise HttpError(405, "statistics are never reset: they are the broker's own counters")

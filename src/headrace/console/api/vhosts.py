@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/vhosts``: the virtual hosts, and what changes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common import own_counts
+from headrace.console.api.common.body import BOOLEAN, Body, schema
+from headrace.console.api.common.node import check_node
+from headrace.console.api.common.rows import find_now
+from headrace.console.api.common.samples import depths, message_stats, octets
+from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed, written
+from headrace.console.http.errors import HttpError, not_found
+from headrace.console.http.routes import Routes
+from headrace.node_name import node_name
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import Tracked
+    from headrace.untyped import JsonObject
+
+VHOST = "/api/vhosts/{vhost}"
+TAGS: JsonObject = {"type": ["string", "array"], "items": TEXT}
+PROTECTION = f"{VHOST}/deletion/protection"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/vhosts": "The virtual hosts."},
+    tag=MANAGEMENT,
+    permission="the virtual hosts that the user sees",
+    paged=True,
+)
+async def list_vhosts(call: HttpCall) -> Listed:
+    """Return the virtual hosts that the user sees."""
+    found = await call.state.vhosts.all()
+    seen = [one for one in found if call.identity.sees_vhost(one.text("name"))]
+    return Listed([vhost_of(call, one) for one in seen], ("name",))
+
+
+@ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission="access to the virtual host")
+async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
+    """Return one virtual host."""
+    if not call.identity.sees_vhost(vhost):
+        raise not_found()
+    return vhost_of(call, await find_now(call, call.state.vhosts, vhost))
+
+
+def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
+    """Return a virtual host as RabbitMQ describes it."""
+    row = one.row
+    kind = row["default_queue_type"]
+    return {
+        "name": row["name"],
+        "description": row["description"],
+        "tags": row["tags"],
+        "metadata": {
+            "description": row["description"],
+            "tags": row["tags"],
+            "default_queue_type": kind,
+        },
+        "default_queue_type": kind,
+        "protected_from_deletion": row["protected_from_deletion"],
+        "tracing": row["tracing"],
+        "cluster_state": {node_name(): "running"},
+        **depths(one, call.query),
+        "message_stats": message_stats(one, call.query),
+        **octets(one, call.query),
+        own_counts.KEY: {own_counts.DEAD: own_counts.dead_letters([one])},
+    }
+
+
+@ROUTES.get(
+    {f"{VHOST}/permissions": "The permissions in a virtual host."}, tag=ADMINISTRATOR, paged=True
+)
+async def permissions(call: HttpCall, vhost: str) -> Listed:
+    """Return the permissions in a virtual host."""
+    return Listed(await of_vhost(call, "list permissions", vhost), ("user",))
+
+
+@ROUTES.get(
+    {f"{VHOST}/topic-permissions": "The topic permissions in a virtual host."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def topic_permissions(call: HttpCall, vhost: str) -> Listed:
+    """Return the topic permissions in a virtual host."""
+    return Listed(await of_vhost(call, "list topic permissions", vhost), ("user", "exchange"))
+
+
+async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
+    """Return the rows of a list in a virtual host, which exists."""
+    await call.ask("show vhost", vhost=vhost)
+    return await call.rows(do, vhost=vhost)
+
+
+@ROUTES.put(
+    {VHOST: "Add or change a virtual host: 201 or 204."},
+    tag=ADMINISTRATOR,
+    body=schema(
+        description=TEXT,
+        tags=TAGS,
+        default_queue_type=TEXT,
+        tracing=BOOLEAN,
+        protected_from_deletion=BOOLEAN,
+    ),
+)
+async def put_vhost(call: HttpCall, vhost: str) -> Answer:
+    """Add or change a virtual host; what the body does not have stays."""
+    body = await Body.of(call)
+    tags = body.texts("tags")
+    description, default_queue_type = (
+        None if body.values.get(name) is None else body.text(name)
+        for name in ("description", "default_queue_type")
+    )
+    is_new = await set_vhost(
+        call,
+        vhost,
+        description=description,
+        tags=tags,
+        default_queue_type=default_queue_type,
+        tracing=body.flag("tracing"),
+        protected_from_deletion=body.flag("protected_from_deletion"),
+    )
+    return written(is_new=is_new)
+
+
+async def set_vhost(
+    call: HttpCall,
+    vhost: str,
+    *,
+    description: str | None,
+    tags: list[str] | None,
+    default_queue_type: str | None,
+    tracing: bool | None,
+    protected_from_deletion: bool | None,
+) -> bool:
+    """Add or change a virtual host; what is None stays. Return False if it exists."""
+    done = await call.ask(
+        "put vhost",
+        name=vhost,
+        description=description,
+        default_queue_type=default_queue_type,
+        tags=tags,
+        tracing=tracing,
+        protected_from_deletion=protected_from_deletion,
+    )
+    return bool(done["created"])
+
+
+@ROUTES.delete(
+    {VHOST: "Delete a virtual host with all that is in it; 412 if it is protected."},
+    tag=ADMINISTRATOR,
+)
+async def delete_vhost(call: HttpCall, vhost: str) -> None:
+    """Delete a virtual host; 412 if it is protected."""
+    try:
+        await call.ask("delete vhost", name=vhost)
+    except OperationRefused as error:
+        if error.code == "precondition":
+            raise HttpError(412, error.text) from None
+        raise
+
+
+@ROUTES.post({PROTECTION: "Protect a virtual host from deletion."}, tag=ADMINISTRATOR)
+async def protect(call: HttpCall, vhost: str) -> None:
+    """Protect a virtual host from deletion."""
+    await set_protection(call, vhost, True)
+
+
+@ROUTES.delete(
+    {PROTECTION: "End the protection of a virtual host from deletion."}, tag=ADMINISTRATOR
+)
+async def unprotect(call: HttpCall, vhost: str) -> None:
+    """End the protection of a virtual host from deletion."""
+    await set_protection(call, vhost, False)
+
+
+async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
+    """Protect a virtual host, which exists, or not."""
+    await call.ask("show vhost", vhost=vhost)
+    await call.ask("put vhost", name=vhost, protected_from_deletion=value)
+
+
+@ROUTES.post(
+    {f"{VHOST}/start/{{node}}": "204: the virtual hosts of the one node run."}, tag=ADMINISTRATOR
+)
+async def start_vhost(call: HttpCall, vhost: str, node: str) -> None:
+    """Accept to start a virtual host on this node: it runs."""
+    await call.ask("show vhost", vhost=vhost)
+    check_node(node)
