@@ -29,7 +29,7 @@ CIRCLES: dict[str, list[int]] = {
     "pipeline": [2],
     "protocol": [6, 2],
     "server": [8],
-    "store": [16, 2],
+    "store": [16],
 }
 
 Imports = dict[str, set[str]]
