@@ -29,7 +29,6 @@ CIRCLES: dict[str, list[int]] = {
     "pipeline": [2],
     "protocol": [6, 2],
     "server": [8],
-    "store": [16],
 }
 
 Imports = dict[str, set[str]]

@@ -66,7 +66,7 @@ if not cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
-    from headrace.store.stream.log import DiskStreamLog
+    from headrace.store.segment.stream_port import JournaledStream
 
 SEGMENT_SIZE = 64 << 20  # Bytes.
 INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
@@ -117,7 +117,7 @@ class Journal(SegmentLog):
         self.turn_first = 0
         self.turn_from = 0
         self.shared = False  # A stream's log has a part of it.
-        self.streams: list[DiskStreamLog] = []  # Logs of open streams.
+        self.streams: list[JournaledStream] = []  # Logs of open streams.
         self.paged_out = 0  # Messages, in all,
         self.paged_in = 0  # and those that were loaded again.
         self.emptied = False  # Some segment may be removable.
@@ -555,9 +555,7 @@ class Journal(SegmentLog):
             if not segment.sealed or segment.written < segment.end:
                 yield self.files.path(segment), segment.written
         for stream in self.streams:
-            for part in stream.segments:
-                if not part.sealed or part.written < part.end:
-                    yield part.path, part.written
+            yield from stream.growing()
 
     # --- Start and end ----------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ if not cython.compiled:
     from headrace.wire.memory import copy, put64
 
 if TYPE_CHECKING:
-    from headrace.store.stream.log import DiskStreamLog
+    from headrace.store.segment.stream_port import JournaledStream
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class SegmentLog(Store):
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: WriteGroup | None = None
-        self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with records to write.
+        self.dirty_streams: list[JournaledStream] = []  # Logs of streams with records to write.
         self.closed = False
         disk.make_directory(directory)
         self.writer = Writer(disk, directory, free_min=free_min, threaded=threaded)
