@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from headrace.gateway.v0_10.connection.connection import Connection010 as ServedConnection
 from headrace.gateway.v0_10.connection.context import Context010
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
@@ -426,7 +427,9 @@ class LocalTalk(Talk):
         rig.number += 1
         self.rig = rig
         self.machine = Connection010(Role.CLIENT)
-        self.there = rig.context.make_0_10(rig.context, rig.number, True)
+        there = rig.context.make_0_10(rig.context, rig.number, True)
+        assert isinstance(there, ServedConnection)
+        self.there = there
         self.login = b"\0guest\0guest"
         self.vhost = "/"
         self.insist = False

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
@@ -19,6 +19,7 @@ from headrace.server.config.json_values import as_json
 from headrace.server.relay.link import RelayedTransport
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
@@ -200,10 +201,15 @@ def close_connections(call: Call) -> Steps:
 # --- One of them ---------------------------------------------------------------------------------
 
 
+def clients_of(context: Context) -> Mapping[int, ClientConnection]:
+    """Return the connections by number, each as of its family."""
+    return cast("Mapping[int, ClientConnection]", context.connections)
+
+
 def connections(call: Call) -> list[ClientConnection]:
     """Return the connections that are not closed, oldest first."""
-    found: list[ClientConnection] = list(call.broker.context.connections.values())
-    return [one for one in found if one.transport is not None and call.sees_user(one.user)]
+    found = clients_of(call.broker.context).values()
+    return [one for one in list(found) if one.transport is not None and call.sees_user(one.user)]
 
 
 def wanted_vhost(call: Call) -> VirtualHost | None:
@@ -223,7 +229,7 @@ def is_chosen(connection: ClientConnection, vhost: VirtualHost | None, user: str
 def find(call: Call) -> ClientConnection:
     """Return the connection with the number ``id``."""
     number = call.number("id")
-    connection: ClientConnection | None = call.broker.context.connections.get(number)
+    connection = clients_of(call.broker.context).get(number)
     if connection is None or connection.transport is None or not call.sees_user(connection.user):
         call.refuse("not-found", f"there is no connection {number}")
     return connection
@@ -346,7 +352,7 @@ def consumers_of(queue: Queue) -> Iterator[Consumer]:
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
     """Return a consumer as a row of a list."""
-    connection: ClientConnection | None = call.broker.context.connections.get(consumer.publisher)
+    connection = clients_of(call.broker.context).get(consumer.publisher)
     row: ConsumerRow = {
         "queue": queue.name,
         "vhost": vhost,

@@ -22,6 +22,7 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call
 from headrace.server.management.clients import (
+    clients_of,
     consumers_of,
     describe_channel,
     describe_connection,
@@ -32,7 +33,6 @@ from headrace.server.management.objects import describe_exchange, describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.context import Client
     from headrace.gateway.security.access import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.config.json_values import Json
-    from headrace.server.management.clients import ChannelRow
+    from headrace.server.management.clients import ChannelRow, ClientConnection
     from headrace.server.management.managed_broker import ManagedBroker
 
 PACKAGE = "org.apache.qpid.broker"
@@ -388,15 +388,15 @@ def subscriptions(view: View) -> Things:
 # --- Names --------------------------------------------------------------------------------------
 
 
-def in_view(view: View) -> Iterator[Client | None]:
+def in_view(view: View) -> Iterator[ClientConnection | None]:
     """The connections to the virtual host that the user may see; None for each other."""
-    for connection in list(view.broker.context.connections.values()):
+    for connection in list(clients_of(view.broker.context).values()):
         known = connection.transport is not None and not connection.transport.closed
         seen = known and connection.vhost is view.vhost and view.is_own(connection.user)
         yield connection if seen else None
 
 
-def address_of(view: View, connection: Client) -> str:
+def address_of(view: View, connection: ClientConnection) -> str:
     """Return the name of a connection: our end and the client's."""
     name = view.broker.context.telling.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")

@@ -14,11 +14,11 @@ if not cython.compiled:
     from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
     from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
@@ -104,24 +104,21 @@ class GatewayConnection(Peer):
 
     # --- Confirms -------------------------------------------------------------------------------
 
-    def answer(self, channel: Channel, token: int) -> None:
-        if (
-            self.ended
-            or channel.state == C_CLOSING
-            or self.channels.get(channel.number) is not channel
-        ):
+    def answer(self, channel: ProtocolChannel, token: int) -> None:
+        ours: Channel = cython.cast(Channel, channel)
+        if self.ended or ours.state == C_CLOSING or self.channels.get(ours.number) is not ours:
             return
-        if channel.sends_body():
-            channel.owed = [*(channel.owed or ()), token]
+        if ours.sends_body():
+            ours.owed = [*(ours.owed or ()), token]
             return
         if token & C_ANSWER_NACK:
             seq = token & ~C_ANSWER_NACK
-            channel.confirmed = seq
+            ours.confirmed = seq
             self.write_frame(
-                1, channel.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+                1, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
             )
             return
-        self.write_ack(channel, token)
+        self.write_ack(ours, token)
 
     def write_ack(self, channel: Channel, seq: int) -> None:
         """Confirm every publish up to ``seq``."""
@@ -207,33 +204,24 @@ class GatewayConnection(Peer):
         """Answer once all that the store was given so far is on disk."""
         self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
 
-    def consumer_cancelled(self, consumer: BasicConsumer) -> None:
-        """The queue is gone: forget the consumer, and say so to a client that can hear it."""
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
+    def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
+        """The queue is gone: say so to a client that can hear it."""
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
-            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+            self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
-    def consumer_ended(self, consumer: BasicConsumer) -> None:
+    def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Tell the client that a consumer has all it asked for.
 
         Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
         basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
         """
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
         if channel.state != C_CLOSING:
             hears = self.capabilities.get("consumer_cancel_notify")
             said = BasicCancel if hears else BasicCancelOk
-            self.reply(channel.number, said(consumer_tag=consumer.tag))
+            self.reply(channel.number, said(consumer_tag=tag))
 
-    def consumer_failed(self, consumer: BasicConsumer, error: Exception) -> None:
+    def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """A consumer cannot go on: its channel is closed with the reason."""
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
         if channel.state == C_CLOSING or self.ended:
             return
         last, current = self.last, self.current

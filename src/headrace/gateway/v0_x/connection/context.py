@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Unpack
 
 from headrace.gateway.connection.context import Context, Options
@@ -33,7 +34,9 @@ from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.channel import CLOSING
 from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
+from headrace.protocol.v0_x.handshake import STATE_OPEN
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.methods.table import Sink
     from headrace.protocol.codec_0_x import PropertiesBase
     from headrace.spec.tables import Version
+
+log = logging.getLogger(__name__)
 
 SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
 CODES: dict[type[ModelError], ReplyCode] = {
@@ -202,6 +207,20 @@ class V0xContext(Context):
         tally = vhost.find_exchange(exchange).tally
         route = Route(key, routed.queues, generation, routed.interception, tally)
         return route, routed.cacheable
+
+    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
+    def log_loss(self, connection: GatewayConnection) -> None:
+        """Tell the operator what was closed by the socket alone, where a method was due."""
+        number = connection.number
+        if connection.state_number == STATE_OPEN:
+            log.info("connection %d: lost without a close", number)
+        else:
+            log.info("connection %d: the connection ended without close-ok", number)
+        for channel in connection.channels.values():
+            if channel.state == CLOSING:
+                log.info(
+                    "connection %d, channel %d: no close-ok was received", number, channel.number
+                )
 
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
         """End a channel: remove its consumers, and requeue its unacked messages."""

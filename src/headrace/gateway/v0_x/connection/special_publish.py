@@ -387,7 +387,8 @@ class SpecialPublisher:
         publishing_ids = self.connection.vhost.publishing_ids
         refused = 0
         if publishes:
-            for p in publishes:  # An impossible publish fails before anything has happened.
+            for each in publishes:  # An impossible publish fails before anything has happened.
+                p: SpecialPublish = cython.cast(SpecialPublish, each)
                 self.route_of(p)
                 if p.number is not None:
                     publishing_ids.check(p.number[0])
@@ -403,7 +404,8 @@ class SpecialPublisher:
         channel.tx = False
         try:
             if publishes:
-                for p in publishes:
+                for each in publishes:
+                    p = cython.cast(SpecialPublish, each)
                     if p.number is None:
                         refused += self.publish_now(channel, p)
                     elif not publishing_ids.knows(p.number):

@@ -18,7 +18,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import ChannelState, state_of
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
 from headrace.protocol.codec_0_x import (
     AccessRequest,
@@ -106,7 +107,7 @@ def tickets_of(connection: GatewayConnection) -> ConnectionTickets:
     return state_of(connection, ConnectionTickets, ConnectionTickets)
 
 
-class ChannelTickets(ChannelState):
+class ChannelTickets(ResumableState):
     """The tickets of one channel, and the last publish that was checked."""
 
     def __init__(self, tickets: Tickets, connection: GatewayConnection, channel: Channel) -> None:

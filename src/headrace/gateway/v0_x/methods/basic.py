@@ -117,7 +117,8 @@ def recheck(connection: GatewayConnection) -> None:
     access: Rights = connection.context.access
     user, vhost = connection.user, connection.vhost.name
     for channel in list(connection.channels.values()):
-        for consumer in list((getattr(channel, "consumers", None) or {}).values()):
+        consumers = getattr(channel, "consumers", None) or {}
+        for consumer in list(consumers.values()):
             queue = consumer.queue
             if direct_reply_to.is_reply_name(queue.name):
                 continue
@@ -126,7 +127,8 @@ def recheck(connection: GatewayConnection) -> None:
                     access.check(user, vhost, "read", "queue", part.access_name)
             except AccessRefused as error:
                 queue.remove_consumer(consumer)
-                connection.consumer_failed(consumer, error)
+                consumers.pop(consumer.tag, None)
+                connection.consumer_failed(channel, error)
                 break
 
 

@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.connection.elsewhere import hosts_known, in_a_shortstr
+from headrace.gateway.connection.elsewhere import in_a_shortstr
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
@@ -222,8 +222,10 @@ def open_vhost(
     connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
         connection.transport.opened()
-    context.telling.connection_opened(connection, connection.version.label)
-    known = in_a_shortstr(hosts_known(context, name)) if connection.early else ""
+    context.telling.connection_opened(
+        connection, connection.version.label, context.frame_max, context.channel_max
+    )
+    known = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
     return ConnectionOpenOk(known_hosts=known)
 
 

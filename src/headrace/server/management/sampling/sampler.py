@@ -39,7 +39,7 @@ from headrace.measures import (
 )
 from headrace.model.tallies import ChannelTally
 from headrace.server.config.process import keep_what_lives
-from headrace.server.management.clients import describe_channel, describe_session
+from headrace.server.management.clients import clients_of, describe_channel, describe_session
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_looks import QueueLooks
 from headrace.server.management.sampling.rows import SHAPES
@@ -268,8 +268,7 @@ class Sampler:
 
     def _clients(self) -> Iterator[None]:
         context = self._broker.context
-        connections: list[ClientConnection] = list(context.connections.values())
-        for connection in connections:
+        for connection in list(clients_of(context).values()):
             yield
             if not rows.is_open(connection):
                 continue
