@@ -13,6 +13,7 @@ from uuid import UUID
 
 from headrace.gateway.v0_10.connection.connection import Connection010 as ServedConnection
 from headrace.gateway.v0_10.connection.context import Context010
+from headrace.gateway.v0_10.plug_ins import SERVED
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     MessageAccept,
@@ -423,7 +424,7 @@ class LocalTalk(Talk):
 
     def __init__(self, rig: Rig) -> None:
         if rig.context.make_0_10 is None:
-            rig.context.make_0_10 = Context010(rig.context).connect
+            rig.context.make_0_10 = Context010(rig.context, SERVED).connect
         rig.number += 1
         self.rig = rig
         self.machine = Connection010(Role.CLIENT)

@@ -4,7 +4,7 @@
 Sessions outlive connections, so what a client has lies in its sessions
 (:mod:`headrace.gateway.v0_10.session.session`). The connection hands them what came: transfers and
 accepts with offsets, everything else as typed commands through the table of
-:mod:`headrace.gateway.v0_10.commands.table`.
+:mod:`headrace.gateway.v0_10.handlers`.
 """
 
 import logging
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.gateway.security.access import User
-    from headrace.gateway.v0_10.commands.table import Sink
     from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_10.handlers import Sink
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.model.ports import Store

@@ -8,15 +8,14 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.commands.table import Commands
 from headrace.gateway.v0_10.connection.connection import Connection010
-from headrace.gateway.v0_10.plug_ins import PLUG_INS
+from headrace.gateway.v0_10.handlers import Commands
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headrace.gateway.connection.context import Context
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -33,6 +32,7 @@ class Context010:
     def __init__(
         self,
         context: Context,
+        served: Iterable[Callable[[Commands], None]],
         *,
         default_vhost: str = "/",
         session_timeout_s: int = 3600,
@@ -40,16 +40,17 @@ class Context010:
         strict_arguments: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``default_vhost`` is what a client opens that names none.
+        """``served`` add the handlers of commands.
 
-        ``session_timeout_s`` is the longest, and ``detached_max`` the largest number, that
-        sessions without a connection are kept. ``clock`` gives seconds that never run backwards.
+        ``default_vhost`` is what a client opens that names none. ``session_timeout_s`` is the
+        longest, and ``detached_max`` the largest number, that sessions without a connection are
+        kept. ``clock`` gives seconds that never run backwards.
         """
         self.context = context
         self.access = context.access
         self.default_vhost = default_vhost
         self.commands = Commands()
-        for register in PLUG_INS:
+        for register in served:
             register(self.commands)
         self.handlers = self.commands.handlers
         self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.

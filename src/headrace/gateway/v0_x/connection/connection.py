@@ -25,9 +25,8 @@ if not cython.compiled:
     from headrace.wire.memory import put16, put32, put64
 
 from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.v0_x.connection import login
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.methods import connection
-from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import NONE
 from headrace.protocol.codec_0_x import (
     BasicCancel,
@@ -152,27 +151,27 @@ class GatewayConnection(Peer):
         Connection.accept_header(self, header)
 
     def logged_in(self, user: "User") -> None:
-        connection.authenticated(self, user)
+        login.authenticated(self, user)
 
     def login_refused(self) -> None:
-        connection.refused(self)
+        login.refused(self)
 
     def challenge(self, octets: bytes) -> None:
         """The login has another step."""
-        connection.challenge(self, octets)
+        login.challenge(self, octets)
 
     def recheck(self) -> None:
         """Rights have changed: what they no longer allow ends."""
         if self.state_number == STATE_OPEN:
-            recheck(self)
+            login.recheck(self)
 
     def renewed(self, user: "User") -> None:
         """The new secret is right."""
-        connection.renewed(self, user)
+        login.renewed(self, user)
 
     def not_renewed(self) -> None:
         """The new secret is wrong."""
-        connection.not_renewed(self)
+        login.not_renewed(self)
 
     def channel_count(self) -> int:
         """How many channels are open."""

@@ -26,7 +26,7 @@ from headrace.gateway.messages.delay_header import account_of, delay_in, delayed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.connection.publish_copies import route_copies, take_copies
+from headrace.gateway.v0_x.connection.publish_copies import take_copies
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -133,7 +133,8 @@ class SpecialPublisher:
         if p.copies is None:
             return self.routes.find(p.data[: p.address_len], p.data, start, size)
         payload = p.data[start : start + size]
-        return route_copies(self.connection, p.data[: p.address_len], p.copies, payload)
+        address = p.data[: p.address_len]
+        return self.context.make_route(self.connection, address, payload, p.copies)[0]
 
     def put_off(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""

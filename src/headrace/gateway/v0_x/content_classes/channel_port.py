@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from headrace.gateway.content_classes.lanes import choose
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.methods.basic import (
     CONSUMERS_MAX,
     check_access,
-    end_consumer,
     owner_of,
     queue_of,
 )
@@ -122,7 +122,7 @@ class ChannelPort(ContentClassPort, ResumableState):
         consumer = consumers.get(tag or "")
         if isinstance(consumer, kind):
             del consumers[consumer.tag]
-            end_consumer(self.connection, consumer)
+            end_consumer(self.connection.vhost, consumer)
 
     def say_cancelled(self, method: CancelMethod, name: str) -> None:
         assert isinstance(method, FileCancel | StreamCancel)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gateway.connection.plug_in_state import ChannelState, state_of, states_of
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
-from headrace.gateway.v0_x.methods.basic import recheck
+from headrace.gateway.v0_x.connection.login import recheck
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import NotFound
 from headrace.protocol.codec_0_x import ChannelOk, ChannelOpenOk
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
     from headrace.protocol.codec_0_x import ChannelOpen, ChannelResume, MethodBase
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.v0_x.errors import translate
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
 from headrace.protocol.codec_0_x import (
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import ContentHandler, Handler
+    from headrace.gateway.v0_x.handlers import ContentHandler, Handler
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -324,7 +325,7 @@ class Tickets:
         try:
             self.check(connection, channel, number, WRITE, "exchange", exchange)
         except ModelError as error:
-            raise connection.context.translate(error) from None
+            raise translate(error) from None
         state.number, state.address = number, address
 
     def own(
