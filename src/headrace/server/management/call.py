@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from headrace.user_tags import ADMINISTRATOR, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.events import Actor
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker

@@ -33,7 +33,7 @@ from headrace.server.management.objects import describe_exchange, describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.model.exchange.binding import Binding

@@ -14,8 +14,8 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.oauth.scopes import ScopeError, Scopes
-from headrace.gateway.security.access import User
 from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
 from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method

@@ -49,7 +49,7 @@ from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 if TYPE_CHECKING:
     from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.messages.confirm_line import ConfirmLine
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
     from headrace.gateway.v0_10.handlers import Sink
     from headrace.gateway.v0_10.session.completion import Completion

@@ -14,7 +14,7 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.connection import Connection010
     from headrace.gateway.v0_10.connection.context import Context010
     from headrace.gateway.v0_10.session.subscription import Subscription

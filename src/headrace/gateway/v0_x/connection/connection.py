@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.gateway.messages.confirm_line import ConfirmLine
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.endpoint import DurableLog

@@ -25,8 +25,8 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
     from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.wire.table import Table
 

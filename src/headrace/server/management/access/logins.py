@@ -12,7 +12,7 @@ from headrace.server.management.call import sees_all
 from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.server.management.call import Answered, Call, Operation
 
 SECRET_OCTETS_MAX = 65536  # Of a password or token.

@@ -49,7 +49,7 @@ from headrace.spec.tables import V0_10
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
