@@ -24,7 +24,7 @@ CIRCLES: dict[str, list[int]] = {
     "client": [13, 6, 5, 3],
     "columns": [2],
     "console": [2],
-    "gateway": [11, 8],
+    "gateway": [8],
     "model": [26, 2],
     "pipeline": [2],
     "protocol": [6, 2],

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.gateway.connection.connection_events import addresses
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.connection.context import Context010
 from headrace.gateway.v0_10.plug_ins import SERVED as SERVED_0_10
 from headrace.gateway.v0_x.connection.context import V0xContext
@@ -428,7 +429,7 @@ class Broker:
             detached_max=settings.sessions_detached_max,
             strict_arguments=settings.specification_arguments,
         )
-        context.make_0_10 = shared_0_10.connect
+        context.make_0_10 = partial(Connection010, shared_0_10)
         return shared_0_10
 
     def make_tickets(self, storage: Storage, login: LoginService) -> Tickets:

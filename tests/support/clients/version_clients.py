@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
@@ -424,11 +425,11 @@ class LocalTalk(Talk):
 
     def __init__(self, rig: Rig) -> None:
         if rig.context.make_0_10 is None:
-            rig.context.make_0_10 = Context010(rig.context, SERVED).connect
+            rig.context.make_0_10 = partial(ServedConnection, Context010(rig.context, SERVED))
         rig.number += 1
         self.rig = rig
         self.machine = Connection010(Role.CLIENT)
-        there = rig.context.make_0_10(rig.context, rig.number, True)
+        there = rig.context.make_0_10(rig.number, True)
         assert isinstance(there, ServedConnection)
         self.there = there
         self.login = b"\0guest\0guest"

@@ -154,8 +154,8 @@ class Context:
         self.events = events if events is not None else Events(counters)
         self.telling = Telling(self.events)
         self.offers = Offers() if offers is None else offers
-        #: Makes a connection of 0-10 of context, number and whether it is from this machine.
-        self.make_0_10: Callable[[Context, int, bool], Endpoint] | None = None
+        #: Makes a connection of 0-10 of number and whether it is from this machine.
+        self.make_0_10: Callable[[int, bool], Endpoint] | None = None
         #: Makes the beginning of a connection that another broker relays; None: none is taken.
         self.make_relayed: Callable[[Context, int, bool], Endpoint] | None = None
         self.elsewhere: Elsewhere | None = None  # In a cluster.

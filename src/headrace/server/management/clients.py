@@ -376,7 +376,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
         row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
         row["channel"] = consumer.channel.number
     elif isinstance(consumer, Subscription):
-        session = consumer.session
+        session = cast("Session010", consumer.session)
         row["unacked"] = unsettled_of(consumer, session)
         row["channel"] = channel_of(session, connection)
         row["session"] = session_name(session)

@@ -8,7 +8,6 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.handlers import Commands
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
@@ -17,7 +16,9 @@ from headrace.protocol.v0_10.session.registry import Sessions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from headrace.gateway.connection.client import Client
     from headrace.gateway.connection.context import Context
+    from headrace.gateway.v0_10.session.ports import AttachingConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.wire.types_0_10 import Map
 
@@ -57,7 +58,7 @@ class Context010:
         self.fragments = Fragments(context.counters, context.body_max)
         # The states that plug-ins keep for whole connections, by their numbers.
         self.shared_states: dict[int, dict[type, object]] = {}
-        self.attaching: Connection010 | None = None  # The connection that attaches a session.
+        self.attaching: AttachingConnection | None = None  # The connection that attaches a session.
         self.sessions = Sessions(
             self.make_session,
             clock,
@@ -79,16 +80,12 @@ class Context010:
         """Forget the states of an ended connection."""
         self.shared_states.pop(number, None)
 
-    def connect(self, context: Context, number: int, loopback: bool) -> Connection010:
-        """Make the connection of a client that speaks 0-10."""
-        return Connection010(self, number, loopback)
-
     def make_session(self, name: bytes) -> Session010:
         """Make a session for the connection that asks for it."""
         assert self.attaching is not None
         return Session010(name, self.attaching)
 
-    def introduction(self, connection: Connection010) -> Map:
+    def introduction(self, connection: Client) -> Map:
         """Return the server properties for a client."""
         said = self.context.introduction(connection)
         properties = {key: value for key, value in said.items() if isinstance(value, str)}

@@ -141,7 +141,7 @@ class GatewayConnection(Peer):
         make = self.context.make_0_10
         if negotiate(header) is V0_10 and self.transport is not None and make is not None:
             self.state_number = STATE_CLOSED
-            self.transport.become(make(self.context, self.number, self.loopback))
+            self.transport.become(make(self.number, self.loopback))
             return
         relayed = self.context.make_relayed
         if header == RELAYED and relayed is not None and self.transport is not None:
