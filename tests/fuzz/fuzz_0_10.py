@@ -16,7 +16,9 @@ from fuzz_edits import Edits
 from fuzz_gateway import OUTPUT_MAX, Rig, listening, names_in_order, run_all
 from fuzz_target import Finding, holds, run_machine
 
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.connection.context import Context010
+from headrace.gateway.v0_10.plug_ins import SERVED
 from headrace.protocol import codec_0_10 as codec
 from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
 from headrace.protocol.v0_10.connection.connection import Connection
@@ -174,9 +176,9 @@ def run_split(chunks: list[bytes]) -> tuple[str, bytes]:
     """Feed a broker in memory; return what it holds in the end, and what it wrote."""
     with names_in_order():
         rig = Rig()
-        shared = Context010(rig.context, clock=lambda: 0.0)
+        shared = Context010(rig.context, SERVED, clock=lambda: 0.0)
         shared.federation_tag = "fuzz"
-        client = shared.connect(rig.context, 2, True)
+        client = Connection010(shared, 2, True)
         written = b""
         for chunk in chunks:
             written += rig.tell(client, chunk)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.gateway.v0_x.plug_ins import SERVED
 from headrace.model.counters import Counters
 from headrace.model.ports import Store
 from headrace.model.scheduler import Scheduler
@@ -146,6 +147,7 @@ class Rig:
             make_stream=lambda name, **options: Stream(name, StreamLog(), **options),
         )
         self.context = Watched(
+            SERVED,
             access=Everybody(),
             vhosts={"/": self.vhost},
             stores={"/": self.store},

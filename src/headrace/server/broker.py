@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.gateway.connection.connection_events import addresses
+from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.gateway.v0_10.connection.context import Context010
+from headrace.gateway.v0_10.plug_ins import SERVED as SERVED_0_10
 from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.gateway.v0_x.plug_ins import SERVED
 from headrace.model.counters import Counters
 from headrace.model.events import Events
 from headrace.model.policy.accounts import AccountError
@@ -388,6 +391,7 @@ class Broker:
     def make_context(self, settings: Settings, storage: Storage, login: LoginService) -> V0xContext:
         """Make what the connections of all versions share."""
         context = V0xContext(
+            SERVED,
             access=login.access,
             vhosts=self.vhosts,
             stores=storage.stores,
@@ -418,12 +422,13 @@ class Broker:
         """Make what the connections of 0-10 share beside ``context``."""
         shared_0_10 = Context010(
             context,
+            SERVED_0_10,
             default_vhost=settings.default_vhost,
             session_timeout_s=settings.session_timeout_s,
             detached_max=settings.sessions_detached_max,
             strict_arguments=settings.specification_arguments,
         )
-        context.make_0_10 = shared_0_10.connect
+        context.make_0_10 = partial(Connection010, shared_0_10)
         return shared_0_10
 
     def make_tickets(self, storage: Storage, login: LoginService) -> Tickets:

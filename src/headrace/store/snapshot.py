@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.store.replacement import NEW
 from headrace.store.segment.reached import NAME as REACHED
 from headrace.store.segment.reserve import NAME as RESERVE
+from headrace.store.segment.writer import Followed
 
 if TYPE_CHECKING:
     from headrace.store.disk import Disk
-    from headrace.store.journal.journal import Journal
 
 SKIPPED = (
     ".spare",
@@ -33,13 +33,23 @@ SKIPPED = (
 )  # Empty, incomplete or recycled files; scratch files have no names.
 
 
-class Snapshot:
+class Snapshot(Followed):
     """A job of a journal's writer; ``then`` is called on the loop's thread when it is done."""
 
-    def __init__(self, home: str, into: str, then: Callable[[Snapshot], None]) -> None:
-        """``home`` is the directory of a virtual host, ``into`` one on the same file system."""
+    def __init__(
+        self,
+        home: str,
+        into: str,
+        growing: Callable[[], Iterable[tuple[str, int]]],
+        then: Callable[[Snapshot], None],
+    ) -> None:
+        """``home`` is the directory of a virtual host, ``into`` one on the same file system.
+
+        ``growing`` returns the files that are appended to, each with its durable bytes.
+        """
         self.home = Path(home)
         self.into = Path(into)
+        self.growing = growing
         self.then = then
         self.error: OSError | None = None
         #: Significant bytes of files that are appended to, by path below ``home``.
@@ -53,19 +63,11 @@ class Snapshot:
         except OSError as error:
             self.error = error
 
-    def taken(self, journal: Journal) -> None:
+    def done(self) -> None:
         """Note the significant part of each file; on the loop's thread, before later groups."""
-        for segment in journal.order:
-            if not segment.sealed or segment.written < segment.end:
-                self._note(journal.files.path(segment), segment.written)
-        for stream in journal.streams:
-            for part in stream.segments:
-                if not part.sealed or part.written < part.end:
-                    self._note(part.path, part.written)
+        for path, octets in self.growing():
+            self.extents[os.path.relpath(path, self.home)] = octets
         self.then(self)
-
-    def _note(self, path: str, octets: int) -> None:
-        self.extents[os.path.relpath(path, self.home)] = octets
 
 
 def link_tree(source: Path, target: Path) -> None:

@@ -29,7 +29,7 @@ from headrace.gateway.oauth.scopes import (
     read_scopes,
 )
 from headrace.gateway.oauth.tokens import TokenRules, Tokens, Trust
-from headrace.gateway.security.access import Access, User
+from headrace.gateway.security.access import Access
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.server.config.settings import Settings
@@ -40,6 +40,8 @@ from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from headrace.gateway.security.user import User
 
 NOW = 1_800_000_000
 ISSUER = "https://issuer.example"

@@ -17,10 +17,11 @@ from headrace.gateway.sasl.external import name_of
 from headrace.gateway.sasl.logins import Logins
 from headrace.gateway.sasl.mechanism import MechanismServices, Steps
 from headrace.gateway.sasl.mechanisms import DEFAULT, MechanismError, load
-from headrace.gateway.security.access import Access, User
+from headrace.gateway.security.access import Access
 from headrace.gateway.security.passwords import make_account
 from headrace.gateway.security.remote_peer import Certificate, LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
+from headrace.gateway.security.user import User
 from headrace.model.policy.accounts import Account
 from headrace.protocol import scram
 from headrace.store.catalog.users import UserDirectory

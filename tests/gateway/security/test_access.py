@@ -17,7 +17,6 @@ from headrace.gateway.sasl.mechanisms import DEFAULT, load
 from headrace.gateway.sasl.password import read_amqplain, read_plain
 from headrace.gateway.security.access import (
     Access,
-    User,
     check_permission,
     check_topic_permission,
 )
@@ -29,6 +28,7 @@ from headrace.gateway.security.passwords import (
     verify_password,
 )
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
+from headrace.gateway.security.user import User
 from headrace.model.policy.accounts import (
     Account,
     AccountError,

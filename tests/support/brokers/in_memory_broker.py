@@ -13,6 +13,7 @@ from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.security.permissions import Rights
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.gateway.v0_x.plug_ins import SERVED
 from headrace.model.counters import Counters
 from headrace.model.ports import Store
 from headrace.model.scheduler import Scheduler
@@ -98,6 +99,7 @@ class Rig:
     def admit(self, **options: Any) -> None:
         """Let clients in."""
         self.context = V0xContext(
+            SERVED,
             access=Everybody(),
             vhosts={"/": self.vhost},
             stores={"/": self.store},

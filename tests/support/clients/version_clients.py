@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
+from headrace.gateway.v0_10.connection.connection import Connection010 as ServedConnection
 from headrace.gateway.v0_10.connection.context import Context010
+from headrace.gateway.v0_10.plug_ins import SERVED
 from headrace.protocol.codec_0_10 import (
     ExchangeBind,
     MessageAccept,
@@ -419,10 +422,12 @@ class LocalTalk(SessionClient):
 
     def __init__(self, rig: Rig) -> None:
         if rig.context.make_0_10 is None:
-            rig.context.make_0_10 = Context010(rig.context).connect
+            rig.context.make_0_10 = partial(ServedConnection, Context010(rig.context, SERVED))
         rig.number += 1
         self.rig = rig
-        self.there = rig.context.make_0_10(rig.context, rig.number, True)
+        there = rig.context.make_0_10(rig.number, True)
+        assert isinstance(there, ServedConnection)
+        self.there = there
         self.begin()
         self.open()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.gateway.sasl.external import distinguished_name
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.context import Client
+    from headrace.gateway.connection.client import Client
     from headrace.model.events import Events
 
 
@@ -28,8 +28,13 @@ class Telling:
         self.names: dict[int, str] = {}  # Of open connections, by number.
         self._channels: dict[int, set[int]] = {}  # Their open channels.
 
-    def connection_opened(self, connection: Client, version: str) -> None:
-        """A client has opened its virtual host; ``version`` is as ``0-9-1``."""
+    def connection_opened(
+        self, connection: Client, version: str, frame_max: int, channel_max: int
+    ) -> None:
+        """A client has opened its virtual host; ``version`` is as ``0-9-1``.
+
+        ``frame_max`` and ``channel_max`` are what the broker offers.
+        """
         number = connection.number
         peer, own = addresses(connection.transport)
         self.names[number] = f"{peer[0]}:{peer[1]} -> {own[0]}:{own[1]}"
@@ -55,8 +60,8 @@ class Telling:
                 connected_at=getattr(connection.transport, "since_ms", None),
                 timeout=getattr(connection.transport, "heartbeat_ticks", 0) // TICKS_PER_S,
                 **tls_facts(connection.transport),
-                frame_max=connection.context.frame_max,
-                channel_max=connection.context.channel_max,
+                frame_max=frame_max,
+                channel_max=channel_max,
                 user_who_performed_action=user,
             )
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Required, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Required, TypedDict
 
 from headrace.gateway.connection.connection_events import Telling
 from headrace.gateway.connection.offers import Offers
@@ -14,19 +14,16 @@ from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.model.events import Events
 from headrace.model.tallies import ChannelTally
 from headrace.protocol.output import BufferPool
-from headrace.protocol.v0_x.handshake import State
 from headrace.spec.ids import EXCHANGE_DECLARE, QUEUE_DECLARE
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from headrace.gateway.connection.client import Client
     from headrace.gateway.connection.elsewhere import Elsewhere
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.security.client_connection import Identified
     from headrace.gateway.security.permissions import Rights
-    from headrace.gateway.v0_10.connection.connection import Connection010
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.counters import Counters
     from headrace.model.policy.rules import Limits
     from headrace.model.ports import Store
@@ -34,12 +31,7 @@ if TYPE_CHECKING:
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.errors import AmqpError
 
-    Client: TypeAlias = "GatewayConnection | Connection010"  # A connection of any version.
-
 log = logging.getLogger(__name__)
-
-OPEN = State.OPEN.value
-CHANNEL_CLOSING = 2  # As headrace.protocol.v0_x.channel.CLOSING.
 
 REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
@@ -162,14 +154,25 @@ class Context:
         self.events = events if events is not None else Events(counters)
         self.telling = Telling(self.events)
         self.offers = Offers() if offers is None else offers
-        #: Makes a connection of 0-10 of context, number and whether it is from this machine.
-        self.make_0_10: Callable[[Context, int, bool], Connection010] | None = None
+        #: Makes a connection of 0-10 of number and whether it is from this machine.
+        self.make_0_10: Callable[[int, bool], Endpoint] | None = None
         #: Makes the beginning of a connection that another broker relays; None: none is taken.
         self.make_relayed: Callable[[Context, int, bool], Endpoint] | None = None
         self.elsewhere: Elsewhere | None = None  # In a cluster.
         self.connections: dict[int, Client] = {}
         self.channels_ended: dict[int, ChannelTally] = {}  # By connection.
         self.next_number = 1
+
+    def hosts_known(self, vhost: str) -> list[str]:
+        """Return the hosts that a client of a virtual host may turn to.
+
+        They are those of the setting ``known_hosts``, or else the brokers of the cluster, first
+        those that live.
+        """
+        said = self.offers.known_hosts.get(vhost, "")
+        if said or self.elsewhere is None:
+            return said.split(",") if said else []
+        return [str(broker) for broker in self.elsewhere.brokers()]
 
     def serves(self, vhost: str) -> bool:
         """Return True if clients that open a virtual host here are served at once."""
@@ -225,7 +228,7 @@ class Context:
         if number in self.connections:
             self.channels_ended.setdefault(number, ChannelTally()).add(tally)
 
-    def log_failure(self, connection: Peer | Connection010, error: AmqpError) -> None:
+    def log_failure(self, connection: Client, error: AmqpError) -> None:
         """Tell the operator what a client did wrong."""
         asked = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
         level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
@@ -258,20 +261,6 @@ class Context:
                 vhost=None if connection.vhost is None else connection.vhost.name,
             )
         access.noted = ""
-
-    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
-    def log_loss(self, connection: GatewayConnection) -> None:
-        """Tell the operator what was closed by the socket alone, where a method was due."""
-        number = connection.number
-        if connection.state_number == OPEN:
-            log.info("connection %d: lost without a close", number)
-        else:
-            log.info("connection %d: the connection ended without close-ok", number)
-        for channel in connection.channels.values():
-            if channel.state == CHANNEL_CLOSING:
-                log.info(
-                    "connection %d, channel %d: no close-ok was received", number, channel.number
-                )
 
     def end_connection(self, connection: Client) -> None:
         """A connection is over: its exclusive queues go."""

@@ -10,8 +10,7 @@ from headrace.gateway.connection.offers import HOSTS_BYTES_MAX
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from headrace.gateway.connection.context import Client, Context
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.connection.client import Client, RelayableClient
 
 
 class ServingBroker(NamedTuple):
@@ -23,16 +22,6 @@ class ServingBroker(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def hosts_known(context: Context, vhost: str) -> list[str]:
-    """Return the hosts that a client of a virtual host may turn to: those of the setting
-    ``known_hosts``, or else the brokers of the cluster, first those that live.
-    """
-    said = context.offers.known_hosts.get(vhost, "")
-    if said or context.elsewhere is None:
-        return said.split(",") if said else []
-    return [str(broker) for broker in context.elsewhere.brokers()]
 
 
 def in_a_shortstr(hosts: Iterable[str]) -> str:
@@ -55,7 +44,7 @@ class Elsewhere(Protocol):
     def brokers(self) -> Sequence[ServingBroker]:
         """Return all brokers that have not left, first those that live."""
 
-    def relay(self, connection: GatewayConnection, vhost: str, served: Callable[[], None]) -> None:
+    def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
         """Pass a connection, which is to open a virtual host, through to the broker that serves it.
 
         Call ``served`` if that is this broker by then. If it takes too long, the connection is

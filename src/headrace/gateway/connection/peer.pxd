@@ -19,4 +19,4 @@ cdef class Peer(Connection):
     cpdef starve(self, Destination queue)
     cpdef refresh_all(self)
     cpdef answer(self, object channel, unsigned long long token)
-    cpdef consumer_cancelled(self, object consumer)
+    cpdef consumer_cancelled(self, object channel, str tag)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The port by which channels and consumers use their connection."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import cython
 
@@ -13,9 +13,12 @@ if not cython.compiled:
 
 from headrace.protocol.codec_0_x import MethodBase
 
-if TYPE_CHECKING:
-    from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+
+class ConfirmingChannel(Protocol):
+    """A channel in confirm mode."""
+
+    def flush_confirms(self) -> None:
+        """Join the confirm line once for all publishes of a read."""
 
 
 class Peer(Connection):
@@ -24,7 +27,7 @@ class Peer(Connection):
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     line: ConfirmLine  # That of its virtual host's store.
-    unflushed: "list[Channel]"  # Channels with publishes that are not in the line yet.
+    unflushed: list[ConfirmingChannel]  # Channels with publishes that are not in the line yet.
     paused: list[ProtocolChannel]  # Busy until the client has read.
     speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
     plain_from: bytes | None  # The content header that was last made plain,
@@ -39,14 +42,14 @@ class Peer(Connection):
     def refresh_all(self) -> None:
         """Unpark all consumers, as the connection has credit again."""
 
-    def answer(self, channel: "Channel", token: int) -> None:
+    def answer(self, channel: ProtocolChannel, token: int) -> None:
         """The log is durable up to the position at which a channel joined the confirm line."""
 
-    def consumer_cancelled(self, consumer: "BasicConsumer") -> None:
+    def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """Tell the client that its consumer was cancelled, as with its queue."""
 
-    def consumer_ended(self, consumer: "BasicConsumer") -> None:
+    def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Tell the client that a consumer has reached its end."""
 
-    def consumer_failed(self, consumer: "BasicConsumer", error: Exception) -> None:
+    def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """Close a consumer's channel with an error."""

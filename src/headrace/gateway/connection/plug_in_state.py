@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
-
 State = TypeVar("State")
 
 
@@ -31,12 +29,6 @@ class ChannelState:
 
     def rollback(self) -> None:
         """The transaction of the channel is rolled back."""
-
-    def suspend(self) -> None:
-        """The connection is lost; the channel may be resumed over another one."""
-
-    def move_to(self, connection: GatewayConnection) -> None:
-        """The channel is resumed over another connection."""
 
     def end(self) -> None:
         """The channel is closed."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.content_classes.file_intake import FileIntake
     from headrace.spec.tables import Version
 
 
@@ -32,6 +31,20 @@ class Reader(Protocol):
         """Close the file."""
 
 
+class Holder(Protocol):
+    """The uploads of one channel or session, which stage a part."""
+
+    @property
+    def number(self) -> int:
+        """That of the connection."""
+
+    def lose(self, part: Part) -> None:
+        """The same user continues a part over another connection."""
+
+    def staging_failed(self, part: Part, error: OSError) -> None:
+        """Handle a failed write of an upload."""
+
+
 class Part(Protocol):
     """A body that a client stages."""
 
@@ -39,7 +52,7 @@ class Part(Protocol):
     got: int  # and that have arrived.
     header: bytes
     version: Version  # Of AMQP, in which the header is written.
-    holder: FileIntake | None  # Stages it now.
+    holder: Holder | None  # Stages it now.
     waiters: list[Callable[[], None]]  # Publishes that came before its end.
 
     @property
@@ -61,15 +74,15 @@ class Staging(Protocol):
         owner: str,
         identifier: str,
         size: int,
-        holder: FileIntake,
+        holder: Holder,
         then: Callable[[Part | None, OSError | None], None],
     ) -> bool:
         """Begin to stage a body; return False if there is no room now."""
 
-    def wait(self, who: FileIntake, again: Callable[[], bool]) -> bool:
+    def wait(self, who: Holder, again: Callable[[], bool]) -> bool:
         """Call ``again`` once there may be room; return False if too many wait."""
 
-    def forget(self, who: FileIntake) -> None:
+    def forget(self, who: Holder) -> None:
         """Let an intake wait no more."""
 
     def leave(self, part: Part) -> None:

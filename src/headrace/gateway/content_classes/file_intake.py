@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from headrace.gateway.content_classes.bodies import Body, Part
-    from headrace.gateway.content_classes.files import FileClass
+    from headrace.gateway.content_classes.file_port import FilePort
     from headrace.model.queue.queue import Queue
     from headrace.model.queue_kinds.content_lanes import FileQueue
     from headrace.spec.tables import Version
@@ -54,9 +54,9 @@ class Sink:
 
 
 class FileIntake:
-    """The uploads of one channel or session; its `FileClass` sends the answers."""
+    """The uploads of one channel or session; its `FilePort` sends the answers."""
 
-    def __init__(self, files: FileClass) -> None:
+    def __init__(self, files: FilePort) -> None:
         self.files = files
         self.vhost = files.vhost
         self.staging = files.staging
@@ -65,6 +65,11 @@ class FileIntake:
         self.filling = False
         self.excess = False  # More came than was said.
         self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
+
+    @property
+    def number(self) -> int:
+        """That of the connection."""
+        return self.files.number
 
     def end(self) -> None:
         """Abandon uploads that are not complete."""
@@ -87,7 +92,7 @@ class FileIntake:
         self.leave_part()
         part = self.staging.find(self.files.owner, identifier)
         if part is not None and part.holder is not None:
-            if part.holder.files.number == self.files.number:
+            if part.holder.number == self.number:
                 raise ResourceLocked(f"'{identifier}' is being staged on another channel")
             part.holder.lose(part)
         self.opening = True

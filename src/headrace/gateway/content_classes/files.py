@@ -7,7 +7,8 @@ Out: open, stage, deliver. Files go one after another: the client is asked how m
 has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
 queue once it was sent as a whole, not before.
 
-What goes over the wire is said by the methods of :class:`FileClass` that a version fills in.
+What goes over the wire is said by the methods of :class:`FileClass` and its port that a version
+fills in.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from headrace.gateway.content_classes.file_intake import FileIntake
 from headrace.gateway.content_classes.file_message import identifier_of, shown
-from headrace.gateway.content_classes.port import ContentClassPort
+from headrace.gateway.content_classes.file_port import FilePort
 from headrace.gateway.conversion.headers import address_of, header_of
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
@@ -32,10 +33,9 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.gateway.content_classes.bodies import Reader, Staging
+    from headrace.gateway.content_classes.bodies import Reader
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
-    from headrace.model.transaction.transaction import Transaction
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
@@ -109,15 +109,12 @@ class Sending(NamedTuple):
     reader: Reader
 
 
-class FileClass(ContentClassPort):
+class FileClass(FilePort):
     """Files of one channel or session."""
 
     def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: Limits) -> None:
         """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
-        self.vhost = vhost
-        self.staging = cast("Staging", vhost.files)  # Of a broker with a disk.
-        self.owner = owner
-        self.number = number
+        FilePort.__init__(self, vhost, owner, number)
         self.shared = shared
         self.limits = Limits()
         self.intake = FileIntake(self)
@@ -158,46 +155,14 @@ class FileClass(ContentClassPort):
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
         raise NotImplementedError
 
-    def say_flow(self, active: bool) -> None:
-        """Ask the client to stop publishing, or to go on."""
-        raise NotImplementedError
-
-    def say_error(self, error: Exception) -> None:
-        """Something went wrong after its method was handled: close what has to be closed."""
-        raise NotImplementedError
-
-    def pause(self) -> None:
-        """Take nothing more in until :meth:`go_on`."""
-        raise NotImplementedError
-
-    def go_on(self) -> None:
-        """Take in what came meanwhile."""
-        raise NotImplementedError
-
-    def hold_back(self) -> None:
-        """The disk is behind: read nothing more from the client for now."""
-        raise NotImplementedError
-
     def hold_output(self, store: Store, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
-
-    def transaction(self) -> Transaction | None:
-        """Return the work of the transaction branch that this belongs to, or None."""
-        return None
-
-    def transactional(self) -> bool:
-        """Return True if publishes and outcomes wait for :meth:`commit`."""
-        return False
 
     # --- What every version says --------------------------------------------------------------
 
     def say_open(self, identifier: str, size: int) -> None:
         """Send file.open."""
         self.reply(self.codec.FileOpen(identifier=identifier, content_size=size))
-
-    def say_open_ok(self, staged: int) -> None:
-        """Send file.open-ok."""
-        self.reply(self.codec.FileOpenOk(staged_size=staged))
 
     # Keeps 0-9/file#04, 0-10/s207, 0-10/s225.
     def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:

@@ -21,7 +21,7 @@ from headrace.wire.properties import with_header_entry_at
 from headrace.wire.table import encode_entry
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.vhost.virtual_host import VirtualHost
 
 ENTRY = bytes((len(HEADER),)) + HEADER.encode()  # What a message with the header contains.

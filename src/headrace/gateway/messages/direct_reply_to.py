@@ -16,11 +16,16 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.model.errors import PreconditionFailed
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.context import Client
-    from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 REPLY_TO = "amq.rabbitmq.reply-to"
+
+
+class Owner(Protocol):
+    """A connection or session that uses a virtual host."""
+
+    vhost: VirtualHost
 
 
 class Asker(Protocol):
@@ -34,7 +39,7 @@ def is_reply_name(name: str) -> bool:
     return name == REPLY_TO or name.startswith(REPLY_TO + ".")
 
 
-def make_queue(owner: Client | Session010, asker: Asker, accepts: bool) -> Queue:
+def make_queue(owner: Owner, asker: Asker, accepts: bool) -> Queue:
     """Declare the queue of the answers to ``asker``.
 
     ``owner`` is the connection or session whose end deletes the queue. ``accepts`` is True for a

@@ -45,7 +45,7 @@ class Scope(NamedTuple):
 
 
 class Scopes:
-    """Permissions of a token; see `headrace.gateway.security.access.Grants`."""
+    """Permissions of a token; see `headrace.gateway.security.user.Grants`."""
 
     def __init__(
         self,

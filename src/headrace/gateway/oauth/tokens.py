@@ -12,8 +12,8 @@ import jwt
 
 from headrace.gateway.oauth.keys import Keys, NoKey
 from headrace.gateway.oauth.scopes import Aliases, ScopeError, Scopes, at_path, read_scopes
-from headrace.gateway.security.access import User
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
+from headrace.gateway.security.user import User
 
 if TYPE_CHECKING:
     from jwt.types import Options

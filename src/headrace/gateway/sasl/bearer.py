@@ -9,7 +9,7 @@ from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
     from headrace.gateway.sasl.mechanism import MechanismServices
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
 
 SEPARATOR = b"\x01"
 

@@ -9,8 +9,8 @@ from headrace.gateway.sasl.mechanism import MechanismServices, text_of
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
     from headrace.gateway.security.remote_peer import Certificate, Names
+    from headrace.gateway.security.user import User
 
 # Keywords of RFC 4514 by the names that OpenSSL gives to types of attributes.
 KEYWORDS = {

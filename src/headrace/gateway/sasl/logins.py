@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.oauth.tokens import Tokens
     from headrace.gateway.sasl.mechanism import Mechanism, Steps
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
 
 
 WITHDRAWN = "tokens of their issuer are no longer taken"

@@ -19,8 +19,9 @@ from headrace.gateway.security.remote_peer import LoginRefused
 
 if TYPE_CHECKING:
     from headrace.gateway.oauth.tokens import Tokens
-    from headrace.gateway.security.access import Access, User
+    from headrace.gateway.security.access import Access
     from headrace.gateway.security.remote_peer import RemotePeer
+    from headrace.gateway.security.user import User
 
 RESPONSE_BYTES_MAX = 12288  # A token is long; before the login a client may send 16 KiB in all.
 STEPS_MAX = 8  # Of one login.

@@ -18,7 +18,7 @@ from headrace.wire.table import decode_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
 
 
 class Password:

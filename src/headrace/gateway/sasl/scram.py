@@ -17,7 +17,7 @@ from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.protocol import scram
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.policy.accounts import Account
 
 

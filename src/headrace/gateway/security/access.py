@@ -26,6 +26,7 @@ from headrace.gateway.security.permissions import PERMISSIONS, Rights
 from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
+from headrace.gateway.security.user import User
 from headrace.model.policy.accounts import (
     Account,
     AccountError,
@@ -55,22 +56,6 @@ class Directory(Protocol):
 
     def improve_password(self, before: str, account: Account) -> bool:
         """Keep a password in a better way, unless it is another by now."""
-
-
-class Grants(Protocol):
-    """Rights that came with a login, such as those of a token, in place of an account's."""
-
-    def may_open(self, vhost: str) -> bool:
-        """Return True if there is any right in the virtual host."""
-
-    def allowed(self, vhost: str, permission: str, name: str) -> bool:
-        """As `Access.allowed`."""
-
-    def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
-        """As `Access.topic_allowed`."""
-
-    def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
-        """As `Access.every_topic_allowed`."""
 
 
 class ForeignExpression(AccountError):
@@ -111,47 +96,6 @@ def check_pattern(action: str, pattern: str) -> None:
 def expanded(pattern: str, user: str, vhost: str) -> str:
     """An expression for topics with its variables filled in, which match themselves alone."""
     return pattern.replace("{username}", quoted(user)).replace("{vhost}", quoted(vhost))
-
-
-class User:
-    """A logged-in user. Permissions are looked up at each use, so changes take effect."""
-
-    __slots__ = ("_access", "expires_s", "grants", "name", "peer", "source", "tags")
-
-    def __init__(
-        self,
-        access: "Access",
-        name: str,
-        tags: tuple[str, ...],
-        peer: RemotePeer,
-        *,
-        grants: Grants | None = None,
-        source: str = "",
-        expires_s: float | None = None,
-    ) -> None:
-        """``grants`` takes the place of the account's permissions, ``expires_s`` is Unix time."""
-        self._access = access
-        self.name = name
-        self.tags = tags
-        self.peer = peer
-        self.grants = grants
-        self.source = source  # Who vouches for the name; empty: our own accounts.
-        self.expires_s = expires_s
-
-    def may_open(self, vhost: str) -> bool:
-        """Return True if the user has any permission in the virtual host."""
-        return self._access.user_may_open(self, vhost)
-
-    def is_known(self) -> bool:
-        """Return True if the account still exists; a login with a token needs none."""
-        return self.grants is not None or self.name in self._access.snapshot.accounts
-
-    def same_as(self, other: "User") -> bool:
-        """Return True if both are the same person: one may take over what the other owns."""
-        return (self.source, self.name) == (other.source, other.name)
-
-    def __repr__(self) -> str:
-        return f"User({self.name!r})"
 
 
 class Access(Rights):

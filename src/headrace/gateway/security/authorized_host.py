@@ -24,9 +24,9 @@ from headrace.model.vhost import super_stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.security.access import User
     from headrace.gateway.security.limits import Quotas
     from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.security.user import User
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost

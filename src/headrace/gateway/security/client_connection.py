@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.spec.tables import Version
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.policy.rate_limit import RateLimit
     from headrace.model.vhost.virtual_host import VirtualHost
 

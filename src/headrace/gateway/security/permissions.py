@@ -11,7 +11,7 @@ from headrace.model.errors import AccessRefused
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.vhost.virtual_host import VirtualHost
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode, Scope
@@ -16,7 +17,6 @@ from headrace.spec.reply import ReplyCode, Scope
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.v0_x.connection.context import V0xContext
 
 FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection when they fail,
 FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
@@ -32,10 +32,10 @@ def means_0_9_1(capabilities: Mapping[str, object]) -> bool:
     return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 
 
-def refusal(context: V0xContext, error: Exception) -> Exception:
+def refusal(error: Exception) -> Exception:
     """Return the error that a refusal is of a method that closes the connection when it fails."""
     if isinstance(error, ModelError):
-        error = context.translate(error)
+        error = translate(error)
     if isinstance(error, AmqpError) and error.code is not MILD and error.scope is Scope.CHANNEL:
         return AmqpError(error.code, error.text, error.method, Scope.CONNECTION)
     return error

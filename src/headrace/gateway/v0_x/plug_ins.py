@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plug-ins of 0-8 to 0-9-1: features that few clients use, in folders of their own."""
+"""What a broker serves in 0-8 to 0-9-1: the methods, and the plug-ins beside them.
+
+A plug-in is a feature that few clients use, in a folder of its own.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_x import content_classes, early
+from headrace.gateway.v0_x.methods import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,4 +17,8 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.context import V0xContext
 
 #: In this order: tickets guard the methods of all classes.
-PLUG_INS: tuple[Callable[[V0xContext], None], ...] = (content_classes.register, early.register)
+SERVED: tuple[Callable[[V0xContext], None], ...] = (
+    table.register,
+    content_classes.register,
+    early.register,
+)

@@ -115,7 +115,7 @@ async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> d
         if not done.done():
             done.set_result(snapshot)
 
-    snapshot = Snapshot(str(home), str(into), taken)
+    snapshot = Snapshot(str(home), str(into), store.growing, taken)
     store.writer.submit(snapshot)
     try:
         await asyncio.wait_for(done, SNAPSHOT_S)

@@ -265,8 +265,7 @@ class Storage:
         store = self.stores.pop(vhost)
         if isinstance(store, Journal):
             for stream in store.streams:
-                if stream.offloading is not None:
-                    stream.offloading.delete()
+                stream.delete_objects()
         store.close()
         self.journal_sums.end(store)
         number = self.vhost_ids.pop(vhost)

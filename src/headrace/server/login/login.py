@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.oauth.tokens import Tokens
     from headrace.gateway.sasl.mechanism import Mechanism
-    from headrace.gateway.security.access import User
     from headrace.gateway.security.audit import Audit
     from headrace.gateway.security.client_connection import ClientConnection
     from headrace.gateway.security.remote_peer import RemotePeer
+    from headrace.gateway.security.user import User
     from headrace.model.events import Events
     from headrace.server.config.settings import Settings
     from headrace.store.catalog.users import UserDirectory

@@ -25,7 +25,7 @@ from headrace.gateway.requests.requests import Service
 from headrace.user_tags import ADMINISTRATOR, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.events import Actor
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost

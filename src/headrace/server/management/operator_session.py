@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.requests.requests import RefusedRequest, RequestCall
-from headrace.gateway.security.access import User
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.special_publish import MANDATORY

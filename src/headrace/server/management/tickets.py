@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor, Future
 
-    from headrace.gateway.security.access import Access, User
+    from headrace.gateway.security.access import Access
+    from headrace.gateway.security.user import User
     from headrace.model.policy.accounts import Account
     from headrace.server.management.ticket_file import TicketFile
 

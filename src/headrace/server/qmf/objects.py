@@ -22,15 +22,14 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call, is_ours
 from headrace.server.management.resources.channels import describe_channel, describe_session
-from headrace.server.management.resources.connections import describe_connection
+from headrace.server.management.resources.connections import clients_of, describe_connection
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
 from headrace.server.management.resources.exchanges import describe_exchange
 from headrace.server.management.resources.queues import describe_queue
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.context import Client
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.model.exchange.binding import Binding
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.server.config.json_values import Json
     from headrace.server.management.managed_broker import ManagedBroker
     from headrace.server.management.resources.channels import ChannelRow
+    from headrace.server.management.resources.connections import ClientConnection
 
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
@@ -385,15 +385,15 @@ def subscriptions(view: View) -> Things:
 # --- Names --------------------------------------------------------------------------------------
 
 
-def in_view(view: View) -> Iterator[Client | None]:
+def in_view(view: View) -> Iterator[ClientConnection | None]:
     """The connections to the virtual host that the user may see; None for each other."""
-    for connection in list(view.broker.context.connections.values()):
+    for connection in list(clients_of(view.broker.context).values()):
         known = connection.transport is not None and not connection.transport.closed
         seen = known and connection.vhost is view.vhost and view.is_own(connection.user)
         yield connection if seen else None
 
 
-def address_of(view: View, connection: Client) -> str:
+def address_of(view: View, connection: ClientConnection) -> str:
     """Return the name of a connection: our end and the client's."""
     name = view.broker.context.telling.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")

@@ -14,8 +14,8 @@ import socket
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.oauth.scopes import ScopeError, Scopes
-from headrace.gateway.security.access import User
 from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
 from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
@@ -36,7 +36,8 @@ from headrace.spec.tables import V0_8, V0_9, V0_9_1
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.gateway.connection.context import Client, Context
+    from headrace.gateway.connection.client import Client, RelayableClient
+    from headrace.gateway.connection.context import Context
     from headrace.gateway.connection.elsewhere import ServingBroker
     from headrace.gateway.security.access import Access
     from headrace.gateway.v0_x.connection.context import V0xContext
@@ -119,13 +120,13 @@ class Relays:
 
     # --- The relaying broker ----------------------------------------------------------------
 
-    def relay(self, connection: GatewayConnection, vhost: str, served: Callable[[], None]) -> None:
+    def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
         """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._relay(connection, vhost, served)))
 
     async def _relay(
-        self, connection: GatewayConnection, vhost: str, served: Callable[[], None]
+        self, connection: RelayableClient, vhost: str, served: Callable[[], None]
     ) -> None:
         transport = cast("Transport", connection.transport)
         transport.hold()
@@ -159,9 +160,7 @@ class Relays:
             log.info("connection %d is relayed to %s", connection.number, broker)
             self._join(connection, transport, sock)
 
-    def _join(
-        self, connection: GatewayConnection, transport: Transport, sock: socket.socket
-    ) -> None:
+    def _join(self, connection: RelayableClient, transport: Transport, sock: socket.socket) -> None:
         """Pass on between a client and another broker from now on."""
         pool = self._context.pool
         client, server = RelayEnd(pool, connection.number), RelayEnd(pool, connection.number)
@@ -177,7 +176,7 @@ class Relays:
         self._reactor.turn()
 
     async def _connect(
-        self, connection: GatewayConnection, vhost: str, broker: ServingBroker
+        self, connection: RelayableClient, vhost: str, broker: ServingBroker
     ) -> socket.socket:
         """Connect to the other broker, and tell who the client is.
 
@@ -205,7 +204,7 @@ class Relays:
             raise
         return sock
 
-    def _introduction(self, connection: GatewayConnection, vhost: str, challenge: bytes) -> bytes:
+    def _introduction(self, connection: RelayableClient, vhost: str, challenge: bytes) -> bytes:
         """Return the answer to a challenge, and the client's last two methods again."""
         peer = self._context.peer(connection.number)
         user = connection.user

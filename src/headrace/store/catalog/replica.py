@@ -18,8 +18,8 @@ import sqlite3
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.store.catalog_engine import NONE, CatalogChangedError, CatalogEngine
 from headrace.store.errors import StoreError
-from headrace.store.ledger.catalog_port import NONE, CatalogChangedError, CatalogEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,8 +35,8 @@ from headrace.store.catalog.database import (
 )
 from headrace.store.catalog.parameters import ParameterTable
 from headrace.store.catalog.replica import CatalogReplica
+from headrace.store.catalog_engine import NONE
 from headrace.store.errors import StoreError
-from headrace.store.ledger.catalog_port import NONE
 
 Row = TypeVar("Row")
 Made = TypeVar("Made")

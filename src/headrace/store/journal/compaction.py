@@ -9,6 +9,7 @@ settled the message.
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.store.segment.record import MESSAGE_HEAD, intact
@@ -16,7 +17,8 @@ from headrace.store.segment.segment import file_name
 from headrace.wire.memory import put32, put64
 
 if TYPE_CHECKING:
-    from headrace.store.journal.journal import Journal
+    from headrace.store.journal.log import SegmentLog
+    from headrace.store.journal.page_in import PageIn
     from headrace.store.segment.segment import Segment
 
 log = logging.getLogger(__name__)
@@ -32,8 +34,12 @@ LARGE = 32
 class Compactor:
     """Compacts one journal step by step."""
 
-    def __init__(self, journal: "Journal") -> None:
+    def __init__(
+        self, journal: "SegmentLog", page_in: "PageIn", flush_settled: Callable[[], None]
+    ) -> None:
         self.journal = journal
+        self.page_in = page_in
+        self.flush_settled = flush_settled  # Appends the journal's pending settlements.
         self.segment: Segment | None = None  # The segment being emptied.
         self.next = 0  # The next index in it.
         self.pause = 0
@@ -54,13 +60,13 @@ class Compactor:
             return True
         return bool(used > 2 * wanted + SEGMENTS_MIN * journal.segment_size)
 
-    def step(self) -> None:
-        """Copy some messages, if the log is wasteful."""
+    def step(self) -> bool:
+        """Copy some messages, if the log is wasteful; return True if a segment is empty then."""
         if self.segment is None or self.segment.moved:
             self.segment = None
             if self.pause:
                 self.pause -= 1
-                return
+                return False
             oldest = self.journal.order[0]
             if (
                 not oldest.sealed
@@ -69,15 +75,15 @@ class Compactor:
                 or not self.wasteful()
             ):
                 self.pause = PAUSE
-                return
+                return False
             self.segment = oldest
             self.next = 0
         self.copy_some(self.segment)
+        return self.segment.moved
 
     def copy_some(self, segment: "Segment") -> None:
         """Copy the next messages of a segment."""
-        journal = self.journal
-        journal.flush_settled()  # Settlements before the copy must precede it in the log.
+        self.flush_settled()  # Settlements before the copy must precede it in the log.
         forward = segment.forward
         if forward is None:
             forward = segment.forward = bytearray(8 * segment.count)
@@ -90,7 +96,6 @@ class Compactor:
                 budget -= self.copy_one(segment, forward, i)
         if self.next >= segment.count:
             segment.moved = True
-            journal.emptied = True
 
     def copy_one(self, segment: "Segment", forward: bytearray, i: int) -> int:
         """Copy one message; return its size in bytes."""
@@ -115,7 +120,7 @@ class Compactor:
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
         """Return a checked record, and the offset of its body if that is separate, else 0."""
         journal = self.journal
-        slab, at = journal.page_in.slab(segment, offset, 0)
+        slab, at = self.page_in.slab(segment, offset, 0)
         length = int.from_bytes(slab[at : at + 4], "big")
         size = (length + 7) & ~7
         record = slab[at : at + size]

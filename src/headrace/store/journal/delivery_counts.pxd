@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
+from headrace.store.journal.log cimport SegmentLog
 from headrace.store.segment.record cimport C_COUNTED
 from headrace.wire.memory cimport copy, cut, get32, get64, put32, put64
 
@@ -11,7 +12,8 @@ cdef enum:
     C_FRESH_MAX = 65536
 
 cdef class DeliveryCounts:
-    cdef public object journal
+    cdef public SegmentLog log
+    cdef public object owes
     cdef public u64 number
     cdef public bytearray fresh
     cdef public bytearray places

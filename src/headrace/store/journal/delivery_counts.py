@@ -18,16 +18,17 @@ messages; entries that no longer count are dropped from time to time. The curren
 again, some in each turn, before their segment is removed.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
+    from headrace.store.journal.log import SegmentLog
     from headrace.store.segment.record import COUNTED as C_COUNTED
     from headrace.wire.memory import copy, cut, get32, get64, put32, put64
 
 if TYPE_CHECKING:
-    from headrace.store.journal.journal import Journal
     from headrace.store.segment.segment import Segment
 
 ENTRY = 32  # Bytes.
@@ -42,8 +43,10 @@ if not cython.compiled:
 class DeliveryCounts:
     """The redelivery counts of one journal."""
 
-    def __init__(self, journal: "Journal") -> None:
-        self.journal = journal
+    def __init__(self, log: SegmentLog, owes: Callable[[int, int], bool]) -> None:
+        """``owes`` returns True if a queue has not settled the message of a position."""
+        self.log = log
+        self.owes = owes
         self.number = 0  # Of the last entry.
         self.fresh = bytearray(FRESH_MAX)  # Entries not in the log yet,
         self.places = bytearray(FRESH_MAX >> 2)  # the positions of their messages,
@@ -72,8 +75,8 @@ class DeliveryCounts:
 
     def append(self, entries: bytes, places: bytes) -> None:
         """Append a record of entries."""
-        self.journal.append(C_COUNTED, entries)
-        self.keep(self.journal.segment, entries, places)
+        self.log.append(C_COUNTED, entries)
+        self.keep(self.log.segment, entries, places)
 
     def keep(self, segment: "Segment", entries: bytes, places: bytes) -> None:
         """Keep a segment's entries in memory."""
@@ -95,7 +98,7 @@ class DeliveryCounts:
 
     def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
         """Return the current entries, and the positions of their messages."""
-        owes = self.journal.owes
+        owes = self.owes
         newest: dict[int, dict[int, int]] = {}  # Its offset in ``entries``, by queue id and seq.
         by_seq: dict[int, int] = {}
         last = -1
@@ -133,7 +136,7 @@ class DeliveryCounts:
         if entries:
             self.append(bytes(entries), bytes(places))
             # Compaction must not count them as waste.
-            self.journal.segment.fact_octets += len(entries)
+            self.log.segment.fact_octets += len(entries)
         if counts:
             return False
         segment.counts = segment.count_places = None

@@ -7,8 +7,8 @@ from headrace.model.ports cimport Span
 from headrace.store.journal.delivery_counts cimport DeliveryCounts
 from headrace.store.journal.page_in cimport PageIn
 from headrace.store.segment.record cimport (
-    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_HEAD, C_MARKED, C_MESSAGE,
-    C_MESSAGE_HEAD, C_MOVED, C_PREPARED, C_RESERVED, C_RETURNED, seal,
+    C_BEGIN, C_CLEAN, C_COMMIT, C_DECIDED, C_DEFINED, C_DROPPED, C_FACT, C_MARKED, C_MESSAGE,
+    C_MESSAGE_HEAD, C_PREPARED, C_RESERVED, C_RETURNED, seal,
 )
 from headrace.store.journal.scratch cimport Scratch
 from headrace.store.segment.segment cimport Segment
@@ -66,8 +66,6 @@ cdef class Journal(SegmentLog):
         position=u64,
     )
     cpdef u64 append_returned(self, Message message, i64 arrived_ms, bytes queue_id) except? 0
-    @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
-    cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
     cpdef settle(self, u32 queue_id, u64 seq, u64 position)
     @cython.locals(message=Message)
     @cython.locals(segment=Segment)

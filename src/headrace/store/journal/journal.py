@@ -17,7 +17,8 @@ Reading. Messages that queues paged out are read from the segments
 """
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import cython
@@ -53,11 +54,9 @@ if not cython.compiled:
     from headrace.store.segment.record import DEFINED as C_DEFINED
     from headrace.store.segment.record import DROPPED as C_DROPPED
     from headrace.store.segment.record import FACT as C_FACT
-    from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MARKED as C_MARKED
     from headrace.store.segment.record import MESSAGE as C_MESSAGE
     from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
-    from headrace.store.segment.record import MOVED as C_MOVED
     from headrace.store.segment.record import PREPARED as C_PREPARED
     from headrace.store.segment.record import RESERVED as C_RESERVED
     from headrace.store.segment.record import RETURNED as C_RETURNED
@@ -67,13 +66,14 @@ if not cython.compiled:
 
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
-    from headrace.store.stream.log import DiskStreamLog
+    from headrace.store.segment.stream_port import JournaledStream
 
 SEGMENT_SIZE = 64 << 20  # Bytes.
 INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
 RELIEF = 16 << 20  # Bytes that may be pending while the log is read.
 MARKS_MAX = 64 << 10  # Bytes of MARKED runs in one record.
 FREE_MIN = 1 << 20
+CARRIED_OCTETS = 1 << 20  # Bytes of definitions appended again in one turn.
 
 
 class Journal(SegmentLog):
@@ -107,8 +107,9 @@ class Journal(SegmentLog):
         self.definitions = CurrentDefinitions()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
         self.proven = 0  # Damage to definitions before this position is told from a torn write.
-        self.counts = DeliveryCounts(self)
-        self.settled = Settlements(self)
+        self.room = self.writer.reserve = Reserve(self.disk, directory)
+        self.counts = DeliveryCounts(self, self.owes)
+        self.settled = Settlements(self, self.room)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
         # Where this turn began: the segment, the messages in it, and the log position.
@@ -116,14 +117,13 @@ class Journal(SegmentLog):
         self.turn_first = 0
         self.turn_from = 0
         self.shared = False  # A stream's log has a part of it.
-        self.streams: list[DiskStreamLog] = []  # Logs of open streams.
+        self.streams: list[JournaledStream] = []  # Logs of open streams.
         self.paged_out = 0  # Messages, in all,
         self.paged_in = 0  # and those that were loaded again.
         self.emptied = False  # Some segment may be removable.
-        self.room = self.writer.reserve = Reserve(self.disk, directory)
-        self.compactor = Compactor(self)
-        self.retirement = Retirement(self)
         self.page_in = PageIn(self)
+        self.compactor = Compactor(self, self.page_in, self.flush_settled)
+        self.retirement = Retirement(self, self.compactor.wasteful, self.carry_all)
         self.scratch = Scratch(self.disk, directory)
 
     # --- Appending --------------------------------------------------------------------------
@@ -251,26 +251,6 @@ class Journal(SegmentLog):
         segment.end = self.offset
         self.appended += size
         position = segment.number
-        return (position << 32) | i
-
-    def append_copy(self, record: bytes, own: int, queue_ids: bytes) -> int:
-        """Append a copy of a message for the queues that have not settled it.
-
-        ``own`` is the offset of its body if that is separate, else 0.
-        """
-        q = 4 * int.from_bytes(record[44:48], "big")
-        length = int.from_bytes(record[:4], "big")
-        count = len(queue_ids) >> 2
-        head = record[16:44] + count.to_bytes(4, "big") + record[48:56] + queue_ids
-        if own:
-            data = record[C_MESSAGE_HEAD + q : own]
-            return self.append_large(C_MOVED, head + data, [record[own:length]], queue_ids)
-        data = record[C_MESSAGE_HEAD + q : length]
-        size = (C_HEAD + len(head) + len(data) + 7) & ~7
-        self.reserve(size)
-        i = self.segment.note(self.offset, count, queue_ids)
-        self.append(C_RETURNED if record[4] == C_RETURNED else C_MOVED, head + data)
-        position = self.segment.number
         return (position << 32) | i
 
     # --- What is owed -----------------------------------------------------------------------
@@ -432,6 +412,37 @@ class Journal(SegmentLog):
         if self.segment.reserved is not None:  # Those of older segments go with these.
             self.segment.reserved.pop(queue_id, None)
 
+    def carry_all(self, segment: "Segment") -> bool:
+        """Append a leaving segment's current records again; return False if more remain."""
+        if not self.counts.carry(segment) or not self.carry_definitions(segment):
+            return False
+        if segment.reserved is not None:
+            for queue_id, seq in segment.reserved.items():
+                if self.reserved.get(queue_id, 0) == seq:
+                    del self.reserved[queue_id]
+                    self.delivered(queue_id, seq)
+        if segment.marks is not None:
+            for runs in segment.marks:
+                self.mark(runs)
+        for number in segment.shared or ():
+            if any(stream.doubts(number) for stream in self.streams):
+                self.vouch(number)
+        for prepared, where in list(self.prepared.values()):
+            if where is segment:
+                self.keep(prepared)
+        for key in sorted(segment.facts or ()):
+            self.fact(key, self.facts[key])
+        return True
+
+    def carry_definitions(self, segment: "Segment") -> bool:
+        """Append a segment's current definitions again; return False if more remain."""
+        left = CARRIED_OCTETS
+        while segment.defined and left > 0:
+            for key, value in list(islice(segment.defined.items(), 256)):
+                self.carry(key, value)
+                left -= len(key) + len(value)
+        return not segment.defined
+
     def carry(self, key: bytes, value: bytes) -> None:
         """Append a definition of a leaving segment again."""
         self.append(C_DEFINED, encode_fact(key, value))
@@ -472,7 +483,8 @@ class Journal(SegmentLog):
             self.make_room()
         if self.emptied:
             self.emptied = False
-            self.retirement.retire()
+            if self.retirement.retire():
+                self.emptied = True
             self.retirement.recycle()
         if self.busy is None and self.is_dirty():
             self.hand_over()
@@ -497,8 +509,9 @@ class Journal(SegmentLog):
             self.retirement.recycle()
             self.files.close_some()
             self.room.want(self.segment.allocated)
-            if not self.room.spent:  # Compaction needs room before it frees any.
-                self.compactor.step()
+            # Compaction needs room before it frees any.
+            if not self.room.spent and self.compactor.step():
+                self.emptied = True
             self.prove()
         return moved
 
@@ -536,11 +549,19 @@ class Journal(SegmentLog):
             return 0
         return self.page_in.arrival(message.position)
 
+    def growing(self) -> Iterator[tuple[str, int]]:
+        """Yield the files that are appended to, of this log and of streams, with durable bytes."""
+        for segment in self.order:
+            if not segment.sealed or segment.written < segment.end:
+                yield self.files.path(segment), segment.written
+        for stream in self.streams:
+            yield from stream.growing()
+
     # --- Start and end ----------------------------------------------------------------------
 
     def read(self) -> None:
         """See :class:`Store`."""
-        recovery = Recovery(self)
+        recovery = Recovery(self.disk, self.directory, self.name)
         recovery.read()
         self.recovery = recovery
         self.current_facts = recovery.facts

@@ -3,7 +3,8 @@ import cython
 from headrace.model.ports cimport Store
 from headrace.store.segment.group cimport WriteGroup, Piece
 from headrace.store.segment.record cimport (
-    C_COUNTED, C_GROUP, C_HEAD, C_MARKED, C_RESERVED, C_SEALED, C_SETTLED, seal, seal_around,
+    C_COUNTED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE_HEAD, C_MOVED, C_RESERVED, C_RETURNED, C_SEALED,
+    C_SETTLED, seal, seal_around,
 )
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport copy, put64
@@ -48,6 +49,8 @@ cdef class SegmentLog(Store):
         length=u64, size=u64, own_size=Py_ssize_t, b="u8*", at=Py_ssize_t, i=u32, position=u64
     )
     cpdef u64 append_large(self, u32 type, bytes own, list parts, bytes queue_ids) except? 0
+    @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
+    cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
     cpdef end_piece(self)
     @cython.locals(old=Segment, b="u8*")
     cpdef roll(self, u64 size)

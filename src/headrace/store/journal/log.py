@@ -14,7 +14,7 @@ confirmed.
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -23,7 +23,6 @@ from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, SEAL_ROOM, header
 from headrace.store.segment.segment_files import SegmentFiles
 from headrace.store.segment.writer import Followed, Writer
-from headrace.store.snapshot import Snapshot
 
 if not cython.compiled:
     from headrace.model.ports import Store
@@ -32,7 +31,10 @@ if not cython.compiled:
     from headrace.store.segment.record import GROUP as C_GROUP
     from headrace.store.segment.record import HEAD as C_HEAD
     from headrace.store.segment.record import MARKED as C_MARKED
+    from headrace.store.segment.record import MESSAGE_HEAD as C_MESSAGE_HEAD
+    from headrace.store.segment.record import MOVED as C_MOVED
     from headrace.store.segment.record import RESERVED as C_RESERVED
+    from headrace.store.segment.record import RETURNED as C_RETURNED
     from headrace.store.segment.record import SEALED as C_SEALED
     from headrace.store.segment.record import SETTLED as C_SETTLED
     from headrace.store.segment.record import seal, seal_around
@@ -40,8 +42,7 @@ if not cython.compiled:
     from headrace.wire.memory import copy, put64
 
 if TYPE_CHECKING:
-    from headrace.store.journal.journal import Journal
-    from headrace.store.stream.log import DiskStreamLog
+    from headrace.store.segment.stream_port import JournaledStream
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class SegmentLog(Store):
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
         self.busy: WriteGroup | None = None
-        self.dirty_streams: list[DiskStreamLog] = []  # Logs of streams with records to write.
+        self.dirty_streams: list[JournaledStream] = []  # Logs of streams with records to write.
         self.closed = False
         disk.make_directory(directory)
         self.writer = Writer(disk, directory, free_min=free_min, threaded=threaded)
@@ -154,6 +155,26 @@ class SegmentLog(Store):
         self.piece_offset = self.offset
         self.segment.end = self.offset
         self.appended += size
+        position = self.segment.number
+        return (position << 32) | i
+
+    def append_copy(self, record: bytes, own: int, queue_ids: bytes) -> int:
+        """Append a copy of a message for the queues that have not settled it.
+
+        ``own`` is the offset of its body if that is separate, else 0.
+        """
+        q = 4 * int.from_bytes(record[44:48], "big")
+        length = int.from_bytes(record[:4], "big")
+        count = len(queue_ids) >> 2
+        head = record[16:44] + count.to_bytes(4, "big") + record[48:56] + queue_ids
+        if own:
+            data = record[C_MESSAGE_HEAD + q : own]
+            return self.append_large(C_MOVED, head + data, [record[own:length]], queue_ids)
+        data = record[C_MESSAGE_HEAD + q : length]
+        size = (C_HEAD + len(head) + len(data) + 7) & ~7
+        self.reserve(size)
+        i = self.segment.note(self.offset, count, queue_ids)
+        self.append(C_RETURNED if record[4] == C_RETURNED else C_MOVED, head + data)
         position = self.segment.number
         return (position << 32) | i
 
@@ -252,9 +273,7 @@ class SegmentLog(Store):
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if not isinstance(job, WriteGroup):
-                if isinstance(job, Snapshot):
-                    job.taken(cast("Journal", self))  # Only journals take snapshots.
-                elif isinstance(job, Followed):
+                if isinstance(job, Followed):
                     job.done()
                 continue
             used = 0

@@ -20,12 +20,12 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import cython
 
 from headrace.model.transaction.prepared_branch import PreparedBranch
 from headrace.model.transaction.xid import JOB
+from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.delivery_counts import DeliveryCounts, FoundCounts
@@ -65,8 +65,6 @@ if not cython.compiled:
     from headrace.store.segment.segment import Segment
     from headrace.wire.memory import get32, get64
 
-if TYPE_CHECKING:
-    from headrace.store.journal.journal import Journal
 
 log = logging.getLogger(__name__)
 
@@ -90,10 +88,11 @@ SECRET_FILE = "secret"  # noqa: S105  # The name of the file.
 class Recovery:
     """One reading of one journal."""
 
-    def __init__(self, journal: "Journal") -> None:
-        self.disk = journal.disk
-        self.directory = journal.directory
-        self.name = journal.name
+    def __init__(self, disk: Disk, directory: str, name: str) -> None:
+        """``name`` is for log messages."""
+        self.disk = disk
+        self.directory = directory
+        self.name = name
         self.secret = 0
         self.clean = True
         self.next_number = 1

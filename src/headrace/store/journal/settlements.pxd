@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
+from headrace.store.journal.log cimport SegmentLog
 from headrace.store.segment.record cimport C_SETTLED
 from headrace.wire.memory cimport cut, put32, put64
 
@@ -10,7 +11,8 @@ cdef Py_ssize_t RUNS_MAX
 
 @cython.final
 cdef class Settlements:
-    cdef object journal
+    cdef SegmentLog log
+    cdef object room
     cdef u32 queue_id
     cdef u64 seq
     cdef readonly u32 count

@@ -4,16 +4,14 @@
 They become records at the end of a turn; on a full disk with a low reserve, when there is room.
 """
 
-from typing import TYPE_CHECKING
-
 import cython
 
+from headrace.store.segment.reserve import Reserve
+
 if not cython.compiled:
+    from headrace.store.journal.log import SegmentLog
     from headrace.store.segment.record import SETTLED as C_SETTLED
     from headrace.wire.memory import cut, put32, put64
-
-if TYPE_CHECKING:
-    from headrace.store.journal.journal import Journal
 
 RUNS_MAX = 64 << 10  # Bytes of runs in one record.
 
@@ -21,8 +19,9 @@ RUNS_MAX = 64 << 10  # Bytes of runs in one record.
 class Settlements:
     """The pending settlements of one journal."""
 
-    def __init__(self, journal: "Journal") -> None:
-        self.journal = journal
+    def __init__(self, log: SegmentLog, room: Reserve) -> None:
+        self.log = log
+        self.room = room
         self.queue_id = 0
         self.seq = 0
         self.count = 0  # Of the current run.
@@ -43,7 +42,7 @@ class Settlements:
     def end_run(self) -> None:
         """End the current run."""
         if self.at + 16 > len(self.runs):
-            if self.journal.room.low:  # Written when there is room.
+            if self.room.low:  # Written when there is room.
                 self.runs.extend(bytes(len(self.runs)))
             else:
                 self.flush_runs()
@@ -59,7 +58,7 @@ class Settlements:
         self.at = lo = 0
         while lo < n:
             hi = min(n, lo + RUNS_MAX)
-            self.journal.append(C_SETTLED, cut(self.runs, lo, hi))
+            self.log.append(C_SETTLED, cut(self.runs, lo, hi))
             lo = hi
         if len(self.runs) > RUNS_MAX:
             self.runs = bytearray(RUNS_MAX)

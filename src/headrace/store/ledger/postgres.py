@@ -16,19 +16,17 @@ reason a node that is no owner reads the last entry but one at most; the next ap
 takeover, makes it durable.
 """
 
-import contextlib
 import logging
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
 
-from headrace.store.ledger.port import Fenced, Gap, LedgerLost, Octets, Position
+from headrace.store.ledger.port import Fenced, Gap, Octets, Position
+from headrace.store.ledger.postgres_access import CHECK, HOLDERS, LedgerAccess
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_objects import PostgresObjects
 from headrace.store.ledger.postgres_schema import (
     AGAIN,
-    FENCED,
-    GAP,
     LOCK,
     ROW_BYTES,
     table_of,
@@ -56,32 +54,21 @@ ADVANCE = b"advance"
 INSERT = b"insert"
 PROMISE = b"promise"
 
-NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
-    values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
-FIND_LOG = b"select id, epoch, last, front from headrace.log where name = $1"
-LOCK_LOG = b"select pg_advisory_lock_shared($1, $2)"
 TAKE = b"""update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
     where name = $1 and ($4 = '*' or taken = $4) returning id, epoch, last, front"""
 ANY = "*"
 REPEAT = b"""update headrace.log set last = last
     where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
 SEGMENTS = b"select segment, first from headrace.segment where log = $1 order by segment"
-HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
-    where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2
-    and database = (select oid from pg_database where datname = current_database())
-    and pid <> pg_backend_pid()
-    and (pid = any($3::integer[]) or cardinality($3::integer[]) = 0)"""
 EVERY = "{}"  # Of the holders.
 INSERT_PART = b"""insert into %(table)b
     select $1, $2 + cut, substring($3 from cut * %(row)d + 1 for %(row)d)
     from generate_series(0, (length($3) - 1) / %(row)d) as cut"""
 READ = b"""select number, part, octets from %(table)b
     where number > $1 and number <= $2 order by number, part limit %(limit)d"""
-CHECK = b"""select current_setting('synchronous_standby_names'),
-    current_setting('synchronous_commit')"""
 
 
-class PostgresLedger:
+class PostgresLedger(LedgerAccess):
     """The ledger of one virtual host; see the module and `Ledger`."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
@@ -92,23 +79,11 @@ class PostgresLedger:
             name: of the virtual host.
             owner: the name of this broker, for errors of others and for operators.
         """
-        self.cluster = cluster
-        self.name = name
-        self.owner = owner
+        super().__init__(cluster, name, owner)
         self.segment_bytes = SEGMENT_BYTES
-        self.id = 0  # Of the row; 0 while unknown.
-        self.epoch = 0  # 0 while this broker does not own the ledger.
-        self.taken = ""  # Names this epoch of this owner.
         self.rival = ANY  # Names the only epoch that open() may end.
-        self.durable = 0  # The last entry known to be.
         self.front = 1
-        self.segment = 0  # Of the next entry; 0 while unknown.
         self.filled = 0  # Bytes of the segment.
-        self.open_session: Session | None = None
-        self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
-
-    def __repr__(self) -> str:
-        return f"<ledger {self.name!r} in {self.cluster.address!r}>"
 
     # --- The port ---------------------------------------------------------------------------
 
@@ -190,74 +165,7 @@ class PostgresLedger:
         other.durable, other.front = self.durable, self.front
         return other
 
-    def close(self) -> None:
-        """Release the connection; see `Ledger`."""
-        if self.open_session is not None:
-            self.open_session.close()
-            self.open_session = None
-
-    # --- Sessions ---------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[Session]:
-        """Yield a session; after an error without an answer, the next call has a new one.
-
-        Raises:
-            Fenced, Gap, OSError: as the server says.
-        """
-        try:
-            if self.open_session is None:
-                self.open_session = self.cluster.session()
-                self.segment = 0
-                if self.id and self.epoch:
-                    self.lock(self.open_session)
-                    self.end_abandoned(self.open_session)
-            yield self.open_session
-        except StatementError as error:
-            if error.sqlstate == FENCED:
-                raise Fenced(f"ledger {self.name!r}: {error}") from None
-            if error.sqlstate == GAP:
-                raise Gap(f"ledger {self.name!r}: {error}") from None
-            self.abandon()
-            raise
-        except LedgerLost:
-            raise
-        except BaseException:  # Answers may still be due in the session.
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        """Leave the session; the server's process may still wait for a standby."""
-        if self.open_session is not None:
-            self.abandoned.append(self.open_session.process)
-            self.close()
-
-    def end_abandoned(self, session: Session) -> None:
-        """End the sessions that were left: they may hold the ledger's row locked."""
-        if self.abandoned:
-            session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
-            self.abandoned.clear()
-
-    def find(self, session: Session) -> Position:
-        """Return where the ledger stands; make it if there is none.
-
-        Raises:
-            Gap: it lacks entries that were durable.
-        """
-        while not (rows := session.query(FIND_LOG, self.name)):
-            session.query(NEW_LOG, self.name)
-        self.id = int(rows[0][0] or 0)
-        found = self.position(rows[0])
-        if found.last < self.durable:
-            raise Gap(
-                f"ledger {self.name!r} ends at entry {found.last}, but entry {self.durable} was "
-                "durable: a standby that lacked it was promoted, or an older database restored"
-            )
-        return found
-
-    def lock(self, session: Session) -> None:
-        """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
-        session.query(LOCK_LOG, LOCK, self.id)
+    # --- Taking it --------------------------------------------------------------------------
 
     def take(self, session: Session, taken: str) -> Row:
         """Become the owner, though an owner that stands still may have the row locked."""
@@ -347,19 +255,6 @@ class PostgresLedger:
             raise Fenced(f"ledger {self.name!r}: another broker took it")
         self.check_answer(session)
 
-    def check_answer(self, session: Session) -> None:
-        """Raise OSError unless the last answer says that a standby has the commit."""
-        warnings = list(session.warnings)
-        (found,) = session.query(CHECK)
-        session.warnings[:0] = warnings
-        self.check_promise(session, found)
-
-    def check_promise(self, session: Session, found: Row) -> None:
-        """Raise OSError after a warning, or when commits wait for no standby."""
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
-        self.cluster.check_promise(*found)
-
     # --- Reading ----------------------------------------------------------------------------
 
     def read_some(self, session: Session, after: int, last: int) -> Sequence[tuple[int, bytes]]:
@@ -397,11 +292,6 @@ class PostgresLedger:
             if entries or len(rows) < limit:
                 return entries
             limit *= 2  # The entry has more rows.
-
-    def position(self, row: Row) -> Position:
-        """Return the position that a row of headrace.log tells."""
-        _, epoch, last, front = (int(value or 0) for value in row)
-        return Position(epoch, last, front)
 
 
 def whole_entries(rows: Sequence[Row], *, cut: bool) -> Iterator[tuple[int, bytes]]:

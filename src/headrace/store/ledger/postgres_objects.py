@@ -15,7 +15,7 @@ from headrace.store.ledger.postgres_session import BYTEA, INT4, TEXT
 
 if TYPE_CHECKING:
     from headrace.store.ledger.port import Octets
-    from headrace.store.ledger.postgres import PostgresLedger
+    from headrace.store.ledger.postgres_access import LedgerAccess
 
 PUT = b"object_part"  # Name of the statement.
 PUT_PART = b"select headrace.put_part($1, $2, $3, $4, $5)"
@@ -29,7 +29,7 @@ PART = b"select octets from headrace.object_part where log = $1 and name = $2 an
 class PostgresObjects:
     """See the module and `Objects`; uses the session of the ledger, and so its thread."""
 
-    def __init__(self, ledger: PostgresLedger) -> None:
+    def __init__(self, ledger: LedgerAccess) -> None:
         self.ledger = ledger
 
     def sizes(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from headrace.store.replacement import failed
 if TYPE_CHECKING:
     from headrace.store.segment.segment import Segment
     from headrace.store.segment.segment_files import SegmentFiles
-    from headrace.store.stream.files import StreamGroup
+    from headrace.store.segment.stream_port import StreamRecords
 
 
 class Piece:
@@ -40,7 +40,7 @@ class WriteGroup:
         self.buffer = buffer
         self.pieces = pieces
         self.appended = appended  # The log is durable up to here with it.
-        self.streams: list[StreamGroup] = []
+        self.streams: list[StreamRecords] = []
         self.replicated = False  # The disk has it elsewhere.
         self.streams_done = 0  # Durable parts of streams,
         self.done = 0  # and durable pieces.

@@ -23,7 +23,8 @@ cdef class StreamSegment:
 
 @cython.final
 cdef class StreamGroup:
-    cdef public object log
+    cdef public object files
+    cdef public object finished
     cdef public bytearray buffer
     cdef public list pieces
     cdef public Py_ssize_t done

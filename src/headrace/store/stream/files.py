@@ -4,6 +4,7 @@
 import logging
 import os
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.store.disk import Disk
@@ -13,7 +14,6 @@ from headrace.store.segment.segment import file_name
 
 if TYPE_CHECKING:
     from headrace.store.offload.block_cache import OffloadedSegment
-    from headrace.store.stream.log import DiskStreamLog
 
 log = logging.getLogger(__name__)
 
@@ -167,13 +167,16 @@ class StreamGroup:
 
     def __init__(
         self,
-        log: "DiskStreamLog",
+        files: StreamFiles,
+        finished: Callable[["StreamGroup"], None],
         buffer: bytearray,
         pieces: list[tuple[StreamSegment, int, int, int]],
         next_offset: int,
         number: int,
     ) -> None:
-        self.log = log
+        """``finished`` is called on the loop's thread once the group is durable."""
+        self.files = files
+        self.finished = finished
         self.number = number
         self.buffer = buffer
         self.pieces = pieces
@@ -194,7 +197,7 @@ class StreamGroup:
             while self.done < len(self.pieces):
                 segment, place, lo, hi = self.pieces[self.done]
                 if segment.handle < 0:
-                    self.log.files.create(segment)
+                    self.files.create(segment)
                 end = place + hi - lo
                 with view[lo:hi] as octets:
                     if segment.suspect:
@@ -236,7 +239,7 @@ class StreamGroup:
     ) -> None:
         """Write to a new file, after a copy of the old one."""
         handle = write_anew(disk, segment.path, segment.handle, place, [octets], 0)
-        self.log.files.given_up.append(segment.handle)  # A reader may be using it.
+        self.files.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = disk.size(handle)
         segment.suspect = False
@@ -245,7 +248,7 @@ class StreamGroup:
         """Note that the group is durable; on the loop's thread."""
         for segment, place, lo, hi in self.pieces:
             segment.written = place + hi - lo
-        self.log.finished(self)
+        self.finished(self)
 
 
 class Removal:

@@ -24,6 +24,7 @@ the bound, in a new segment.
 
 import logging
 from collections import deque
+from collections.abc import Iterator
 
 import cython
 
@@ -61,11 +62,6 @@ BUFFER_USED = 4  # and how many times more than its last group these may be.
 SEGMENT_MIN = 64 << 10
 
 
-def name_of(directory: str) -> str:
-    """Return the last part of a path: the id of a stream."""
-    return directory.rpartition("/")[2]
-
-
 class DiskStreamLog(StreamLog):
     """The durable log of one stream."""
 
@@ -92,7 +88,11 @@ class DiskStreamLog(StreamLog):
         self.reader = StreamReader(self.files, self.where)
         self.segment_size_usual = segment_size
         self.segment_size_max = segment_size
-        self.offloading = None if tier is None else Offloading(self, tier, name_of(directory))
+        self.offloading = (
+            None
+            if tier is None
+            else Offloading(self, self.files, self.segments, self.reader, journal.writer, tier)
+        )
         self.size_segments()
         self.secret = 0
         self.tail = 0  # Bytes at the end of a record's data that readers do not see.
@@ -309,7 +309,14 @@ class DiskStreamLog(StreamLog):
     def take(self) -> StreamGroup:
         """Pass the appended records to the journal's next group."""
         self.end_piece()
-        group = StreamGroup(self, self.buffer, self.pieces, self.next_offset, self.groups)
+        group = StreamGroup(
+            self.files,
+            self.finished,
+            self.buffer,
+            self.pieces,
+            self.next_offset,
+            self.groups,
+        )
         self.pieces = []
         self.buffer = self.spare if self.spare is not None else bytearray(BUFFER_SIZE)
         self.spare = None
@@ -475,6 +482,8 @@ class DiskStreamLog(StreamLog):
         """Load the existing segments."""
         found = StreamRecovery(self.files)
         self.secret = found.secret
+        if self.offloading is not None:
+            self.offloading.secret = found.secret
         self.segments[:] = found.segments
         self.octets = found.octets
         self.groups = max(self.groups, found.groups)
@@ -571,6 +580,12 @@ class DiskStreamLog(StreamLog):
         self.start()
         self.begun = []
 
+    def growing(self) -> Iterator[tuple[str, int]]:
+        """Yield the files that are appended to, with their durable bytes."""
+        for segment in self.segments:
+            if not segment.sealed or segment.written < segment.end:
+                yield segment.path, segment.written
+
     # --- The end ----------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -583,6 +598,11 @@ class DiskStreamLog(StreamLog):
         for segment in self.segments:
             self.files.close(segment)
 
+    def delete_objects(self) -> None:
+        """Delete what the object store has of the stream."""
+        if self.offloading is not None:
+            self.offloading.delete()
+
     def delete(self) -> None:
         """See :class:`StreamLog`."""
         self.files.deleted = True
@@ -592,12 +612,11 @@ class DiskStreamLog(StreamLog):
             self.journal.dirty_streams.remove(self)
         busy = self.journal.busy
         paths = [segment.path for segment in self.segments]
-        if self.offloading is not None:
-            self.offloading.delete()
+        self.delete_objects()
         self.journal.writer.submit(Removal(paths, self.files.directory))
         in_use = False
         if busy is not None:
             for group in busy.streams:
-                in_use = in_use or group.log is self
+                in_use = in_use or group.files is self.files
         if not in_use:
             self.close()  # Otherwise when the writer is done with it.

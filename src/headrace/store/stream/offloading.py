@@ -20,7 +20,10 @@ from headrace.store.segment.writer import Followed
 from headrace.store.stream.files import Removal, StreamSegment
 
 if TYPE_CHECKING:
-    from headrace.store.stream.log import DiskStreamLog
+    from headrace.model.stream.log import StreamLog
+    from headrace.store.segment.writer import Writer
+    from headrace.store.stream.files import StreamFiles
+    from headrace.store.stream.reader import StreamReader
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +35,24 @@ SEGMENT_OF_LIMIT = 8  # A segment is at most this part of what stays here.
 class Offloading:
     """The moves of one stream; used on the loop's thread."""
 
-    def __init__(self, log: "DiskStreamLog", tier: Tier, stream: str) -> None:
-        """``stream``: its id, for the names of objects."""
+    def __init__(
+        self,
+        log: "StreamLog",
+        files: "StreamFiles",
+        segments: list[StreamSegment],
+        reader: "StreamReader",
+        writer: "Writer",
+        tier: Tier,
+    ) -> None:
+        """``segments`` are those of the stream, oldest first; its log changes the list."""
         self.log = log
+        self.files = files
+        self.segments = segments
+        self.reader = reader
+        self.writer = writer
         self.tier = tier
-        self.stream = stream
+        self.secret = 0  # Of the stream's files; part of the names of objects.
+        self.now_ms = 0  # Of the last look.
         self.max_length_bytes = -1
         self.max_age_ms = -1
         self.moving: dict[StreamSegment, Upload] = {}
@@ -45,7 +61,7 @@ class Offloading:
     @property
     def prefix(self) -> str:
         """What the names of its objects begin with."""
-        return self.tier.prefix(self.stream, self.log.secret)
+        return self.tier.prefix(self.files.directory.rpartition("/")[2], self.secret)
 
     def name(self, number: int) -> str:
         """Return the name of the object of a segment."""
@@ -53,9 +69,10 @@ class Offloading:
 
     def look(self, now_ms: int) -> None:
         """Begin to move what is beyond the limits."""
+        self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
             return
-        here = [segment for segment in self.log.segments if segment.offloaded is None]
+        here = [segment for segment in self.segments if segment.offloaded is None]
         octets = sum(segment.end for segment in here if segment not in self.moving)
         for k, segment in enumerate(here[:-STAY]):
             if len(self.moving) >= MOVING_MAX:
@@ -76,7 +93,7 @@ class Offloading:
         """Upload a segment."""
         upload = Upload(partial(self.uploaded, segment))
         self.moving[segment] = upload
-        disk, path = self.log.files.disk, segment.path
+        disk, path = self.files.disk, segment.path
         name = self.name(segment.number)
         self.tier.upload(
             disk, name, path, self.sidecar(segment).path, segment.end, segment.seed, upload
@@ -84,18 +101,18 @@ class Offloading:
 
     def sidecar(self, segment: StreamSegment) -> Sidecar:
         """Return the sidecar of a segment."""
-        return Sidecar(self.log.files.disk, sidecar_path(segment.path))
+        return Sidecar(self.files.disk, sidecar_path(segment.path))
 
     def uploaded(self, segment: StreamSegment, done: bool) -> None:
         """Give the sidecar its name, once the object is durable."""
         if not done or self.ended:  # What is there is written again, or deleted with the stream.
             self.moving.pop(segment, None)
-        elif segment not in self.log.segments:
+        elif segment not in self.segments:
             self.moving.pop(segment, None)
             self.tier.delete([self.name(segment.number)])
         else:
             job = Move(self.sidecar(segment).path, partial(self.moved, segment))
-            self.log.journal.writer.submit(job)
+            self.writer.submit(job)
 
     def moved(self, segment: StreamSegment) -> None:
         """Read the segment from the store from now on, and remove its file."""
@@ -103,21 +120,21 @@ class Offloading:
         if self.ended:
             return
         sidecar = self.sidecar(segment)
-        if segment not in self.log.segments:  # Retention came first.
+        if segment not in self.segments:  # Retention came first.
             self.remove(sidecar.path, self.name(segment.number))
             return
         segment.offloaded = self.opened(segment, sidecar, sidecar.facts().groups)
         segment.index = None
-        self.log.files.close(segment)
-        if segment in self.log.files.open:
-            self.log.files.open.remove(segment)
-        self.log.reader.forget()
-        self.log.journal.writer.submit(Removal([segment.path], None))
-        self.look(self.log.newest_ms)
+        self.files.close(segment)
+        if segment in self.files.open:
+            self.files.open.remove(segment)
+        self.reader.forget()
+        self.writer.submit(Removal([segment.path], None))
+        self.look(self.now_ms)
 
     def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
         """Return what reads a segment from the store."""
-        name, disk = self.name(segment.number), self.log.files.disk
+        name, disk = self.name(segment.number), self.files.disk
         cache, size = self.tier.cache, segment.end
         return OffloadedSegment(
             cache, disk, name, segment.path, sidecar, size, groups, self.arrived
@@ -140,21 +157,21 @@ class Offloading:
     def remove(self, sidecar: str, name: str) -> None:
         """Remove a sidecar durably, then its object."""
         then = partial(self.tier.delete, [name])
-        self.log.journal.writer.submit(RemoveSidecar(sidecar, then))
+        self.writer.submit(RemoveSidecar(sidecar, then))
 
     def close(self) -> None:
         """Begin nothing more."""
         self.ended = True
         for upload in self.moving.values():
             upload.given_up = True
-        for segment in self.log.segments:
+        for segment in self.segments:
             if segment.offloaded is not None:
                 segment.offloaded.close()
 
     def delete(self) -> None:
         """The stream is deleted: delete its objects."""
         some = bool(self.moving)
-        for segment in self.log.segments:
+        for segment in self.segments:
             if segment.offloaded is not None:
                 some = True
                 self.tier.cache.forget(segment.offloaded)

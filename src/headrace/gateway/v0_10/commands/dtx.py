@@ -34,7 +34,7 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.handlers import Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.transaction.dtx import XaStatus
 

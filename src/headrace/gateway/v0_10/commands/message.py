@@ -44,7 +44,7 @@ from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.handlers import Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream

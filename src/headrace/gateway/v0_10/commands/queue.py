@@ -18,7 +18,7 @@ from headrace.protocol.codec_0_10 import (
 )
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.commands.table import Handler
+    from headrace.gateway.v0_10.handlers import Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.wire.types_0_10 import Map
 

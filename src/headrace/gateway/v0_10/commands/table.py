@@ -1,45 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of handlers of the commands of 0-10, to which plug-ins add theirs.
-
-A handler is given session, command, the payload of the header segment and the body in parts. It
-returns False when the command is not complete yet; then it completes it later.
-"""
+"""The handlers of the commands of 0-10, without those of plug-ins."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_10.commands import dtx, exchange, message, queue, tx
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from headrace.gateway.v0_10.session.session import Session010
-
-    # Each handler takes the class of its own command: hence Any.
-    Handler = Callable[[Session010, Any, bytes, tuple[bytes, ...]], bool | None]
+    from headrace.gateway.v0_10.handlers import Commands
 
 
-class Sink(Protocol):
-    """Takes a body as it arrives, in place of memory."""
-
-    def add(self, octets: bytes) -> None:
-        """Take the next bytes."""
-
-    def abandon(self) -> None:
-        """The rest of the body does not come."""
-
-
-class Commands:
-    """The handlers of commands by name."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {
-            **message.HANDLERS,
-            **exchange.HANDLERS,
-            **queue.HANDLERS,
-            **tx.HANDLERS,
-            **dtx.HANDLERS,
-        }
-        #: Returns what takes the body of a file.stage, whose header is given.
-        self.sink: Callable[[Session010, bytes], Sink] | None = None
+def register(commands: Commands) -> None:
+    """Add the handlers of these commands."""
+    for each in (message, exchange, queue, tx, dtx):
+        commands.handlers.update(each.HANDLERS)

@@ -4,7 +4,7 @@
 Sessions outlive connections, so what a client has lies in its sessions
 (:mod:`headrace.gateway.v0_10.session.session`). The connection hands them what came: transfers and
 accepts with offsets, everything else as typed commands through the table of
-:mod:`headrace.gateway.v0_10.commands.table`.
+:mod:`headrace.gateway.v0_10.handlers`.
 """
 
 import logging
@@ -20,7 +20,6 @@ if not cython.compiled:
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
 from headrace.gateway.connection.context import CHANGES, waits
-from headrace.gateway.connection.elsewhere import hosts_known
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
 from headrace.model.errors import ModelError
@@ -50,9 +49,9 @@ from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 if TYPE_CHECKING:
     from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.messages.confirm_line import ConfirmLine
-    from headrace.gateway.security.access import User
-    from headrace.gateway.v0_10.commands.table import Sink
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
+    from headrace.gateway.v0_10.handlers import Sink
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.model.ports import Store
@@ -237,8 +236,8 @@ class Connection010(Connection):
         self.line = context.line(name)
         if self.transport is not None:
             self.transport.opened()
-        context.telling.connection_opened(self, "0-10")
-        self.send_control(ConnectionOpenOk(known_hosts=hosts_known(context, name)))
+        context.telling.connection_opened(self, "0-10", context.frame_max, context.channel_max)
+        self.send_control(ConnectionOpenOk(known_hosts=context.hosts_known(name)))
 
     def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
         """The virtual host is served by another broker, or by none at the moment."""

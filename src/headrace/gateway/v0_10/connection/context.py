@@ -8,17 +8,17 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.commands.table import Commands
-from headrace.gateway.v0_10.connection.connection import Connection010
-from headrace.gateway.v0_10.plug_ins import PLUG_INS
+from headrace.gateway.v0_10.handlers import Commands
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
+    from headrace.gateway.connection.client import Client
     from headrace.gateway.connection.context import Context
+    from headrace.gateway.v0_10.session.ports import AttachingConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.wire.types_0_10 import Map
 
@@ -33,6 +33,7 @@ class Context010:
     def __init__(
         self,
         context: Context,
+        served: Iterable[Callable[[Commands], None]],
         *,
         default_vhost: str = "/",
         session_timeout_s: int = 3600,
@@ -40,23 +41,24 @@ class Context010:
         strict_arguments: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``default_vhost`` is what a client opens that names none.
+        """``served`` add the handlers of commands.
 
-        ``session_timeout_s`` is the longest, and ``detached_max`` the largest number, that
-        sessions without a connection are kept. ``clock`` gives seconds that never run backwards.
+        ``default_vhost`` is what a client opens that names none. ``session_timeout_s`` is the
+        longest, and ``detached_max`` the largest number, that sessions without a connection are
+        kept. ``clock`` gives seconds that never run backwards.
         """
         self.context = context
         self.access = context.access
         self.default_vhost = default_vhost
         self.commands = Commands()
-        for register in PLUG_INS:
+        for register in served:
             register(self.commands)
         self.handlers = self.commands.handlers
         self.strict_arguments = strict_arguments  # Of virtual hosts without a rule of their own.
         self.fragments = Fragments(context.counters, context.body_max)
         # The states that plug-ins keep for whole connections, by their numbers.
         self.shared_states: dict[int, dict[type, object]] = {}
-        self.attaching: Connection010 | None = None  # The connection that attaches a session.
+        self.attaching: AttachingConnection | None = None  # The connection that attaches a session.
         self.sessions = Sessions(
             self.make_session,
             clock,
@@ -78,16 +80,12 @@ class Context010:
         """Forget the states of an ended connection."""
         self.shared_states.pop(number, None)
 
-    def connect(self, context: Context, number: int, loopback: bool) -> Connection010:
-        """Make the connection of a client that speaks 0-10."""
-        return Connection010(self, number, loopback)
-
     def make_session(self, name: bytes) -> Session010:
         """Make a session for the connection that asks for it."""
         assert self.attaching is not None
         return Session010(name, self.attaching)
 
-    def introduction(self, connection: Connection010) -> Map:
+    def introduction(self, connection: Client) -> Map:
         """Return the server properties for a client."""
         said = self.context.introduction(connection)
         properties = {key: value for key, value in said.items() if isinstance(value, str)}

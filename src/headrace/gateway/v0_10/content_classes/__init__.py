@@ -15,7 +15,7 @@ from headrace.protocol.errors import AmqpError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_10.commands.table import Commands, Handler
+    from headrace.gateway.v0_10.handlers import Commands, Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.codec_0_10 import Command
 

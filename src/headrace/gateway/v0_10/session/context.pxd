@@ -15,7 +15,6 @@ cdef class SessionContext(Session):
     cdef public ChannelTally tally
     cdef public bint over
     cdef public object transaction
-    cdef public dict subscriptions
     cdef public Queue reply_queue
     cdef public dict ended_tags
     cdef public list on_end

@@ -14,10 +14,8 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.security.access import User
-    from headrace.gateway.v0_10.connection.connection import Connection010
-    from headrace.gateway.v0_10.connection.context import Context010
-    from headrace.gateway.v0_10.session.subscription import Subscription
+    from headrace.gateway.security.user import User
+    from headrace.gateway.v0_10.session.ports import AttachingConnection, SharedState
     from headrace.model.counters import Counters
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
@@ -29,10 +27,10 @@ if TYPE_CHECKING:
 class SessionContext(Session):
     """A session with what its parts share."""
 
-    def __init__(self, name: bytes, connection: Connection010) -> None:
+    def __init__(self, name: bytes, connection: AttachingConnection) -> None:
         """``connection`` is the one that attaches it first."""
         Session.__init__(self, name)
-        self.context: Context010 = connection.shared
+        self.context: SharedState = connection.shared
         self.number = connection.number  # Of the connection that attached it last.
         self.user: User = connection.user
         self.vhost: VirtualHost = connection.vhost
@@ -41,7 +39,6 @@ class SessionContext(Session):
         self.tally = ChannelTally()
         self.over = False  # Everything that it held was given back.
         self.transaction: Transaction | None = None  # That publishes and settlements are part of.
-        self.subscriptions: dict[str, Subscription] = {}
         self.reply_queue: Queue | None = None  # That of answers by direct reply-to.
         self.ended_tags: dict[str, None] = {}  # Ended by us; the client may not know yet.
         self.on_end: list[Callable[[], None]] = []

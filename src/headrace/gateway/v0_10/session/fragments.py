@@ -9,21 +9,33 @@ the same user can ask for their size and go on from there (message.resume).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.context import SessionContext
+    from collections.abc import Callable
+
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
     from headrace.model.counters import Counters
+    from headrace.model.vhost.virtual_host import VirtualHost
 
 KEPT_MAX = 1024  # Interrupted messages.
 KEPT_OCTETS_MAX = 256 << 20  # Their bodies together.
 KEPT_MS_MAX = 600_000  # How long they are kept, whatever the resume-ttl.
 
 Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
+
+
+class Sender(Protocol):
+    """A session, as far as its unfinished message knows it."""
+
+    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    user: User
+    vhost: VirtualHost
+    on_end: list[Callable[[], None]]
 
 
 class Piece:
@@ -45,11 +57,11 @@ class Fragments:
         self.counters = counters
         self.body_max = body_max
         self.octets = 0
-        self._open: dict[SessionContext, Piece] = {}  # By session.
+        self._open: dict[Sender, Piece] = {}  # By session.
         self._kept: dict[Key, Piece] = {}  # By what they are resumed with.
-        self._resumed: dict[SessionContext, Piece] = {}  # To go on with.
+        self._resumed: dict[Sender, Piece] = {}  # To go on with.
 
-    def opening(self, session: SessionContext, fragment: TransferHeader) -> TransferHeader:
+    def opening(self, session: Sender, fragment: TransferHeader) -> TransferHeader:
         """Return what the first fragment said of the message that ``fragment`` belongs to.
 
         Raises:
@@ -64,7 +76,7 @@ class Fragments:
 
     def add(
         self,
-        session: SessionContext,
+        session: Sender,
         fragment: TransferHeader,
         body: bytes,
         parts: tuple[bytes, ...] | None,
@@ -100,7 +112,7 @@ class Fragments:
         self._drop(session, piece)
         return tuple(part for part in piece.parts if part), piece.octets
 
-    def _begin(self, session: SessionContext, fragment: TransferHeader) -> Piece:
+    def _begin(self, session: Sender, fragment: TransferHeader) -> Piece:
         key = None
         if fragment.resume_id:
             key = (session.user.name, session.vhost.name, fragment.resume_id)
@@ -114,7 +126,7 @@ class Fragments:
         session.on_end.append(lambda: self.interrupted(session))
         return piece
 
-    def _drop(self, session: SessionContext, piece: Piece) -> None:
+    def _drop(self, session: Sender, piece: Piece) -> None:
         self._open.pop(session, None)
         self._count(-piece.octets)
 
@@ -123,7 +135,7 @@ class Fragments:
         self.octets += octets
         self.counters.memory_used += octets
 
-    def interrupted(self, session: SessionContext) -> None:
+    def interrupted(self, session: Sender) -> None:
         """A session is over; its unfinished message is kept if it has a name."""
         self._resumed.pop(session, None)
         piece = self._open.pop(session, None)
@@ -137,7 +149,7 @@ class Fragments:
         self._kept[piece.key] = piece
 
     # Keeps 0-10/s069.
-    def resume(self, session: SessionContext, resume_id: bytes) -> int:
+    def resume(self, session: Sender, resume_id: bytes) -> int:
         """Return how many octets are there of a message, and let the session go on with it."""
         self.expire()
         key = (session.user.name, session.vhost.name, resume_id)
@@ -148,7 +160,7 @@ class Fragments:
         session.on_end.append(lambda: self._give_up(session))
         return piece.octets
 
-    def _give_up(self, session: SessionContext) -> None:
+    def _give_up(self, session: Sender) -> None:
         piece = self._resumed.pop(session, None)
         if piece is not None and piece.key is not None:
             self._kept[piece.key] = piece

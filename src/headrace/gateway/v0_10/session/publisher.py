@@ -32,8 +32,8 @@ from headrace.spec.reply_0_10 import ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.connection.connection import Connection010
     from headrace.model.transaction.transaction import Transaction
+    from headrace.protocol.endpoint import Endpoint
 
 REJECT_UNROUTABLE = 1
 REJECT_IMMEDIATE = 2
@@ -157,7 +157,7 @@ class Publisher:
         else:
             self.received.complete(self.session.command_id)
 
-    def attached_to(self, connection: "Connection010") -> None:
+    def attached_to(self, connection: "Endpoint") -> None:
         """The session is attached to a connection, perhaps with other permissions than before."""
         self.distributor.endpoint = connection
         self.distributor.number = connection.number

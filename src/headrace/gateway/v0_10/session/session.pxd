@@ -22,6 +22,7 @@ cdef class Session010(SessionContext):
     cdef public WindowCredit windows
     cdef public Completion completion
     cdef public Publisher publisher
+    cdef public dict subscriptions
     cdef public dict consumers
     cdef public dict plug_ins
     cdef public bint selected_tx

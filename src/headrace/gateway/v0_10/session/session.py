@@ -32,8 +32,9 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.connection.connection import Connection010
+    from headrace.gateway.v0_10.session.ports import AttachingConnection
     from headrace.model.queue.destination import Consumer
+    from headrace.protocol.v0_10.attachment import SessionConnection
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
@@ -46,19 +47,20 @@ ENDED_MAX = 256  # Tags of subscriptions that we ended, of one session.
 class Session010(SessionContext):
     """One session."""
 
-    def __init__(self, name: bytes, connection: "Connection010") -> None:
+    def __init__(self, name: bytes, connection: "AttachingConnection") -> None:
         """``connection`` is the one that attaches it first."""
         SessionContext.__init__(self, name, connection)
         self.deliveries = Deliveries(self)
         self.windows = WindowCredit()
         self.completion = Completion(self, connection.line)
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
+        self.subscriptions: dict[str, Subscription] = {}
         self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.selected_tx = False
         self.selected_dtx = False
 
-    def attached_to(self, connection: "Connection010") -> None:
+    def attached_to(self, connection: "SessionConnection") -> None:
         """A connection of the same user attaches the session, perhaps with other permissions."""
         self.number = connection.number
         self.user = connection.user

@@ -7,7 +7,7 @@ one. A subscription without limits is not charged.
 """
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import cython
 
@@ -28,8 +28,9 @@ from headrace.model.message import KIND_TRANSFER
 from headrace.protocol.codec_0_10 import MessageTransfer, encode_command
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.gateway.v0_10.session.deliveries import Deliveries
     from headrace.model.tallies import ChannelTally
+    from headrace.protocol.v0_10.session.sent import SentCommands
 
 RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
 UNLIMITED = -1
@@ -37,6 +38,28 @@ SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compil
 SERIAL_SIGN = 0x80000000
 INFINITE = 0xFFFFFFFF  # Credit that has no limit.
 CREDIT_MAX = 1 << 62
+
+
+class SubscribedSession(Protocol):
+    """What a subscription knows of its session."""
+
+    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    sent: "SentCommands"
+    tally: "ChannelTally"
+    deliveries: "Deliveries"
+    windows: "WindowCredit"
+
+    def subscription_cancelled(self, subscription: "Subscription") -> None:
+        """The queue of a subscription is gone."""
+
+    def end_flush(self, subscription: "Subscription") -> None:
+        """All there is was offered to a subscription."""
+
+    def subscription_ended(self, subscription: "Subscription") -> None:
+        """A subscription has all it asked for."""
+
+    def subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
+        """What a subscription asked for cannot be read."""
 
 
 class Run:
@@ -55,7 +78,7 @@ class Subscription(Consumer):
 
     def __init__(
         self,
-        session: "Session010",
+        session: SubscribedSession,
         queue: Queue,
         destination: str,
         accept_mode: int,

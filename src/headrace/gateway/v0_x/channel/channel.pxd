@@ -20,7 +20,6 @@ cdef enum:
 cdef class Channel(Deliveries):
     cdef public dict late
     cdef public long long consumer_prefetch
-    cdef public dict consumers
     cdef public dict getters
     cdef public Converter converter
     cdef public str last_queue

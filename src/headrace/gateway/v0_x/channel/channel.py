@@ -26,7 +26,7 @@ from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
-    from headrace.gateway.v0_x.connection.special_publish import SpecialPublish
+    from headrace.gateway.messages.publish import Publish
     from headrace.model.queue.queue import Queue
     from headrace.model.transaction.transaction import Transaction
 
@@ -39,7 +39,6 @@ class Channel(Deliveries):
         #: Requeued deliveries whose ack is overdue, by tag: consumer and body size in bytes.
         self.late: dict[int, tuple[BasicConsumer, int]] | None = None
         self.consumer_prefetch = 0  # Messages, for consumers to come.
-        self.consumers: dict[str, Consumer] | None = None
         self.getters: dict[tuple[str, bool], Getter] | None = None
         self.converter: Converter | None = None  # For what is got and came from 0-10.
         self.last_queue = ""
@@ -51,7 +50,7 @@ class Channel(Deliveries):
         self.unflushed = False  # Publishes of this read are not in the line yet.
         self.store_turn = 0  # The store's turn in which the first of them came.
         self.tx = False
-        self.tx_publishes: list[SpecialPublish] | None = None
+        self.tx_publishes: list[Publish] | None = None
         self.tx_settles: dict[int, int] | None = None
         self.tx_octets = 0
         self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.

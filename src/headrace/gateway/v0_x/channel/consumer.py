@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Consumers of a 0-8, 0-9 or 0-9-1 client: credit, and writing deliveries."""
 
-from typing import TYPE_CHECKING
-
 import cython
 
 if not cython.compiled:
     from headrace.gateway.connection.peer import Peer
     from headrace.gateway.conversion.convert import Converter
     from headrace.gateway.messages.stream_headers import with_offset
+    from headrace.gateway.v0_x.channel.deliveries import Deliveries
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
@@ -19,9 +18,6 @@ if not cython.compiled:
     from headrace.wire.property_bits import HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_HEADERS
 
 from headrace.gateway.conversion.neutral_values import CannotConvert
-
-if TYPE_CHECKING:
-    from headrace.gateway.v0_x.channel.channel import Channel
 
 # What a stream adds to the headers of a record, with room for the two numbers.
 ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
@@ -35,7 +31,7 @@ class BasicConsumer(Consumer):
     def __init__(
         self,
         connection: Peer,
-        channel: "Channel",
+        channel: Deliveries,
         queue: Queue,
         tag: str,
         no_ack: bool,
@@ -276,20 +272,29 @@ class BasicConsumer(Consumer):
     def hold(self, position: int) -> None:
         self.connection.hold(self.queue.store, position)
 
+    def leave(self) -> None:
+        """The channel has the consumer no longer."""
+        consumers = self.channel.consumers
+        if consumers is not None:
+            consumers.pop(self.tag, None)
+
     def cancelled(self) -> None:
-        self.connection.consumer_cancelled(self)
+        self.leave()
+        self.connection.consumer_cancelled(self.channel, self.tag)
 
     def ended(self) -> None:
-        self.connection.consumer_ended(self)
+        self.leave()
+        self.connection.consumer_ended(self.channel, self.tag)
 
     def failed(self, error: Exception) -> None:
-        self.connection.consumer_failed(self, error)
+        self.leave()
+        self.connection.consumer_failed(self.channel, error)
 
 
 class Getter(Consumer):
     """A consumer for basic.get: it has the unacked messages, and is in no queue's round."""
 
-    def __init__(self, connection: Peer, channel: "Channel", queue: Queue, no_ack: bool) -> None:
+    def __init__(self, connection: Peer, channel: Deliveries, queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)
         self.connection = connection
         self.channel = channel

@@ -20,6 +20,7 @@ cdef class Deliveries(ContentOut):
     cdef public long long prefetch
     cdef public long long prefetch_size
     cdef public set refused
+    cdef public dict consumers
 
     cpdef remember(self, Message message)
     @cython.locals(tally=ChannelTally, others=cython.ulonglong)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliveries on a channel of a 0-8, 0-9 or 0-9-1 client: delivery tags and unsettled messages."""
 
+from typing import TYPE_CHECKING
+
 import cython
 
 if not cython.compiled:
@@ -12,6 +14,9 @@ if not cython.compiled:
     from headrace.model.tallies import ChannelTally
     from headrace.spec.ids import BASIC_GET_OK
     from headrace.wire.memory import copy, put16, put32, put64
+
+if TYPE_CHECKING:
+    from headrace.model.queue.destination import Consumer
 
 TAG_BITS = 64  # Of a delivery tag.
 
@@ -31,6 +36,7 @@ class Deliveries(ContentOut):
         self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
         self.prefetch_size = 0  # Octets on the whole channel; 0 is no limit.
         self.refused: set[int] | None = None  # By seq: what may not come here again (0-8, 0-9).
+        self.consumers: dict[str, Consumer] | None = None  # By tag.
 
     # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
     def remember(self, message: Message) -> None:

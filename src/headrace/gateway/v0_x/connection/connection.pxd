@@ -2,7 +2,6 @@
 import cython
 
 from headrace.gateway.connection.peer cimport Peer
-from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.owner cimport ConnectionOwner
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
@@ -34,6 +33,7 @@ cdef class GatewayConnection(Peer):
     cdef public object quirks
 
     cpdef open_host(self, object vhost, Store store, object line)
+    @cython.locals(ours=Channel)
     cpdef answer(self, object channel, unsigned long long token)
     @cython.locals(out="unsigned char*", at=Py_ssize_t)
     cdef write_ack(self, Channel channel, unsigned long long seq)
@@ -42,7 +42,7 @@ cdef class GatewayConnection(Peer):
     @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)
-    cpdef consumer_cancelled(self, object consumer)
+    cpdef consumer_cancelled(self, object channel, str tag)
     cpdef starve(self, Destination queue)
     cpdef fed(self)
     @cython.locals(channel=Channel, consumer=Consumer)

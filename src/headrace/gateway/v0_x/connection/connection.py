@@ -14,20 +14,19 @@ if not cython.compiled:
     from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
-    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
+    from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
     from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
 
 from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.v0_x.connection import login
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.methods import connection
-from headrace.gateway.v0_x.methods.basic import recheck
 from headrace.gateway.v0_x.quirks import NONE
 from headrace.protocol.codec_0_x import (
     BasicCancel,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.gateway.messages.confirm_line import ConfirmLine
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.endpoint import DurableLog
@@ -104,24 +103,21 @@ class GatewayConnection(Peer):
 
     # --- Confirms -------------------------------------------------------------------------------
 
-    def answer(self, channel: Channel, token: int) -> None:
-        if (
-            self.ended
-            or channel.state == C_CLOSING
-            or self.channels.get(channel.number) is not channel
-        ):
+    def answer(self, channel: ProtocolChannel, token: int) -> None:
+        ours: Channel = cython.cast(Channel, channel)
+        if self.ended or ours.state == C_CLOSING or self.channels.get(ours.number) is not ours:
             return
-        if channel.sends_body():
-            channel.owed = [*(channel.owed or ()), token]
+        if ours.sends_body():
+            ours.owed = [*(ours.owed or ()), token]
             return
         if token & C_ANSWER_NACK:
             seq = token & ~C_ANSWER_NACK
-            channel.confirmed = seq
+            ours.confirmed = seq
             self.write_frame(
-                1, channel.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+                1, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
             )
             return
-        self.write_ack(channel, token)
+        self.write_ack(ours, token)
 
     def write_ack(self, channel: Channel, seq: int) -> None:
         """Confirm every publish up to ``seq``."""
@@ -145,7 +141,7 @@ class GatewayConnection(Peer):
         make = self.context.make_0_10
         if negotiate(header) is V0_10 and self.transport is not None and make is not None:
             self.state_number = STATE_CLOSED
-            self.transport.become(make(self.context, self.number, self.loopback))
+            self.transport.become(make(self.number, self.loopback))
             return
         relayed = self.context.make_relayed
         if header == RELAYED and relayed is not None and self.transport is not None:
@@ -155,27 +151,27 @@ class GatewayConnection(Peer):
         Connection.accept_header(self, header)
 
     def logged_in(self, user: "User") -> None:
-        connection.authenticated(self, user)
+        login.authenticated(self, user)
 
     def login_refused(self) -> None:
-        connection.refused(self)
+        login.refused(self)
 
     def challenge(self, octets: bytes) -> None:
         """The login has another step."""
-        connection.challenge(self, octets)
+        login.challenge(self, octets)
 
     def recheck(self) -> None:
         """Rights have changed: what they no longer allow ends."""
         if self.state_number == STATE_OPEN:
-            recheck(self)
+            login.recheck(self)
 
     def renewed(self, user: "User") -> None:
         """The new secret is right."""
-        connection.renewed(self, user)
+        login.renewed(self, user)
 
     def not_renewed(self) -> None:
         """The new secret is wrong."""
-        connection.not_renewed(self)
+        login.not_renewed(self)
 
     def channel_count(self) -> int:
         """How many channels are open."""
@@ -207,33 +203,24 @@ class GatewayConnection(Peer):
         """Answer once all that the store was given so far is on disk."""
         self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
 
-    def consumer_cancelled(self, consumer: BasicConsumer) -> None:
-        """The queue is gone: forget the consumer, and say so to a client that can hear it."""
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
+    def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
+        """The queue is gone: say so to a client that can hear it."""
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
-            self.reply(channel.number, BasicCancel(consumer_tag=consumer.tag, no_wait=True))
+            self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
-    def consumer_ended(self, consumer: BasicConsumer) -> None:
+    def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Tell the client that a consumer has all it asked for.
 
         Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
         basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
         """
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
         if channel.state != C_CLOSING:
             hears = self.capabilities.get("consumer_cancel_notify")
             said = BasicCancel if hears else BasicCancelOk
-            self.reply(channel.number, said(consumer_tag=consumer.tag))
+            self.reply(channel.number, said(consumer_tag=tag))
 
-    def consumer_failed(self, consumer: BasicConsumer, error: Exception) -> None:
+    def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """A consumer cannot go on: its channel is closed with the reason."""
-        channel = consumer.channel
-        if channel.consumers is not None:
-            channel.consumers.pop(consumer.tag, None)
         if channel.state == C_CLOSING or self.ended:
             return
         last, current = self.last, self.current

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Unpack
 
 from headrace.gateway.connection.context import Context, Options
@@ -11,53 +12,33 @@ from headrace.gateway.conversion.contents import told
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.methods import connection as control_connection
-from headrace.gateway.v0_x.methods.basic import check_access
-from headrace.gateway.v0_x.methods.channel import end_channel
-from headrace.gateway.v0_x.methods.table import Methods
-from headrace.gateway.v0_x.plug_ins import PLUG_INS
+from headrace.gateway.v0_x.channel.ending import end_channel
+from headrace.gateway.v0_x.errors import translate
+from headrace.gateway.v0_x.handlers import Methods
 from headrace.model.errors import (
-    AccessRefused,
-    CommandInvalid,
-    IllegalState,
-    InvalidArgument,
     ModelError,
-    NotAllowed,
-    NotFound,
-    NotImplementedHere,
-    PreconditionFailed,
-    ResourceError,
-    ResourceLocked,
 )
 from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.channel import CLOSING
 from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
+from headrace.protocol.v0_x.handshake import STATE_OPEN
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Sink
+    from headrace.gateway.v0_x.handlers import Sink
     from headrace.protocol.codec_0_x import PropertiesBase
     from headrace.spec.tables import Version
 
+log = logging.getLogger(__name__)
+
 SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
-CODES: dict[type[ModelError], ReplyCode] = {
-    AccessRefused: ReplyCode.ACCESS_REFUSED,
-    CommandInvalid: ReplyCode.COMMAND_INVALID,
-    IllegalState: ReplyCode.PRECONDITION_FAILED,
-    InvalidArgument: ReplyCode.PRECONDITION_FAILED,
-    NotAllowed: ReplyCode.NOT_ALLOWED,
-    NotFound: ReplyCode.NOT_FOUND,
-    NotImplementedHere: ReplyCode.NOT_IMPLEMENTED,
-    PreconditionFailed: ReplyCode.PRECONDITION_FAILED,
-    ResourceError: ReplyCode.RESOURCE_ERROR,
-    ResourceLocked: ReplyCode.RESOURCE_LOCKED,
-}
 
 
 class ContentHeaders:
@@ -93,16 +74,15 @@ class ContentHeaders:
 class V0xContext(Context):
     """One broker, as its 0-8 to 0-9-1 connections see it."""
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(
+        self, served: Iterable[Callable[[V0xContext], None]], **options: Unpack[Options]
+    ) -> None:
+        """``served`` add the handlers of methods, in this order."""
         super().__init__(**options)
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.methods = Methods()
-        for register in PLUG_INS:
+        for register in served:
             register(self)
-
-    def greet(self, connection: GatewayConnection) -> None:
-        """Send connection.start in answer to a protocol header."""
-        control_connection.greet(connection)
 
     def control(
         self, connection: GatewayConnection, channel: Channel, method: MethodBase
@@ -116,7 +96,7 @@ class V0xContext(Context):
             return handler(connection, channel, method)
         except (AmqpError, ModelError) as error:
             if method.NAME in (early_rules.FATAL if connection.early else early_rules.FATAL_0_9_1):
-                raise early_rules.refusal(self, error) from error
+                raise early_rules.refusal(error) from error
             raise
         finally:
             self.events.actor = None
@@ -159,14 +139,6 @@ class V0xContext(Context):
         make = self.methods.sinks.get(method.NAME)
         return None if make is None else make(connection, channel, header, body_size)
 
-    def translate(self, error: ModelError) -> AmqpError:
-        """Return the protocol's error for a refusal of the model."""
-        for kind in type(error).__mro__:
-            code = CODES.get(kind)
-            if code is not None:
-                return AmqpError(code, error.text)
-        return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
-
     def make_route(
         self,
         connection: GatewayConnection,
@@ -187,7 +159,8 @@ class V0xContext(Context):
         except UnicodeDecodeError:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
         vhost = connection.vhost
-        check_access(connection, "write", "exchange", exchange or "amq.default")
+        name = exchange or "amq.default"
+        self.access.check(connection.user, vhost.name, "write", "exchange", name)
         for each in (routing_key, *copies):
             self.access.check_topic(connection.user, vhost, "write", exchange, each)
         headers = ContentHeaders(connection.version, payload, key)
@@ -198,17 +171,31 @@ class V0xContext(Context):
                 exchange, routing_key, headers, copies=copies, publisher=connection.number
             )
         except ModelError as error:
-            raise self.translate(error) from None
+            raise translate(error) from None
         tally = vhost.find_exchange(exchange).tally
         route = Route(key, routed.queues, generation, routed.interception, tally)
         return route, routed.cacheable
+
+    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
+    def log_loss(self, connection: GatewayConnection) -> None:
+        """Tell the operator what was closed by the socket alone, where a method was due."""
+        number = connection.number
+        if connection.state_number == STATE_OPEN:
+            log.info("connection %d: lost without a close", number)
+        else:
+            log.info("connection %d: the connection ended without close-ok", number)
+        for channel in connection.channels.values():
+            if channel.state == CLOSING:
+                log.info(
+                    "connection %d, channel %d: no close-ok was received", number, channel.number
+                )
 
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
         """End a channel: remove its consumers, and requeue its unacked messages."""
         self.telling.channel_closed(connection, channel.number)
         for state in states_of(channel):
             state.end()
-        end_channel(connection, channel)
+        end_channel(connection.vhost, channel)
         if connection.vhost is not None:
             version, tally = connection.version.label, channel.tallied()
             self.channel_ended(connection.vhost, version, tally, connection.number)

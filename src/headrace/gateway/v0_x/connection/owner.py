@@ -20,6 +20,8 @@ from headrace.gateway.connection.context import CHANGES, waits
 from headrace.gateway.connection.unknown_protocol import stranger
 from headrace.gateway.messages.outcome import SETTLE_ACCEPT
 from headrace.gateway.v0_x.connection.context import V0xContext
+from headrace.gateway.v0_x.connection.login import greet
+from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import MethodBase
 from headrace.protocol.errors import AmqpError
@@ -46,7 +48,7 @@ class ConnectionOwner(Upcalls):
     # --- The connection -------------------------------------------------------------------------
 
     def on_header(self, version: "Version") -> None:
-        self.context.greet(self.connection)
+        greet(self.connection)
 
     def on_rejected(self, header: bytes) -> None:
         log.warning("connection %d: %s", self.connection.number, stranger(header))
@@ -72,7 +74,7 @@ class ConnectionOwner(Upcalls):
 
     def explain(self, error: Exception, method: int) -> AmqpError:
         if isinstance(error, ModelError):
-            return self.context.translate(error)
+            return translate(error)
         return Upcalls.explain(self, error, method)
 
     def hold_reading(self, hold: bool) -> None:

@@ -7,17 +7,11 @@ one of its keys leads, once; BCC is removed before delivery.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headrace.gateway.conversion.headers import header_at, table_in
 from headrace.model.arguments.values import as_list, type_name
 from headrace.model.contents import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
 from headrace.wire.properties import without_header_entry
-
-if TYPE_CHECKING:
-    from headrace.gateway.messages.route import Route
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 
 def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
@@ -43,14 +37,3 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
         size = len(payload).to_bytes(4, "big")
         data = data[: header + 3] + size + payload + data[end:]
     return data, tuple(keys)
-
-
-def route_copies(
-    connection: GatewayConnection, address: bytes, copies: tuple[str, ...], payload: bytes
-) -> Route:
-    """Return the route of a message with further routing keys; it is not remembered.
-
-    Raises:
-        AmqpError: as for a single key.
-    """
-    return connection.context.make_route(connection, address, payload, copies)[0]

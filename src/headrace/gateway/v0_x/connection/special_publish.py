@@ -26,7 +26,7 @@ from headrace.gateway.messages.delay_header import account_of, delay_in, delayed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.connection.publish_copies import route_copies, take_copies
+from headrace.gateway.v0_x.connection.publish_copies import take_copies
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -133,7 +133,8 @@ class SpecialPublisher:
         if p.copies is None:
             return self.routes.find(p.data[: p.address_len], p.data, start, size)
         payload = p.data[start : start + size]
-        return route_copies(self.connection, p.data[: p.address_len], p.copies, payload)
+        address = p.data[: p.address_len]
+        return self.context.make_route(self.connection, address, payload, p.copies)[0]
 
     def put_off(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""
@@ -387,7 +388,8 @@ class SpecialPublisher:
         publishing_ids = self.connection.vhost.publishing_ids
         refused = 0
         if publishes:
-            for p in publishes:  # An impossible publish fails before anything has happened.
+            for each in publishes:  # An impossible publish fails before anything has happened.
+                p: SpecialPublish = cython.cast(SpecialPublish, each)
                 self.route_of(p)
                 if p.number is not None:
                     publishing_ids.check(p.number[0])
@@ -403,7 +405,8 @@ class SpecialPublisher:
         channel.tx = False
         try:
             if publishes:
-                for p in publishes:
+                for each in publishes:
+                    p = cython.cast(SpecialPublish, each)
                     if p.number is None:
                         refused += self.publish_now(channel, p)
                     elif not publishing_ids.knows(p.number):

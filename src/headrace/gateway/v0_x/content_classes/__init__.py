@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.connection.context import V0xContext
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
     from headrace.protocol.codec_0_x import MethodBase
 
 Class = TypeVar("Class")

@@ -6,17 +6,17 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import ChannelState
 from headrace.gateway.content_classes.lanes import choose
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.methods.basic import (
     CONSUMERS_MAX,
     check_access,
-    end_consumer,
     owner_of,
     queue_of,
 )
+from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import ResourceLocked
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.protocol import codec_0_x
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 
-class ChannelPort(ContentClassPort, ChannelState):
+class ChannelPort(ContentClassPort, ResumableState):
     """A content class on a channel."""
 
     connection: GatewayConnection
@@ -122,7 +122,7 @@ class ChannelPort(ContentClassPort, ChannelState):
         consumer = consumers.get(tag or "")
         if isinstance(consumer, kind):
             del consumers[consumer.tag]
-            end_consumer(self.connection, consumer)
+            end_consumer(self.connection.vhost, consumer)
 
     def say_cancelled(self, method: CancelMethod, name: str) -> None:
         assert isinstance(method, FileCancel | StreamCancel)

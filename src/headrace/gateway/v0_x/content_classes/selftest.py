@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import ContentHandler, Handler
+    from headrace.gateway.v0_x.handlers import ContentHandler, Handler
 
 ADD, MIN, MAX = 1, 2, 3
 U32 = 0xFFFFFFFF

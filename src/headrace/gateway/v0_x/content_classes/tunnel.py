@@ -29,7 +29,7 @@ from headrace.spec.tables import V0_9_1
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import ContentHandler
+    from headrace.gateway.v0_x.handlers import ContentHandler
     from headrace.model.queue.queue import Queue
     from headrace.wire.table import Value
 

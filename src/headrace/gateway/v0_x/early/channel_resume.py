@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.gateway.connection.plug_in_state import ChannelState, state_of, states_of
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
-from headrace.gateway.v0_x.methods.basic import recheck
+from headrace.gateway.v0_x.connection.login import recheck
+from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import NotFound
 from headrace.protocol.codec_0_x import ChannelOk, ChannelOpenOk
 from headrace.spec.tables import V0_9
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
     from headrace.protocol.codec_0_x import ChannelOpen, ChannelResume, MethodBase
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,8 @@ class Suspensions:
         connection.forget_waiting(channel)
         channel.busy = 0
         for state in states_of(channel):
-            state.suspend()
+            if isinstance(state, ResumableState):
+                state.suspend()
         self.waiting[channel_id] = Suspended(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
@@ -123,7 +125,8 @@ def resume(connection: GatewayConnection, fresh: Channel, suspended: Suspended) 
     connection.last = None
     connection.unacked += channel.unacked
     for state in states_of(channel):
-        state.move_to(connection)
+        if isinstance(state, ResumableState):
+            state.move_to(connection)
     consumers = channel.consumers or {}
     for consumer in list(consumers.values()):
         if isinstance(consumer, BasicConsumer):

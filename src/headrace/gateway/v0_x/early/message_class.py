@@ -205,9 +205,7 @@ class MessageConsumer(BasicConsumer):
 
     def cancelled(self) -> None:
         """The queue is gone."""
-        consumers = self.channel.consumers
-        if consumers is not None:
-            consumers.pop(self.tag, None)
+        self.leave()
 
     def ended(self) -> None:
         """A range of a stream was read: say so with a message.cancel, which was asked for."""

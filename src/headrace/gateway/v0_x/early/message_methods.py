@@ -13,6 +13,7 @@ from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import Getter
+from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_class import (
     MessageConsumer,
     MessageSide,
@@ -25,7 +26,6 @@ from headrace.gateway.v0_x.methods.basic import (
     check_access,
     check_no_tx,
     check_topic,
-    end_consumer,
     enforce_timeout,
     limit_octets,
     owner_of,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.early.references import Key, Reference
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
@@ -202,7 +202,7 @@ def cancel(connection: GatewayConnection, channel: Channel, method: MessageCance
             ReplyCode.NOT_ALLOWED, f"destination '{tag}' is of another channel"
         )  # 0-9/message.consume.destination#02
     if consumer is not None:
-        end_consumer(connection, consumer)
+        end_consumer(connection.vhost, consumer)
     side_of(connection, channel).answer(MessageOk())
 
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.plug_in_state import ChannelState, state_of
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.v0_x.errors import translate
+from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
 from headrace.protocol.codec_0_x import (
     AccessRequest,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import ContentHandler, Handler
+    from headrace.gateway.v0_x.handlers import ContentHandler, Handler
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -106,7 +108,7 @@ def tickets_of(connection: GatewayConnection) -> ConnectionTickets:
     return state_of(connection, ConnectionTickets, ConnectionTickets)
 
 
-class ChannelTickets(ChannelState):
+class ChannelTickets(ResumableState):
     """The tickets of one channel, and the last publish that was checked."""
 
     def __init__(self, tickets: Tickets, connection: GatewayConnection, channel: Channel) -> None:
@@ -323,7 +325,7 @@ class Tickets:
         try:
             self.check(connection, channel, number, WRITE, "exchange", exchange)
         except ModelError as error:
-            raise connection.context.translate(error) from None
+            raise translate(error) from None
         state.number, state.address = number, address
 
     def own(

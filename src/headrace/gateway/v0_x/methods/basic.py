@@ -13,19 +13,18 @@ from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing,
 from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
-from headrace.model.queue_kinds.content_lanes import home_of
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
 from headrace.model.queue_kinds.multi_queue import (
     MultiQueue,
     head_of,
     holders_of,
     names_in,
-    parts_of,
 )
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -53,8 +52,7 @@ from headrace.spec.tables import V0_8
 if TYPE_CHECKING:
     from headrace.gateway.security.permissions import Rights
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
-    from headrace.model.queue.destination import Consumer
+    from headrace.gateway.v0_x.handlers import Handler
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
@@ -110,24 +108,6 @@ def check_topic(
     """Refuse a topic that the user may not publish to or bind."""
     access: Rights = connection.context.access
     access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
-
-
-def recheck(connection: GatewayConnection) -> None:
-    """End the channels of consumers whose user may no longer read what they consume from."""
-    access: Rights = connection.context.access
-    user, vhost = connection.user, connection.vhost.name
-    for channel in list(connection.channels.values()):
-        for consumer in list((getattr(channel, "consumers", None) or {}).values()):
-            queue = consumer.queue
-            if direct_reply_to.is_reply_name(queue.name):
-                continue
-            try:
-                for part in parts_of(queue):
-                    access.check(user, vhost, "read", "queue", part.access_name)
-            except AccessRefused as error:
-                queue.remove_consumer(consumer)
-                connection.consumer_failed(consumer, error)
-                break
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
@@ -265,7 +245,7 @@ def cancel(
             ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
         )  # 0-9/basic.consume.consumer-tag#02
     if consumer is not None:
-        end_consumer(connection, consumer)
+        end_consumer(connection.vhost, consumer)
     return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
 
 
@@ -279,17 +259,6 @@ def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
 
 def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCancelOk) -> None:
     """The client heard that its consumer was cancelled."""
-
-
-def end_consumer(connection: GatewayConnection, consumer: Consumer) -> None:
-    """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
-    consumer.queue.remove_consumer(consumer)
-    for queue in parts_of(consumer.queue):
-        if queue.single_active and queue.ready_count:
-            queue.drain()  # It is another's turn now.
-        home = home_of(queue)
-        if home.auto_delete and not home.deleted and not home.consumer_count():
-            connection.vhost.queue_unused(home)
 
 
 def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.v0_x.methods.basic import end_consumer
 from headrace.protocol.codec_0_x import (
     ChannelCloseOk,
     ChannelFlow,
@@ -21,7 +20,7 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
 
 
 def open_channel(
@@ -69,24 +68,6 @@ def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -
 
 def flow_ok(connection: GatewayConnection, channel: Channel, method: ChannelFlowOk) -> None:
     """The client answers a channel.flow of ours."""
-
-
-def end_channel(connection: GatewayConnection, channel: Channel) -> None:
-    """The channel is over: consumers go, unsettled messages return."""
-    consumers = channel.consumers
-    channel.consumers = None
-    channel.getters = None
-    channel.tx_publishes = None
-    channel.tx_settles = None
-    if channel.dtx:
-        connection.vhost.branches.worker_gone(channel)
-    if consumers:
-        for consumer in consumers.values():
-            consumer.queue.remove_consumer(consumer)
-    channel.requeue_all()
-    if consumers:
-        for consumer in consumers.values():
-            end_consumer(connection, consumer)
 
 
 HANDLERS: dict[str, Handler] = {

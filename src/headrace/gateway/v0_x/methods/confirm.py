@@ -11,7 +11,7 @@ from headrace.protocol.codec_0_x import ConfirmSelect, ConfirmSelectOk, MethodBa
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
 
 
 def select(

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.elsewhere import hosts_known, in_a_shortstr
+from headrace.gateway.connection.elsewhere import in_a_shortstr
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.methods.basic import recheck
-from headrace.gateway.v0_x.quirks import PREFIX, quirks_of
+from headrace.gateway.v0_x.connection import login
+from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import (
     ConnectionClose,
     ConnectionCloseOk,
     ConnectionOpen,
     ConnectionOpenOk,
     ConnectionRedirect,
-    ConnectionSecure,
     ConnectionSecureOk,
-    ConnectionStart,
     ConnectionStartOk,
-    ConnectionTune,
     ConnectionTuneOk,
     ConnectionUpdateSecret,
     ConnectionUpdateSecretOk,
@@ -30,47 +27,19 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.frames import FRAME_MIN_SIZE
 from headrace.protocol.v0_x.handshake import STATE_CLOSED
-from headrace.spec.reply import ReplyCode, Scope
-from headrace.spec.tables import V0_8, V0_9, V0_9_1
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9, V0_9_1
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.connection.elsewhere import Elsewhere
-    from headrace.gateway.security.access import User
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
-    from headrace.wire.table import Table
+    from headrace.gateway.v0_x.handlers import Handler
 
 log = logging.getLogger(__name__)
 
 EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
-VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
-
-
-# Keeps 0-9-1/s011, 0-9/connection.start.locales#required-support.
-def greet(connection: GatewayConnection) -> None:
-    """Open the conversation."""
-    context = connection.context
-    major, minor = VERSION_NUMBERS[connection.version]
-    properties = context.introduction(connection)
-    if connection.early:  # These clients read strings only, and no capabilities.
-        properties = {
-            name: value
-            for name, value in properties.items()
-            # By such a name our client of older releases takes a broker for one of Qpid's.
-            if isinstance(value, str) and not name.startswith(PREFIX)
-        }
-    connection.send_method(
-        0,
-        ConnectionStart(
-            version_major=major,
-            version_minor=minor,
-            server_properties=cast("Table", properties),
-            mechanisms=" ".join(context.offered(connection.number)).encode(),
-            locales=b"en_US",
-        ),
-    )
 
 
 # Keeps 0-9/connection.start-ok.mechanism#validity.
@@ -93,7 +62,7 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
     if mechanism not in context.offered(connection.number):
         context.not_offered(connection, mechanism)
         if mechanism.encode() in context.mechanisms.split():
-            refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
+            login.refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
             return
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
@@ -111,53 +80,9 @@ def secure_ok(connection: GatewayConnection, channel: Channel, method: Connectio
     connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
 
 
-def challenge(connection: GatewayConnection, octets: bytes) -> None:
-    """The mechanism has another step."""
-    if not connection.ended:
-        connection.send_method(0, ConnectionSecure(challenge=octets))
-
-
 def as_bytes(value: bytes | str) -> bytes:
     """A long string as octets."""
     return value.encode() if isinstance(value, str) else value
-
-
-def authenticated(connection: GatewayConnection, user: User) -> None:
-    """The login is right: go on to the limits."""
-    if connection.ended:
-        return
-    connection.user = user
-    context = connection.context
-    connection.send_method(
-        0,
-        ConnectionTune(
-            channel_max=context.channel_max,
-            frame_max=context.frame_max,
-            heartbeat=context.heartbeat_s,
-        ),
-    )
-
-
-def refused(connection: GatewayConnection) -> None:
-    """The login is wrong; why exactly stays in our log."""
-    if connection.ended:
-        return
-    if connection.capabilities.get("authentication_failure_close"):
-        connection.fail(
-            AmqpError(
-                ReplyCode.ACCESS_REFUSED,
-                "Login was refused using authentication mechanism "
-                f"{connection.mechanism}. For details see the broker logfile.",
-                scope=Scope.CONNECTION,
-            )
-        )
-        return
-    if connection.quirks.hears_refusal:
-        text = f"Login was refused using authentication mechanism {connection.mechanism}"
-        connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
-        return
-    connection.state_number = STATE_CLOSED
-    connection.owner.on_closed()
 
 
 # Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
@@ -222,8 +147,10 @@ def open_vhost(
     connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
         connection.transport.opened()
-    context.telling.connection_opened(connection, connection.version.label)
-    known = in_a_shortstr(hosts_known(context, name)) if connection.early else ""
+    context.telling.connection_opened(
+        connection, connection.version.label, context.frame_max, context.channel_max
+    )
+    known = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
     return ConnectionOpenOk(known_hosts=known)
 
 
@@ -280,26 +207,6 @@ def update_secret(
         return ConnectionUpdateSecretOk()
     renew(connection, as_bytes(method.new_secret))
     return None
-
-
-def renewed(connection: GatewayConnection, user: User) -> None:
-    """The new credentials are right; what they no longer allow ends."""
-    if connection.ended:
-        return
-    connection.user = user
-    connection.counters.generation += 1  # Routes were made with the rights of the old ones.
-    connection.reply(0, ConnectionUpdateSecretOk())
-    recheck(connection)
-
-
-def not_renewed(connection: GatewayConnection) -> None:
-    """The new credentials are wrong; why exactly stays in our log."""
-    if connection.ended:
-        return
-    index = ConnectionUpdateSecret.INDEX[connection.version]
-    connection.fail(
-        AmqpError(ReplyCode.NOT_ALLOWED, "New secret was refused by one of the backends", index)
-    )
 
 
 HANDLERS: dict[str, Handler] = {

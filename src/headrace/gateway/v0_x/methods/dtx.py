@@ -26,7 +26,7 @@ from headrace.spec.reply import ReplyCode
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
 
 
 def select(connection: GatewayConnection, channel: Channel, method: DtxSelect) -> MethodBase:

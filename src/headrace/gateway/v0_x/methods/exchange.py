@@ -24,7 +24,7 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.methods.table import Handler
+    from headrace.gateway.v0_x.handlers import Handler
 
 NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and key were given.
     (False, False): (3, "no bindings"),

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
 from headrace.gateway.v0_10.connection.connection import Connection010
@@ -18,6 +19,7 @@ from headrace.server.relay.link import RelayedTransport
 from headrace.user_tags import ADMINISTER, LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
@@ -121,9 +123,14 @@ def close_connections(call: Call) -> Steps:
     return {"closed": count}
 
 
+def clients_of(context: Context) -> Mapping[int, ClientConnection]:
+    """Return the connections by number, each as of its family."""
+    return cast("Mapping[int, ClientConnection]", context.connections)
+
+
 def visible_connections(call: Call) -> list[ClientConnection]:
     """Return the connections that are not closed, oldest first."""
-    connections: list[ClientConnection] = list(call.broker.context.connections.values())
+    connections = list(clients_of(call.broker.context).values())
     return [
         connection
         for connection in connections
@@ -148,7 +155,7 @@ def is_chosen(connection: ClientConnection, vhost: VirtualHost | None, user: str
 def find(call: Call) -> ClientConnection:
     """Return the connection with the number ``id``."""
     number = call.number("id")
-    connection: ClientConnection | None = call.broker.context.connections.get(number)
+    connection = clients_of(call.broker.context).get(number)
     if connection is None or connection.transport is None or not call.sees_user(connection.user):
         call.refuse("not-found", f"there is no connection {number}")
     return connection

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.v0_10.session.subscription import Subscription
@@ -11,7 +11,7 @@ from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.server.config.json_values import as_json
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.channels import channel_of, session_name
-from headrace.server.management.resources.connections import user_of
+from headrace.server.management.resources.connections import clients_of, user_of
 from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.server.management.call import Call, Steps
-    from headrace.server.management.resources.connections import ClientConnection
 
 operation = OperationTable()
 
@@ -80,7 +79,7 @@ def consumers_of(queue: Queue) -> Iterator[Consumer]:
 
 def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) -> ConsumerRow:
     """Return a consumer as a row of a list."""
-    connection: ClientConnection | None = call.broker.context.connections.get(consumer.publisher)
+    connection = clients_of(call.broker.context).get(consumer.publisher)
     row: ConsumerRow = {
         "queue": queue.name,
         "vhost": vhost,
@@ -104,7 +103,7 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
         row["prefetch"], row["unacked"] = consumer.prefetch, consumer.unacked
         row["channel"] = consumer.channel.number
     elif isinstance(consumer, Subscription):
-        session = consumer.session
+        session = cast("Session010", consumer.session)
         row["unacked"] = unsettled_of(consumer, session)
         row["channel"] = channel_of(session, connection)
         row["session"] = session_name(session)

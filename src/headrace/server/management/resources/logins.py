@@ -13,7 +13,7 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.server.management.call import Answered, Call
 
 operation = OperationTable()

@@ -41,6 +41,7 @@ from headrace.model.tallies import ChannelTally
 from headrace.server.config.process import keep_what_lives
 from headrace.server.management.call import SLICE_S
 from headrace.server.management.resources.channels import describe_channel, describe_session
+from headrace.server.management.resources.connections import clients_of
 from headrace.server.management.sampling import rows
 from headrace.server.management.sampling.queue_looks import QueueLooks
 from headrace.server.management.sampling.rows import SHAPES
@@ -50,7 +51,7 @@ from headrace.spec.tables import V0_10
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Sequence
 
-    from headrace.gateway.security.access import User
+    from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -270,8 +271,7 @@ class Sampler:
 
     def _clients(self) -> Iterator[None]:
         context = self._broker.context
-        connections: list[ClientConnection] = list(context.connections.values())
-        for connection in connections:
+        for connection in list(clients_of(context).values()):
             yield
             if not rows.is_open(connection):
                 continue

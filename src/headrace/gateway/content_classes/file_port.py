@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The port of the file class that the uploads of its channel or session use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.content_classes.port import ContentClassPort
+
+if TYPE_CHECKING:
+    from headrace.gateway.content_classes.bodies import Reader, Staging
+    from headrace.model.message import Message
+    from headrace.model.queue.queue import Queue
+    from headrace.model.transaction.transaction import Transaction
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+
+class FilePort(ContentClassPort):
+    """Files of one channel or session."""
+
+    def __init__(self, vhost: VirtualHost, owner: str, number: int) -> None:
+        """``owner`` is the user, ``number`` the connection's."""
+        self.vhost = vhost
+        self.staging = cast("Staging", vhost.files)  # Of a broker with a disk.
+        self.owner = owner
+        self.number = number
+
+    def say_open_ok(self, staged: int) -> None:
+        """Send file.open-ok."""
+        self.reply(self.codec.FileOpenOk(staged_size=staged))
+
+    def say_flow(self, active: bool) -> None:
+        """Ask the client to stop publishing, or to go on."""
+        raise NotImplementedError
+
+    def say_error(self, error: Exception) -> None:
+        """Something went wrong after its method was handled: close what has to be closed."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """Take nothing more in until :meth:`go_on`."""
+        raise NotImplementedError
+
+    def go_on(self) -> None:
+        """Take in what came meanwhile."""
+        raise NotImplementedError
+
+    def hold_back(self) -> None:
+        """The disk is behind: read nothing more from the client for now."""
+        raise NotImplementedError
+
+    def say_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
+        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        raise NotImplementedError
+
+    def transaction(self) -> Transaction | None:
+        """Return the work of the transaction branch that this belongs to, or None."""
+        return None
+
+    def transactional(self) -> bool:
+        """Return True if publishes and outcomes wait for :meth:`commit`."""
+        return False
+
+    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+        """In a transaction: keep the publish for the commit."""
+        raise NotImplementedError

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a channel of 0-8 to 0-9-1, and of its consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.model.queue_kinds.content_lanes import home_of
+from headrace.model.queue_kinds.multi_queue import parts_of
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.model.queue.destination import Consumer
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+
+def end_channel(vhost: VirtualHost, channel: Channel) -> None:
+    """The channel is over: consumers go, unsettled messages return."""
+    consumers = channel.consumers
+    channel.consumers = None
+    channel.getters = None
+    channel.tx_publishes = None
+    channel.tx_settles = None
+    if channel.dtx:
+        vhost.branches.worker_gone(channel)
+    if consumers:
+        for consumer in consumers.values():
+            consumer.queue.remove_consumer(consumer)
+    channel.requeue_all()
+    if consumers:
+        for consumer in consumers.values():
+            end_consumer(vhost, consumer)
+
+
+def end_consumer(vhost: VirtualHost, consumer: Consumer) -> None:
+    """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
+    consumer.queue.remove_consumer(consumer)
+    for queue in parts_of(consumer.queue):
+        if queue.single_active and queue.ready_count:
+            queue.drain()  # It is another's turn now.
+        home = home_of(queue)
+        if home.auto_delete and not home.deleted and not home.consumer_count():
+            vhost.queue_unused(home)

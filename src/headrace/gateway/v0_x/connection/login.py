@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a 0-8, 0-9 or 0-9-1 client hears of its login, and what its rights end later.
+
+These steps answer no method: they follow the protocol header, or a check that is done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.messages import direct_reply_to
+from headrace.gateway.v0_x.quirks import PREFIX
+from headrace.model.errors import AccessRefused
+from headrace.model.queue_kinds.multi_queue import parts_of
+from headrace.protocol.codec_0_x import (
+    ConnectionSecure,
+    ConnectionStart,
+    ConnectionTune,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.handshake import STATE_CLOSED
+from headrace.spec.reply import ReplyCode, Scope
+from headrace.spec.tables import V0_8, V0_9, V0_9_1
+
+if TYPE_CHECKING:
+    from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.security.user import User
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.wire.table import Table
+
+VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.start has them.
+
+
+# Keeps 0-9-1/s011, 0-9/connection.start.locales#required-support.
+def greet(connection: GatewayConnection) -> None:
+    """Open the conversation."""
+    context = connection.context
+    major, minor = VERSION_NUMBERS[connection.version]
+    properties = context.introduction(connection)
+    if connection.early:  # These clients read strings only, and no capabilities.
+        properties = {
+            name: value
+            for name, value in properties.items()
+            # By such a name our client of older releases takes a broker for one of Qpid's.
+            if isinstance(value, str) and not name.startswith(PREFIX)
+        }
+    connection.send_method(
+        0,
+        ConnectionStart(
+            version_major=major,
+            version_minor=minor,
+            server_properties=cast("Table", properties),
+            mechanisms=" ".join(context.offered(connection.number)).encode(),
+            locales=b"en_US",
+        ),
+    )
+
+
+def challenge(connection: GatewayConnection, octets: bytes) -> None:
+    """The mechanism has another step."""
+    if not connection.ended:
+        connection.send_method(0, ConnectionSecure(challenge=octets))
+
+
+def authenticated(connection: GatewayConnection, user: User) -> None:
+    """The login is right: go on to the limits."""
+    if connection.ended:
+        return
+    connection.user = user
+    context = connection.context
+    connection.send_method(
+        0,
+        ConnectionTune(
+            channel_max=context.channel_max,
+            frame_max=context.frame_max,
+            heartbeat=context.heartbeat_s,
+        ),
+    )
+
+
+def refused(connection: GatewayConnection) -> None:
+    """The login is wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    if connection.capabilities.get("authentication_failure_close"):
+        connection.fail(
+            AmqpError(
+                ReplyCode.ACCESS_REFUSED,
+                "Login was refused using authentication mechanism "
+                f"{connection.mechanism}. For details see the broker logfile.",
+                scope=Scope.CONNECTION,
+            )
+        )
+        return
+    if connection.quirks.hears_refusal:
+        text = f"Login was refused using authentication mechanism {connection.mechanism}"
+        connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
+        return
+    connection.state_number = STATE_CLOSED
+    connection.owner.on_closed()
+
+
+def renewed(connection: GatewayConnection, user: User) -> None:
+    """The new credentials are right; what they no longer allow ends."""
+    if connection.ended:
+        return
+    connection.user = user
+    connection.counters.generation += 1  # Routes were made with the rights of the old ones.
+    connection.reply(0, ConnectionUpdateSecretOk())
+    recheck(connection)
+
+
+def not_renewed(connection: GatewayConnection) -> None:
+    """The new credentials are wrong; why exactly stays in our log."""
+    if connection.ended:
+        return
+    index = ConnectionUpdateSecret.INDEX[connection.version]
+    connection.fail(
+        AmqpError(ReplyCode.NOT_ALLOWED, "New secret was refused by one of the backends", index)
+    )
+
+
+def recheck(connection: GatewayConnection) -> None:
+    """End the channels of consumers whose user may no longer read what they consume from."""
+    access: Rights = connection.context.access
+    user, vhost = connection.user, connection.vhost.name
+    for channel in list(connection.channels.values()):
+        consumers = getattr(channel, "consumers", None) or {}
+        for consumer in list(consumers.values()):
+            queue = consumer.queue
+            if direct_reply_to.is_reply_name(queue.name):
+                continue
+            try:
+                for part in parts_of(queue):
+                    access.check(user, vhost, "read", "queue", part.access_name)
+            except AccessRefused as error:
+                queue.remove_consumer(consumer)
+                consumers.pop(consumer.tag, None)
+                connection.consumer_failed(channel, error)
+                break

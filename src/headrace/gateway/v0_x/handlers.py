@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What handles the methods of 0-8 to 0-9-1: the types, and the table of a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.protocol.codec_0_x import MethodBase
+
+    # Each handler takes the class of its own method: hence Any.
+    Handler = Callable[[GatewayConnection, Channel, Any], MethodBase | None]
+    #: Given the payload of the header frame, undecoded, and the body, too.
+    ContentHandler = Callable[[GatewayConnection, Channel, Any, bytes, bytes], MethodBase | None]
+
+
+class Sink(Protocol):
+    """Takes the body of a content as it arrives, in place of memory."""
+
+    def add(self, octets: bytes) -> None:
+        """Take the next bytes."""
+
+    def abandon(self) -> None:
+        """The rest of the body does not come."""
+
+
+class Methods:
+    """The handlers of methods by name."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Handler] = {}
+        #: Of methods with content but for basic.publish, which takes a way of its own.
+        self.content_handlers: dict[str, ContentHandler] = {}
+        #: Of methods whose bodies do not go through memory: called with connection, channel, the
+        #: payload of the header frame, undecoded, and the size of the body.
+        self.sinks: dict[str, Callable[[GatewayConnection, Channel, bytes, int], Sink]] = {}
+        #: Refuses a publish with an access ticket: connection, channel, ticket, encoded address.
+        self.check_publish: Callable[[GatewayConnection, Channel, int, bytes], None] | None = None
+        #: Keeps a channel whose connection is lost; returns True if it is kept.
+        self.keep_channel: Callable[[GatewayConnection, Channel], bool] | None = None

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Access to a ledger in PostgreSQL: its row, and a session that is opened again after an error.
+
+A session that is left without an answer may still wait for a standby with the ledger's row locked:
+the next one ends it.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+from headrace.store.ledger.port import Fenced, Gap, LedgerLost, Position
+from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_schema import FENCED, GAP, LOCK
+from headrace.store.ledger.postgres_session import Row, Session, StatementError
+
+NEW_LOG = b"""insert into headrace.log (name, owner, taken, epoch, last, front)
+    values ($1, '', '', 0, 0, 1) on conflict (name) do nothing"""
+FIND_LOG = b"select id, epoch, last, front from headrace.log where name = $1"
+LOCK_LOG = b"select pg_advisory_lock_shared($1, $2)"
+HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
+    where locktype = 'advisory' and classid = $1 and objid = $2 and objsubid = 2
+    and database = (select oid from pg_database where datname = current_database())
+    and pid <> pg_backend_pid()
+    and (pid = any($3::integer[]) or cardinality($3::integer[]) = 0)"""
+CHECK = b"""select current_setting('synchronous_standby_names'),
+    current_setting('synchronous_commit')"""
+
+
+class LedgerAccess:
+    """What a ledger and its objects use of one database, on one thread."""
+
+    def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
+        """See `PostgresLedger`."""
+        self.cluster = cluster
+        self.name = name
+        self.owner = owner
+        self.id = 0  # Of the row; 0 while unknown.
+        self.epoch = 0  # 0 while this broker does not own the ledger.
+        self.taken = ""  # Names this epoch of this owner.
+        self.durable = 0  # The last entry known to be.
+        self.segment = 0  # Of the next entry; 0 while unknown.
+        self.open_session: Session | None = None
+        self.abandoned: list[int] = []  # Processes of the server that sessions were left with.
+
+    def __repr__(self) -> str:
+        return f"<ledger {self.name!r} in {self.cluster.address!r}>"
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[Session]:
+        """Yield a session; after an error without an answer, the next call has a new one.
+
+        Raises:
+            Fenced, Gap, OSError: as the server says.
+        """
+        try:
+            if self.open_session is None:
+                self.open_session = self.cluster.session()
+                self.segment = 0
+                if self.id and self.epoch:
+                    self.lock(self.open_session)
+                    self.end_abandoned(self.open_session)
+            yield self.open_session
+        except StatementError as error:
+            if error.sqlstate == FENCED:
+                raise Fenced(f"ledger {self.name!r}: {error}") from None
+            if error.sqlstate == GAP:
+                raise Gap(f"ledger {self.name!r}: {error}") from None
+            self.abandon()
+            raise
+        except LedgerLost:
+            raise
+        except BaseException:  # Answers may still be due in the session.
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Leave the session; the server's process may still wait for a standby."""
+        if self.open_session is not None:
+            self.abandoned.append(self.open_session.process)
+            self.close()
+
+    def end_abandoned(self, session: Session) -> None:
+        """End the sessions that were left: they may hold the ledger's row locked."""
+        if self.abandoned:
+            session.query(HOLDERS, LOCK, self.id, f"{{{','.join(map(str, self.abandoned))}}}")
+            self.abandoned.clear()
+
+    def find(self, session: Session) -> Position:
+        """Return where the ledger stands; make it if there is none.
+
+        Raises:
+            Gap: it lacks entries that were durable.
+        """
+        while not (rows := session.query(FIND_LOG, self.name)):
+            session.query(NEW_LOG, self.name)
+        self.id = int(rows[0][0] or 0)
+        found = self.position(rows[0])
+        if found.last < self.durable:
+            raise Gap(
+                f"ledger {self.name!r} ends at entry {found.last}, but entry {self.durable} was "
+                "durable: a standby that lacked it was promoted, or an older database restored"
+            )
+        return found
+
+    def lock(self, session: Session) -> None:
+        """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
+        session.query(LOCK_LOG, LOCK, self.id)
+
+    def check_answer(self, session: Session) -> None:
+        """Raise OSError unless the last answer says that a standby has the commit."""
+        warnings = list(session.warnings)
+        (found,) = session.query(CHECK)
+        session.warnings[:0] = warnings
+        self.check_promise(session, found)
+
+    def check_promise(self, session: Session, found: Row) -> None:
+        """Raise OSError after a warning, or when commits wait for no standby."""
+        if session.warnings:
+            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        self.cluster.check_promise(*found)
+
+    def position(self, row: Row) -> Position:
+        """Return the position that a row of headrace.log tells."""
+        _, epoch, last, front = (int(value or 0) for value in row)
+        return Position(epoch, last, front)
+
+    def close(self) -> None:
+        """Release the connection; see `Ledger`."""
+        if self.open_session is not None:
+            self.open_session.close()
+            self.open_session = None

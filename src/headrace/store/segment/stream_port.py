@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports of a journal to the logs of streams, whose records are written with its groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.store.disk import Disk
+    from headrace.store.file_change import Change
+
+
+class StreamRecords(Protocol):
+    """The records of one stream in one group of the journal."""
+
+    @property
+    def files(self) -> object:
+        """The files of the stream, which tell whose records these are."""
+
+    def run(self, disk: Disk) -> None:
+        """Write and sync on the writer's thread, skipping what is durable."""
+
+    def changes(self) -> list[Change]:
+        """Return what is written, by file."""
+
+    def finish(self) -> None:
+        """Note that the group is durable; on the loop's thread."""
+
+
+class JournaledStream(Protocol):
+    """The log of a stream that is open."""
+
+    def announce(self, ahead: int) -> None:
+        """Define in the journal the durable offset, and ``ahead`` more as possible."""
+
+    def take(self) -> StreamRecords:
+        """Pass the appended records to the journal's next group."""
+
+    def doubts(self, number: int) -> bool:
+        """Return True if a transaction is in the last group, so that its COMMIT is needed."""
+
+    def resolve(self, committed: set[int] | None, clean: bool) -> None:
+        """Cut off an uncommitted transaction and what follows it.
+
+        ``committed`` is None if the journal is damaged. ``clean``: it was closed regularly.
+        """
+
+    def growing(self) -> Iterator[tuple[str, int]]:
+        """Yield the files that are appended to, with their durable bytes."""
+
+    def delete_objects(self) -> None:
+        """Delete what the object store has of the stream."""
+
+    def close(self) -> None:
+        """Close the files."""
