@@ -9,7 +9,7 @@ import io
 import json
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import fastavro
 import pytest
@@ -77,6 +77,24 @@ def test_messages_are_listed_and_chosen(browser: Browser) -> None:
     (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = browser.text(more.replace("&amp;", "&"))
     assert int(positions(second)[0]) == int(positions(first)[-1]) + 1
+
+
+@pytest.mark.parametrize("name", ["messages", "messages-eu", "a/messages"])
+def test_links_lead_to_a_queue_whose_name_has_a_part_of_its_address(
+    browser: Browser, name: str
+) -> None:
+    queue = f"/queues/%2F/{quote(name, safe='')}"
+    assert browser.console.ask("PUT", f"/api{queue}", {}).status in (201, 204)
+    message = {"routing_key": name, "payload": "one", "properties": {}}
+    browser.console.ask("POST", "/api/exchanges/%2F/amq.default/publish", message)
+    html = browser.text(f"{queue}/messages")
+    (position,) = positions(html)
+    links = [f"{queue}", f"{queue}/job?selector=", f"{queue}/dead-letters"]
+    for link in (*links, f"{queue}/messages/{position}"):
+        assert f'href="{link}"' in html
+        browser.text(link)
+    one = browser.text(f"{queue}/messages/{position}")
+    assert f'href="{queue}"' in one
 
 
 def test_what_is_looked_at_is_a_file_too(browser: Browser) -> None:

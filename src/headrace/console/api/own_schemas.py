@@ -101,7 +101,8 @@ SET_GROUP = record(
     owner=TEXT,
     claimed=FLAG,
     lag=WHOLE,
-    lag_octets=WHOLE,
+    lag_bytes=WHOLE,
+    lag_octets=WHOLE,  # As `lag_bytes`, and its name until then.
 )
 SINK = record(
     name=TEXT,

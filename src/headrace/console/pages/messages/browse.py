@@ -50,9 +50,14 @@ COLUMNS = (  # Of a file; the page shows messages as they are.
 APART = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
 
+def queue_at(call: HttpCall) -> str:
+    """Return the address of the queue in a path."""
+    return f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
+
+
 def here(call: HttpCall) -> str:
     """Return the address of the messages of the queue in a path."""
-    return f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}/messages"
+    return f"{queue_at(call)}/messages"
 
 
 async def show_list(call: HttpCall) -> object:
@@ -90,6 +95,7 @@ async def show_list(call: HttpCall) -> object:
         f"Messages of {call.path['queue']}",
         status=400 if said else 200,
         queue=queue,
+        queue_at=queue_at(call),
         at=here(call),
         query=query,
         said=said,
@@ -128,6 +134,7 @@ async def show_one(call: HttpCall) -> object:
         "message.html",
         f"Message {position}",
         queue=queue,
+        queue_at=queue_at(call),
         at=at,
         row=row,
         properties=[

@@ -70,7 +70,7 @@ def group_links(call: HttpCall) -> list[Link]:
     """Return what else can be done with a group."""
     parts = [segment(call.path[name]) for name in ("vhost", "stream", "group")]
     return [
-        Link("Stream", f"/queues/{'/'.join(parts[:2])}", changes=False),
+        Link("Stream", f"/streams/{'/'.join(parts[:2])}", changes=False),
         Link("Delete", f"/groups/{'/'.join(parts)}/delete", danger=True),
     ]
 

@@ -51,9 +51,10 @@ def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
 async def set_group(call: Call) -> Answered:
     """Set the position of a group, even an owned one: an offset, "first", "last" or "next"."""
     fields = {name: call.text(name) for name in ("stream", "group")}
-    return await run_request(
+    state = await run_request(
         call, groups.commit, **fields, position=call.request.get("position"), force=True
     )
+    return {**state, "lag_bytes": state["lag_octets"]}  # The name that lists have.
 
 
 @operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")
