@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed
 from headrace.console.http.errors import NOT_FOUND, not_found
 
 if TYPE_CHECKING:
@@ -112,3 +113,8 @@ def only(rows: list[JsonObject], **wanted: object) -> JsonObject:
         if all(row[name] == value for name, value in wanted.items()):
             return row
     raise not_found()
+
+
+async def named_rows(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
+    """Return a list whose rows are named by one of their fields."""
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])
