@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"
@@ -133,7 +133,7 @@ def reason_of(call: HttpCall) -> str:
     return reason
 
 
-async def find_connection(call: HttpCall, name: str) -> Tracked:
+async def find_connection(call: HttpCall, name: str) -> SampledObject:
     """Return the connection with a name.
 
     Raises:
@@ -158,7 +158,7 @@ def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
 
 
 def connection_of(
-    one: Tracked, query: Mapping[str, str], listens: Mapping[str, str], alarms: list[AlarmRow]
+    one: SampledObject, query: Mapping[str, str], listens: Mapping[str, str], alarms: list[AlarmRow]
 ) -> JsonObject:
     """Return a connection as RabbitMQ describes it."""
     row = one.row
@@ -247,7 +247,7 @@ async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     return {**row, "consumer_details": consumers, "publishes": [], "deliveries": []}
 
 
-async def find_channel(call: HttpCall, name: str) -> Tracked:
+async def find_channel(call: HttpCall, name: str) -> SampledObject:
     """Return the channel with a name.
 
     Raises:
@@ -285,7 +285,7 @@ def channel_name(row: JsonObject, names: Names) -> str:
     return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
 
 
-def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObject:
+def channel_of(one: SampledObject, names: Names, query: Mapping[str, str]) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
     row = one.row
     connection = details_of(row["connection"], names)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
@@ -154,7 +154,7 @@ def exchange_name(exchange: str) -> str:
     return "" if exchange == DEFAULT else exchange
 
 
-def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def exchange_of(one: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return an exchange as RabbitMQ describes it."""
     row = one.row
     return {

@@ -26,7 +26,7 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.settings import ConsoleSettings
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
@@ -74,7 +74,7 @@ async def show(call: HttpCall) -> JsonObject:
     }
 
 
-def seen_sums(call: HttpCall) -> list[Tracked]:
+def seen_sums(call: HttpCall) -> list[SampledObject]:
     """Return the sums that a user sees: those of the broker, or of virtual hosts."""
     if call.identity.sees_all:
         return every(call.state.totals)

@@ -21,7 +21,7 @@ from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 VHOST = "/api/vhosts/{vhost}"
@@ -51,7 +51,7 @@ async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     return vhost_of(call, await find_now(call, call.state.vhosts, vhost))
 
 
-def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
+def vhost_of(call: HttpCall, one: SampledObject) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
     row = one.row
     kind = row["default_queue_type"]

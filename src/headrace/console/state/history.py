@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.console.state.sampling import Tables
+    from headrace.console.state.snapshot import Tables
     from headrace.console.state.table import Table
 
 log = logging.getLogger(__name__)

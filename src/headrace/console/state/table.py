@@ -315,8 +315,8 @@ class Table:
         return frame, 0 if frame is None or place < 0 else frame.change(place, columns)
 
 
-class Tracked:
-    """One object, as of the last sample."""
+class SampledObject:
+    """One object and its rates, as of the last sample."""
 
     __slots__ = ("_recent", "slot", "table")
 

@@ -12,7 +12,7 @@ from headrace.measures import REASONS, SIZE_ENDS, STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 KEY = "headrace"
@@ -33,7 +33,7 @@ class OwnCounts:
         self._table = table
         self._dead = Counted(table, OF_REASONS)
 
-    def of(self, one: Tracked) -> JsonObject:
+    def of(self, one: SampledObject) -> JsonObject:
         """Return when the oldest ready message came, its age, and the dead letters by reason."""
         dead: JsonObject = {}
         self._dead.put(dead, one)
@@ -54,7 +54,7 @@ def longest_wait_ms(table: Table) -> int | None:
     return max(0, table.now_ms - min(since)) if since else None
 
 
-def dead_letters(several: list[Tracked]) -> JsonObject:
+def dead_letters(several: list[SampledObject]) -> JsonObject:
     """Return the dead letters of virtual hosts, or of the broker, by reason."""
     return {
         reason: sum(one.number(*columns) for one in several)
@@ -62,7 +62,7 @@ def dead_letters(several: list[Tracked]) -> JsonObject:
     }
 
 
-def of_broker(totals: Tracked) -> JsonObject:
+def of_broker(totals: SampledObject) -> JsonObject:
     """Return the dead letters by what became of them, and the sizes of published bodies."""
     return {
         "dead_letter_strategies": {

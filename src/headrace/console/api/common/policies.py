@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 
@@ -23,7 +23,7 @@ class Policies:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def of(self, one: Tracked) -> JsonObject:
+    def of(self, one: SampledObject) -> JsonObject:
         """Return what the policies of a queue define together."""
         vhost = one.text("vhost")
         found = self._known.get((vhost, "policy", one.text("policy")), {})

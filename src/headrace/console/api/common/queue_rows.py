@@ -16,7 +16,7 @@ from headrace.console.api.common.samples import (
     window,
 )
 from headrace.console.state.frames import MS, SAMPLE_S
-from headrace.console.state.table import Tracked
+from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class QueueRows:
     def describe(self, slot: int) -> JsonObject:
         """Return a queue as RabbitMQ describes it."""
         table = self._table
-        one = Tracked(table, slot)
+        one = SampledObject(table, slot)
         row = {name: column[slot] or none for name, column, none in self._fields}
         row.update(self._same)
         row["arguments"] = table.field("arguments", slot) or {}
@@ -133,7 +133,7 @@ class QueueRows:
         if first == "arguments":
             return lambda slot: inner(table.field("arguments", slot), rest)
         if first == "effective_policy_definition" and rest and self._policies:
-            return lambda slot: inner(self._policies.of(Tracked(table, slot)), rest)
+            return lambda slot: inner(self._policies.of(SampledObject(table, slot)), rest)
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
         if first == "message_stats":
             column, numbers = rest, self._counters
@@ -172,7 +172,7 @@ def inner(value: object, path: str) -> object:
     return value.get(path, 0) if isinstance(value, dict) else 0
 
 
-def idle_since(one: Tracked) -> str | None:
+def idle_since(one: SampledObject) -> str | None:
     """Return when a queue was last seen to change, or was seen first; None where that is now."""
     at_ms = one.moved_ms or one.born_ms
     if one.table.now_ms - at_ms < SAMPLE_S * MS:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.state import Kind
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.broker_mirror import ObjectTable
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 
@@ -88,7 +88,7 @@ async def check_exists(call: HttpCall, vhost: str) -> None:
             await call.ask("show vhost", vhost=vhost)
 
 
-async def find_now(call: HttpCall, kind: Kind, *key: object) -> Tracked:
+async def find_now(call: HttpCall, kind: ObjectTable, *key: object) -> SampledObject:
     """Return an object; where the sample does not have it, it may be older than the object.
 
     Raises:

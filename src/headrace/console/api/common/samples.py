@@ -12,7 +12,7 @@ from headrace.console.state.table import POINTS_MAX, Window
 from headrace.measures import CHANNEL_COUNTS, DELIVERED, EXCHANGE_COUNTS, QUEUE_COUNTS
 
 if TYPE_CHECKING:
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 LENGTHS, MESSAGE_RATES, DATA_RATES, NODE = "lengths", "msg_rates", "data_rates", "node_stats"
@@ -66,22 +66,24 @@ def window(query: Mapping[str, str], kind: str) -> Window | None:
     return Window(int(age), int(incr))
 
 
-def depths(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def depths(one: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the lengths of a queue, or of several, with their details."""
     return counted(one, DEPTHS, window(query, LENGTHS))
 
 
-def message_stats(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def message_stats(one: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the counters of messages with their rates."""
     return counted(one, counters_of(one.table), window(query, MESSAGE_RATES))
 
 
-def octets(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def octets(one: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the bytes of connections with their rates."""
     return counted(one, DATA, window(query, DATA_RATES))
 
 
-def counted(one: Tracked, columns: Mapping[str, Columns], wanted: Window | None) -> JsonObject:
+def counted(
+    one: SampledObject, columns: Mapping[str, Columns], wanted: Window | None
+) -> JsonObject:
     """Return numbers by the name of the API, with their details."""
     some = Counted(one.table, columns, wanted)
     found: JsonObject = {}
@@ -110,7 +112,7 @@ class Counted:
         self._wanted = wanted
         self._idle = {name: NO_RATE for name, _ in self._columns}
 
-    def put(self, row: JsonObject, one: Tracked) -> None:
+    def put(self, row: JsonObject, one: SampledObject) -> None:
         """Put the numbers of an object into its row."""
         slot = one.slot
         for name, array in self._single:
@@ -118,7 +120,7 @@ class Counted:
         for name, arrays in self._several:
             row[name] = sum([array[slot] for array in arrays])
 
-    def put_details(self, row: JsonObject, one: Tracked) -> None:
+    def put_details(self, row: JsonObject, one: SampledObject) -> None:
         """Put the rates of an object into its row, and samples where they are asked for."""
         if self._wanted is None and one.is_idle():
             row.update(self._idle)

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
-from headrace.console.state.table import Tracked
+from headrace.console.state.table import SampledObject
 from headrace.measures import CHURN
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.state import Kind
+    from headrace.console.state.broker_mirror import ObjectTable
     from headrace.untyped import JsonObject
 
 #: The columns of what came and went, by the name of the API.
 CHURNED: Mapping[str, tuple[str, ...]] = {one.api: (one.column,) for one in CHURN}
 
 
-def every(kind: Kind) -> list[Tracked]:
+def every(kind: ObjectTable) -> list[SampledObject]:
     """Return the objects of a kind."""
     table = kind.table
-    return [Tracked(table, slot) for slot in table.ordered()]
+    return [SampledObject(table, slot) for slot in table.ordered()]
 
 
 def churn(call: HttpCall) -> JsonObject:
