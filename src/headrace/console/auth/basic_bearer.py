@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of requests: Basic and Bearer, checked by the broker and remembered for a moment."""
+"""Logins of requests by Basic and Bearer: the broker checks them, and the console keeps them.
+
+A login is kept until its ticket ends, or until 1,024 that were used later push it out. A request
+has the broker asked again whether the ticket still holds if that was more than three seconds ago.
+"""
 
 from __future__ import annotations
 

@@ -185,10 +185,14 @@ class History:
     ) -> tuple[list[int], dict[str, Column]]:
         """Return columns over a span, "1m", "1h", "1d" or "30d".
 
-        ``kind`` is "totals" with the key ("totals",), "node" with ("node",), "vhost" with its
-        name, "queue" with virtual host and name, or "user" with its name. The times are the ends of
-        the steps in Unix seconds, the oldest first; the last step is that of now. Counters are told
-        as the change a second, other columns as they were; None where they are not known.
+        ``kind`` is a kind of objects, and ``key`` has the fields that name an object of it in
+        :func:`.snapshot.tables`, such as virtual host and name for a queue. Only the kinds of
+        ``KEPT`` have points in the file. The series of an exchange, connection, group or lease goes
+        back for one hour at most, that of a channel for ten minutes.
+
+        The times are the ends of the steps in Unix seconds, the oldest first; the last step is that
+        of now. Counters are given as the change a second, other columns as they were; None where
+        they are not known.
         """
         wanted = SPANS[span]
         table = self._tables.get(kind)
