@@ -145,8 +145,8 @@ class BrokerMirror:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        found = await self._global_parameter(CLUSTER_NAME)
-        return "" if found is None else str(found)
+        name = await self._global_parameter(CLUSTER_NAME)
+        return "" if name is None else str(name)
 
     async def cluster_tags(self) -> JsonObject:
         """Return the tags that an operator gave the cluster. As old as the status.
@@ -154,12 +154,13 @@ class BrokerMirror:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        found = await self._global_parameter(CLUSTER_TAGS)
-        return found if isinstance(found, dict) else {}  # A parameter may have any value.
+        tags = await self._global_parameter(CLUSTER_TAGS)
+        return tags if isinstance(tags, dict) else {}  # A parameter may have any value.
 
     async def _global_parameter(self, name: str) -> object:
         """Return the value of a parameter of the whole broker; None where it is not set."""
-        return next((row["value"] for row in await self._parameters.rows() if row["name"] == name), None)
+        rows = await self._parameters.rows()
+        return next((row["value"] for row in rows if row["name"] == name), None)
 
     async def policies(self) -> list[JsonObject]:
         """Return the policies of all virtual hosts, as old as a sample at most.

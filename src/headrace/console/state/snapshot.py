@@ -130,14 +130,14 @@ class Snapshot:
                 await slices.step()
         self._octets.add_to(into[VHOST], now_ms)
         self._users.make(into[USER], now_ms)
-        found: dict[str, Frame] = {}
+        frames: dict[str, Frame] = {}
         for kind in into.keys() - {NODE}:
             frame = await slices.run(into[kind].complete(now_ms))
             if frame is not None:
-                found[kind] = frame
+                frames[kind] = frame
         self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
         self.now_ms = now_ms
-        return found
+        return frames
 
     def take_node(self, process: BrokerProcess) -> dict[str, Frame]:
         """Take the numbers of the broker's process as a sample of the node."""
