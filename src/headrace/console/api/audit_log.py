@@ -47,29 +47,29 @@ async def audit_log(call: HttpCall) -> Listed:
     chosen: JsonObject = {name: call.query.get(name) or None for name in CHOSEN}
     if not is_true(call.query.get("use_regex")):
         chosen["text"] = call.query.get("name") or None
-    found: list[JsonObject] = []
+    lines: list[JsonObject] = []
     before: object = call.query.get("before") or None
     begins = False
-    while len(found) < LINES and not begins:  # One request looks at a bounded part.
-        left = LINES - len(found)
+    while len(lines) < LINES and not begins:  # One request looks at a bounded part.
+        left = LINES - len(lines)
         try:
             items, done = await call.answer("show audit log", count=left, before=before, **chosen)
         except OperationRefused as error:
             if error.code != NO_LOG:
                 raise
             return Listed([], ("number",))
-        found += items
+        lines += items
         before = done["before"]
         begins = before is None
     rows = [
         {"number": number, "name": row["line"], "at": row["at"], **audit_line(row["line"])}
-        for number, row in enumerate(found, 1)
+        for number, row in enumerate(lines, 1)
     ]
     return Listed(rows, ("number",))
 
 
 def audit_line(line: str) -> JsonObject:
     """Return a line of the audit log by its parts."""
-    told = object_of(line) or {"what": line}
-    facts = {key: value for key, value in told.items() if key not in AUDITED}
-    return {**{key: told.get(key) for key in AUDITED}, "facts": facts}
+    fields = object_of(line) or {"what": line}
+    facts = {key: value for key, value in fields.items() if key not in AUDITED}
+    return {**{key: fields.get(key) for key in AUDITED}, "facts": facts}

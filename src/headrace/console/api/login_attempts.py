@@ -26,7 +26,8 @@ ROUTES = Routes()
 @ROUTES.get({ATTEMPTS: "The logins by protocol."}, tag=MONITORING, paged=True)
 async def attempts(call: HttpCall, node: str) -> Listed:
     """Return the logins by protocol since the broker was started."""
-    return Listed([one for one in await logins(call, node) if not one["remote_address"]], ())
+    rows = await logins(call, node)
+    return Listed([row for row in rows if not row["remote_address"]], ())
 
 
 @ROUTES.get(
@@ -36,18 +37,19 @@ async def attempts(call: HttpCall, node: str) -> Listed:
 )
 async def attempts_by_source(call: HttpCall, node: str) -> Listed:
     """Return the logins by protocol, address and user: those of the last 1,000 sources."""
-    return Listed([one for one in await logins(call, node) if one["remote_address"]], ())
+    rows = await logins(call, node)
+    return Listed([row for row in rows if row["remote_address"]], ())
 
 
 async def logins(call: HttpCall, node: str) -> list[JsonObject]:
     """Return the logins as RabbitMQ describes them."""
     check_node(node)
     sums: dict[tuple[str, str, str], tuple[int, int]] = {}
-    for one in await call.state.logins.all():
-        protocol = PROTOCOLS.get(one.text("protocol"), one.text("protocol"))
-        source = one.text("host"), one.text("user"), protocol
+    for attempt in await call.state.logins.all():
+        protocol = PROTOCOLS.get(attempt.text("protocol"), attempt.text("protocol"))
+        source = attempt.text("host"), attempt.text("user"), protocol
         succeeded, failed = sums.get(source, (0, 0))
-        sums[source] = succeeded + one.number("succeeded"), failed + one.number("failed")
+        sums[source] = succeeded + attempt.number("succeeded"), failed + attempt.number("failed")
     return [
         {
             "remote_address": host,

@@ -30,23 +30,23 @@ ROUTES = Routes()
 async def broker_log(call: HttpCall) -> Listed:
     """Return the last lines of the broker's log, the newest first; none where it has no file."""
     try:
-        found = await call.rows("show log", of="broker", count=LINES)
+        lines = await call.rows("show log", of="broker", count=LINES)
     except OperationRefused as error:
         if error.code != NO_LOG:
             raise
-        found = []
+        lines = []
     rows = [
         {"number": number, "name": row["line"], **log_line(row["line"])}
-        for number, row in enumerate(reversed(found), 1)
+        for number, row in enumerate(reversed(lines), 1)
     ]
     return Listed(rows, ("number",))
 
 
 def log_line(line: str) -> JsonObject:
     """Return a line of the broker's log, of text or JSON, by its parts."""
-    told = object_of(line)
-    if told is not None:
-        return {key: told.get(key, "") for key in ("time", "level", "logger", "message")}
+    fields = object_of(line)
+    if fields is not None:
+        return {key: fields.get(key, "") for key in ("time", "level", "logger", "message")}
     parts = TEXT_LINE.fullmatch(line)
     if parts is None:  # It goes on from the line before.
         return {"time": "", "level": "", "logger": "", "message": line}
@@ -57,7 +57,7 @@ def log_line(line: str) -> JsonObject:
 def object_of(line: str) -> JsonObject | None:
     """Return the JSON object of a line; None if it is none."""
     try:
-        found = json.loads(line)
+        value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -72,10 +72,10 @@ async def list_nodes(call: HttpCall) -> Listed:
 async def show_node(call: HttpCall, node: str) -> JsonObject:
     """Return the node, with its memory where the query asks for it."""
     check_node(node)
-    found = await node_now(call)
+    node_row = await node_now(call)
     if call.query.get("memory", "").lower() == "true":
-        found["memory"] = (await memory(call))["memory"]
-    return found
+        node_row["memory"] = (await memory(call))["memory"]
+    return node_row
 
 
 async def node_now(call: HttpCall) -> JsonObject:
@@ -84,7 +84,7 @@ async def node_now(call: HttpCall) -> JsonObject:
     status = await call.state.status()
     process = await asyncio.to_thread(BrokerProcess, status)
     sources = sources_of(await active_alarms(call))
-    found = {
+    node = {
         "name": node_name(),
         "type": "disc",
         "running": True,
@@ -128,8 +128,8 @@ async def node_now(call: HttpCall) -> JsonObject:
         "metrics_gc_queue_length": {},
         **churn(call),
     }
-    found.update(rates_of(call.state.node, call.query))
-    return found
+    node.update(rates_of(call.state.node, call.query))
+    return node
 
 
 def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:

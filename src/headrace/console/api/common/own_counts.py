@@ -33,11 +33,11 @@ class OwnCounts:
         self._table = table
         self._dead = Counted(table, OF_REASONS)
 
-    def of(self, one: SampledObject) -> JsonObject:
+    def of(self, queue: SampledObject) -> JsonObject:
         """Return when the oldest ready message came, its age, and the dead letters by reason."""
         dead: JsonObject = {}
-        self._dead.put(dead, one)
-        oldest_ms = self._table.number(one.slot, "oldest_ms")
+        self._dead.put(dead, queue)
+        oldest_ms = self._table.number(queue.slot, "oldest_ms")
         age_ms = max(0, self._table.now_ms - oldest_ms) if oldest_ms else None
         return {OLDEST: oldest_ms or None, AGE: age_ms, DEAD: dead}
 
@@ -57,7 +57,7 @@ def longest_wait_ms(table: Table) -> int | None:
 def dead_letters(several: list[SampledObject]) -> JsonObject:
     """Return the dead letters of virtual hosts, or of the broker, by reason."""
     return {
-        reason: sum(one.number(*columns) for one in several)
+        reason: sum(sums.number(*columns) for sums in several)
         for reason, columns in OF_REASONS.items()
     }
 

@@ -94,13 +94,13 @@ async def find_now(call: HttpCall, kind: ObjectTable, *key: object) -> SampledOb
     Raises:
         HttpError: there is none.
     """
-    found = await kind.find(*key)
-    if found is None:
+    sampled = await kind.find(*key)
+    if sampled is None:
         call.state.forget()
-        found = await kind.find(*key)
-    if found is None:
+        sampled = await kind.find(*key)
+    if sampled is None:
         raise not_found()
-    return found
+    return sampled
 
 
 def only(rows: list[JsonObject], **wanted: object) -> JsonObject:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 #: The columns of what came and went, by the name of the API.
-CHURNED: Mapping[str, tuple[str, ...]] = {one.api: (one.column,) for one in CHURN}
+CHURNED: Mapping[str, tuple[str, ...]] = {measure.api: (measure.column,) for measure in CHURN}
 
 
 def every(kind: ObjectTable) -> list[SampledObject]:
@@ -29,5 +29,5 @@ def churn(call: HttpCall) -> JsonObject:
     """Return what came and went; users that do not see everything see none of it."""
     if not call.identity.sees_all:
         return {**dict.fromkeys(CHURNED, 0), **{f"{name}_details": NO_RATE for name in CHURNED}}
-    (one,) = every(call.state.totals)
-    return counted(one, CHURNED, window(call.query, NODE))
+    (totals,) = every(call.state.totals)
+    return counted(totals, CHURNED, window(call.query, NODE))
