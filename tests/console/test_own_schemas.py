@@ -15,8 +15,8 @@ import pytest
 from headrace.client import blocking, connect
 from headrace.client.blocking_pipeline import Sink
 from headrace.client.lease import Lease
+from headrace.console.api.logs import log_line
 from headrace.console.api.own_schemas import OWN, OWN_SCHEMAS
-from headrace.console.api.records import log_line
 from headrace.console.api.table import ROUTES
 from headrace.console.http.routes import JSON
 from headrace.model.exchange.deduplication import ARGUMENT

@@ -15,8 +15,8 @@ from headrace.client import blocking
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.state.frames import BASIC, MS, SAMPLE_S, Frame, Frames, at_once, joined, made
 from headrace.console.state.history import History
-from headrace.console.state.sampling import part_of
-from headrace.console.state.table import Part, Table, Tracked, Window
+from headrace.console.state.snapshot import part_of
+from headrace.console.state.table import Part, SampledObject, Table, Window
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def test_values_of_the_past_are_those_that_were_sampled(seed: int) -> None:
         both = objects.at(slot, COLUMNS, moments[:1])
         assert both == [sum(past[299][number])]
         change = past[299][number][1] - past[298][number][1]
-        assert Tracked(objects, slot).rate("publish") == change / SAMPLE_S
+        assert SampledObject(objects, slot).rate("publish") == change / SAMPLE_S
     # Older ones are known for each minute of the hour.
     slot = objects.find("queue 1")
     assert slot is not None
@@ -104,7 +104,7 @@ def test_a_steady_rate_is_steady_at_every_poll(seed: int) -> None:
         if now_ms > 2 * STEP_MS:
             assert known[1:] == pytest.approx([rate] * len(known[1:]), rel=0.001), now_ms
         if now_ms > 12 * STEP_MS:
-            details: dict[str, Any] = Tracked(objects, 0).details(("publish",), Window(30, 5))
+            details: dict[str, Any] = SampledObject(objects, 0).details(("publish",), Window(30, 5))
             assert details["avg_rate"] == pytest.approx(rate, rel=0.001)
             assert details["rate"] == pytest.approx(rate, rel=0.001)
             samples = [one["sample"] for one in details["samples"]]
@@ -118,7 +118,7 @@ def test_windows_have_averages_and_the_newest_sample_first() -> None:
     sample(objects, 0, part({1: (0, 0)}, (1,)))
     for at in range(1, 13):
         sample(objects, at, part({1: (at, 10 * at)}))
-    found: dict[str, Any] = Tracked(objects, 0).details(("publish",), Window(30, 10))
+    found: dict[str, Any] = SampledObject(objects, 0).details(("publish",), Window(30, 10))
     assert found["rate"] == 2.0
     assert [one["sample"] for one in found["samples"]] == [120, 100, 80, 60]
     assert found["avg"] == 90
@@ -191,9 +191,9 @@ def test_a_broker_that_starts_anew_is_read_anew(tmp_path: Path) -> None:
         state = console.console.state
         names = [row["name"] for row in console.get("/api/queues")]
         assert names == ["kept", "temporary"]
-        run = state.sample.run
+        run = state.snapshot.run
         console.broker.stop()
         assert console.ask("GET", "/api/queues").status == 503
         console.broker.start()
         assert [row["name"] for row in console.get("/api/queues")] == ["kept"]
-        assert state.sample.run != run
+        assert state.snapshot.run != run

@@ -12,7 +12,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from headrace.console.api.records import audit_line, log_line
+from headrace.console.api.audit_log import audit_line
+from headrace.console.api.logs import log_line
 from headrace.console.pages.objects.drawing import columns_of, draw
 from support.console import LocalConsole
 

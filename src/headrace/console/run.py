@@ -31,7 +31,7 @@ from headrace.console.listening import (
 from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
 from headrace.console.pages import table as pages
 from headrace.console.pages.rendering import error_page
-from headrace.console.state.state import State
+from headrace.console.state.broker_mirror import BrokerMirror
 from headrace.heap import return_large_blocks
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Console:
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
         self.link = BrokerLink(settings.socket)
-        self.state = State(self.link, settings.history_path)
+        self.state = BrokerMirror(self.link, settings.history_path)
         self._authentication = Authentication(self.link)
         self.sessions = Sessions(self.link)
         self._ports: list[Port] = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"
@@ -57,20 +57,20 @@ async def list_connections(
     listens = await listens_of(call)
     alarms = await active_alarms(call)
     rows = []
-    for one in await call.state.connections.all():
-        owner = one.text("user")
-        wanted = vhost in (None, one.text("vhost")) and username in (None, owner)
+    for connection in await call.state.connections.all():
+        owner = connection.text("user")
+        wanted = vhost in (None, connection.text("vhost")) and username in (None, owner)
         if wanted and call.identity.sees_user(owner):
-            rows.append(connection_of(one, call.query, listens, alarms))
+            rows.append(connection_of(connection, call.query, listens, alarms))
     return Listed(rows, ("name",))
 
 
 @ROUTES.get({CONNECTION: "One connection."}, tag=MANAGEMENT, permission=OWN)
 async def show_connection(call: HttpCall, name: str) -> JsonObject:
     """Return one connection, with the properties that its client sent."""
-    one = await find_connection(call, name)
-    row = connection_of(one, call.query, await listens_of(call), await active_alarms(call))
-    shown = await call.ask("show connection", id=one.row["number"])
+    connection = await find_connection(call, name)
+    row = connection_of(connection, call.query, await listens_of(call), await active_alarms(call))
+    shown = await call.ask("show connection", id=connection.row["number"])
     return {**row, "client_properties": shown["client_properties"] or {}}
 
 
@@ -104,8 +104,8 @@ async def sessions_of_connection(call: HttpCall, name: str) -> None:
 async def close_connection(call: HttpCall, name: str) -> None:
     """Close a connection; header ``X-Reason`` is the text that its client gets."""
     reason = reason_of(call)
-    one = await find_connection(call, name)
-    await call.ask("close connection", id=one.row["number"], reason=reason)
+    connection = await find_connection(call, name)
+    await call.ask("close connection", id=connection.row["number"], reason=reason)
 
 
 @ROUTES.delete(
@@ -116,9 +116,9 @@ async def close_connection(call: HttpCall, name: str) -> None:
 async def close_connections_of_user(call: HttpCall, username: str) -> None:
     """Close all connections of a user, which are the request's own unless it administers."""
     reason = reason_of(call)
-    for one in await call.state.connections.all():
-        if one.row["user"] == username and call.identity.sees_user(username):
-            await call.ask("close connection", id=one.row["number"], reason=reason)
+    for connection in await call.state.connections.all():
+        if connection.row["user"] == username and call.identity.sees_user(username):
+            await call.ask("close connection", id=connection.row["number"], reason=reason)
 
 
 def reason_of(call: HttpCall) -> str:
@@ -133,16 +133,17 @@ def reason_of(call: HttpCall) -> str:
     return reason
 
 
-async def find_connection(call: HttpCall, name: str) -> Tracked:
+async def find_connection(call: HttpCall, name: str) -> SampledObject:
     """Return the connection with a name.
 
     Raises:
         HttpError: there is none, or the user does not see it.
     """
     listens = await listens_of(call)
-    for one in await call.state.connections.all():
-        if call.identity.sees_user(one.text("user")) and name_of(one.row, listens) == name:
-            return one
+    for connection in await call.state.connections.all():
+        is_seen = call.identity.sees_user(connection.text("user"))
+        if is_seen and name_of(connection.row, listens) == name:
+            return connection
     raise not_found()
 
 
@@ -158,10 +159,13 @@ def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
 
 
 def connection_of(
-    one: Tracked, query: Mapping[str, str], listens: Mapping[str, str], alarms: list[AlarmRow]
+    connection: SampledObject,
+    query: Mapping[str, str],
+    listens: Mapping[str, str],
+    alarms: list[AlarmRow],
 ) -> JsonObject:
     """Return a connection as RabbitMQ describes it."""
-    row = one.row
+    row = connection.row
     name = name_of(row, listens)
     host, _, port = name.rpartition(" -> ")[2].rpartition(":")
     return {
@@ -186,30 +190,30 @@ def connection_of(
         "channel_max": row["channel_max"] or 0,
         "frame_max": row["frame_max"],
         "timeout": row["heartbeat_s"],
-        "connected_at": row.get("connected_ms") or one.born_ms,
+        "connected_at": row.get("connected_ms") or connection.born_ms,
         "client_properties": row["client_properties"] or {},
         "send_pend": row["pending"],
         "recv_cnt": 0,
         "send_cnt": 0,
         "reductions": 0,
         "reductions_details": {"rate": 0.0},
-        **octets(one, query),
-        "message_stats": message_stats(one, query),  # RabbitMQ has none here.
+        **octets(connection, query),
+        "message_stats": message_stats(connection, query),  # RabbitMQ has none here.
     }
 
 
 async def connection_names(call: HttpCall) -> Names:
     """Return what channels and consumers say of their connection, by its id."""
     listens = await listens_of(call)
-    found = {}
-    for one in await call.state.connections.all():
-        row = one.row
-        found[row["number"]] = {
+    names = {}
+    for connection in await call.state.connections.all():
+        row = connection.row
+        names[row["number"]] = {
             "name": name_of(row, listens),
             "peer_host": row["host"],
             "peer_port": row["port"],
         }
-    return found
+    return names
 
 
 # --- Channels ------------------------------------------------------------------------------------
@@ -238,25 +242,26 @@ async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     row = only(await channels(call), name=channel)
     names = await connection_names(call)
     mine = (row["connection_details"]["name"], row["number"])
-    found = [consumer_of(one, names) for one in await rows_of(call, "list consumers")]
-    consumers = [
-        one
-        for one in found
-        if (one["channel_details"]["connection_name"], one["channel_details"]["number"]) == mine
-    ]
+    consumers = []
+    for consumer in await rows_of(call, "list consumers"):
+        described = consumer_of(consumer, names)
+        details = described["channel_details"]
+        if (details["connection_name"], details["number"]) == mine:
+            consumers.append(described)
     return {**row, "consumer_details": consumers, "publishes": [], "deliveries": []}
 
 
-async def find_channel(call: HttpCall, name: str) -> Tracked:
+async def find_channel(call: HttpCall, name: str) -> SampledObject:
     """Return the channel with a name.
 
     Raises:
         HttpError: there is none, or the user does not see it.
     """
     names = await connection_names(call)
-    for one in await call.state.channels.all():
-        if call.identity.sees_user(one.text("user")) and channel_name(one.row, names) == name:
-            return one
+    for channel in await call.state.channels.all():
+        is_seen = call.identity.sees_user(channel.text("user"))
+        if is_seen and channel_name(channel.row, names) == name:
+            return channel
     raise not_found()
 
 
@@ -269,9 +274,9 @@ async def channels(call: HttpCall, vhost: str | None = None) -> list[JsonObject]
     vhost = await existing_vhost(call, vhost)
     names = await connection_names(call)
     return [
-        channel_of(one, names, call.query)
-        for one in await call.state.channels.all()
-        if vhost in (None, one.text("vhost")) and call.identity.sees_user(one.text("user"))
+        channel_of(channel, names, call.query)
+        for channel in await call.state.channels.all()
+        if vhost in (None, channel.text("vhost")) and call.identity.sees_user(channel.text("user"))
     ]
 
 
@@ -285,9 +290,9 @@ def channel_name(row: JsonObject, names: Names) -> str:
     return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
 
 
-def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObject:
+def channel_of(channel: SampledObject, names: Names, query: Mapping[str, str]) -> JsonObject:
     """Return a channel, or session, as RabbitMQ describes it."""
-    row = one.row
+    row = channel.row
     connection = details_of(row["connection"], names)
     return {
         "name": channel_name(row, names),
@@ -305,10 +310,10 @@ def channel_of(one: Tracked, names: Names, query: Mapping[str, str]) -> JsonObje
         "prefetch_count": row["consumer_prefetch"],
         "global_prefetch_count": row["prefetch"],
         "messages_unacknowledged": row["unacked"],
-        "messages_unconfirmed": one.number("unconfirmed"),
+        "messages_unconfirmed": channel.number("unconfirmed"),
         "messages_uncommitted": 0,
         "acks_uncommitted": 0,
-        "message_stats": message_stats(one, query),
+        "message_stats": message_stats(channel, query),
     }
 
 

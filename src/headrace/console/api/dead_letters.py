@@ -31,7 +31,7 @@ class Group:
     last: str = ""
 
     def add(self, died: str) -> None:
-        """Add one that died at a time."""
+        """Add a message that died at a time."""
         self.count += 1
         if died:
             self.first = min(self.first, died) if self.first else died
@@ -79,7 +79,7 @@ async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
         groups.setdefault(key, Group()).add(died)
         if died:
             hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
-    ordered = sorted(groups.items(), key=lambda one: (-one[1].count, str(one[0])))
+    ordered = sorted(groups.items(), key=lambda group: (-group[1].count, str(group[0])))
     return {
         "looked": looked,
         "is_all": looked < LOOKED_MAX,

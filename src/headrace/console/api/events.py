@@ -83,13 +83,13 @@ class Buffer:
 
     def take(self) -> bytes:
         """Return what waits, and forget it."""
-        found = b"".join(self._pieces)
+        data = b"".join(self._pieces)
         self._pieces.clear()
         self._bytes = 0
         if self._lost:
-            found += event("lost", {"lost": self._lost})
+            data += event("lost", {"lost": self._lost})
             self._lost = 0
-        return found
+        return data
 
 
 @ROUTES.get(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 ACCESS = "access to the virtual host"
@@ -57,11 +57,11 @@ ROUTES = Routes()
 async def list_exchanges(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the exchanges of a virtual host, or of all that the user sees."""
     vhost = await existing_vhost(call, vhost)
-    rows = [
-        exchange_of(one, call.query)
-        for one in await call.state.exchanges.all()
-        if vhost in (None, one.text("vhost")) and call.identity.sees_vhost(one.text("vhost"))
-    ]
+    rows = []
+    for exchange in await call.state.exchanges.all():
+        name = exchange.text("vhost")
+        if vhost in (None, name) and call.identity.sees_vhost(name):
+            rows.append(exchange_of(exchange, call.query))
     return Listed(rows)
 
 
@@ -70,8 +70,8 @@ async def show_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject
     """Return one exchange."""
     if not call.identity.sees_vhost(vhost):
         raise not_found()
-    one = await find_now(call, call.state.exchanges, vhost, exchange_name(exchange))
-    return {**exchange_of(one, call.query), "incoming": [], "outgoing": []}
+    sampled = await find_now(call, call.state.exchanges, vhost, exchange_name(exchange))
+    return {**exchange_of(sampled, call.query), "incoming": [], "outgoing": []}
 
 
 @ROUTES.put(
@@ -154,9 +154,9 @@ def exchange_name(exchange: str) -> str:
     return "" if exchange == DEFAULT else exchange
 
 
-def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def exchange_of(exchange: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return an exchange as RabbitMQ describes it."""
-    row = one.row
+    row = exchange.row
     return {
         "name": row["name"],
         "vhost": row["vhost"],
@@ -167,7 +167,7 @@ def exchange_of(one: Tracked, query: Mapping[str, str]) -> JsonObject:
         "arguments": row["arguments"] or {},
         "policy": row.get("policy") or None,
         "user_who_performed_action": row.get("user") or "",
-        "message_stats": message_stats(one, query),
+        "message_stats": message_stats(exchange, query),
     }
 
 
@@ -242,10 +242,10 @@ async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[B
     for slot in table.ordered():
         default.setdefault(str(of[slot]), []).append(slot)
     items: list[Binding] = []
-    for one in sorted(explicit.keys() | default.keys()):
-        if vhost in (None, one) and call.identity.sees_vhost(one):
-            items += default.get(one, ())
-            items += in_order(explicit.get(one, []), {}, BINDING_ORDER)
+    for name in sorted(explicit.keys() | default.keys()):
+        if vhost in (None, name) and call.identity.sees_vhost(name):
+            items += default.get(name, ())
+            items += in_order(explicit.get(name, []), {}, BINDING_ORDER)
     rows = Bindings(table)
     return Described(items, rows.describe, rows.name, rows.key, rows.mark)
 
@@ -480,6 +480,6 @@ def digest_in(key: str) -> str:
     return key.partition("~")[2]
 
 
-def same_key(one: str, other: str) -> bool:
-    """Return True for two texts of one properties key; ``other`` is decoded by a path already."""
-    return other in (one, unquote(one))
+def same_key(key: str, written: str) -> bool:
+    """Return True for two texts of one properties key; ``written`` is decoded by a path already."""
+    return written in (key, unquote(key))

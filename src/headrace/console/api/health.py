@@ -56,7 +56,8 @@ async def alarms(call: HttpCall) -> object:
     if not active:
         return OK
     rows = [
-        {"node": node_name(), "resource": one["source"], "reason": one["reason"]} for one in active
+        {"node": node_name(), "resource": alarm["source"], "reason": alarm["reason"]}
+        for alarm in active
     ]
     return failed("There are alarms in effect in the cluster", alarms=rows)
 
@@ -64,11 +65,11 @@ async def alarms(call: HttpCall) -> object:
 async def ports(call: HttpCall) -> dict[int, str]:
     """Return the ports that are open, with their protocols; the console's own included."""
     listens = (await call.state.status())["listens"]
-    found = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
+    open_ports = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
     name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
     if name:
-        found[name[1]] = "http"
-    return found
+        open_ports[name[1]] = "http"
+    return open_ports
 
 
 async def port_listener(call: HttpCall) -> object:
@@ -76,10 +77,10 @@ async def port_listener(call: HttpCall) -> object:
     text = call.path["port"]
     if not text.isascii() or not text.isdecimal() or int(text) > 65535:
         raise bad_request("the port is not a number")
-    found = await ports(call)
-    if int(text) in found:
+    open_ports = await ports(call)
+    if int(text) in open_ports:
         return {**OK, "port": int(text)}
-    return failed("No active listener", missing=int(text), ports=sorted(found))
+    return failed("No active listener", missing=int(text), ports=sorted(open_ports))
 
 
 async def protocol_listener(call: HttpCall) -> object:
@@ -87,7 +88,7 @@ async def protocol_listener(call: HttpCall) -> object:
     there = set((await ports(call)).values())
     names = {name for protocol in there for name in PROTOCOLS.get(protocol, (protocol,))}
     wanted = call.path["protocols"].split(",")
-    missing = [one for one in wanted if one.lower() not in names]
+    missing = [protocol for protocol in wanted if protocol.lower() not in names]
     if not missing:
         return {**OK, "protocol": wanted[0]} if len(wanted) == 1 else OK
     return failed(
@@ -99,10 +100,10 @@ async def protocol_listener(call: HttpCall) -> object:
 
 async def virtual_hosts(call: HttpCall) -> object:
     """Fail when the journal of a virtual host cannot be written."""
-    found = cast("Health", await call.link.ask("health", checks=["store"]))
-    if not found["checks"]["store"]:
+    report = cast("Health", await call.link.ask("health", checks=["store"]))
+    if not report["checks"]["store"]:
         return OK
-    return failed("Some virtual hosts are down", **{"virtual-hosts": [found["checks"]["store"]]})
+    return failed("Some virtual hosts are down", **{"virtual-hosts": [report["checks"]["store"]]})
 
 
 async def fine(call: HttpCall) -> object:
@@ -135,8 +136,8 @@ async def certificate(call: HttpCall) -> object:
 
 async def in_service(call: HttpCall) -> object:
     """Fail while the broker accepts no clients; without login, so without details."""
-    found = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
-    return OK if found["healthy"] else Answer(503, FAILED)
+    report = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
+    return OK if report["healthy"] else Answer(503, FAILED)
 
 
 async def below_limit(call: HttpCall) -> object:

@@ -185,11 +185,11 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
 
 def properties_of(row: JsonObject) -> JsonObject:
     """Return the properties of a message."""
-    found = {name: row[name] for name in SHOWN if row.get(name) is not None}
+    properties = {name: row[name] for name in SHOWN if row.get(name) is not None}
     sent = row.get("timestamp")
     if sent is not None:  # A number where no datetime holds it.
         at_s = sent if isinstance(sent, int) else datetime.fromisoformat(sent).timestamp()
-        found["timestamp"] = int(at_s)
+        properties["timestamp"] = int(at_s)
     if row.get("headers"):
-        found["headers"] = row["headers"]
-    return found
+        properties["headers"] = row["headers"]
+    return properties

@@ -16,8 +16,8 @@ from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.api.common.totals import churn
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import Routes
-from headrace.console.state.machine import Machine
-from headrace.console.state.table import Tracked
+from headrace.console.state.broker_process import BrokerProcess
+from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.state import Kind
+    from headrace.console.state.broker_mirror import ObjectTable
     from headrace.untyped import JsonObject
 
 #: What RabbitMQ says of mechanisms, and we of those that it does not have.
@@ -72,42 +72,42 @@ async def list_nodes(call: HttpCall) -> Listed:
 async def show_node(call: HttpCall, node: str) -> JsonObject:
     """Return the node, with its memory where the query asks for it."""
     check_node(node)
-    found = await node_now(call)
+    node_row = await node_now(call)
     if call.query.get("memory", "").lower() == "true":
-        found["memory"] = (await memory(call))["memory"]
-    return found
+        node_row["memory"] = (await memory(call))["memory"]
+    return node_row
 
 
 async def node_now(call: HttpCall) -> JsonObject:
     """Return the node as RabbitMQ describes it."""
     await call.state.refresh()
     status = await call.state.status()
-    machine = await asyncio.to_thread(Machine, status)
+    process = await asyncio.to_thread(BrokerProcess, status)
     sources = sources_of(await active_alarms(call))
-    found = {
+    node = {
         "name": node_name(),
         "type": "disc",
         "running": True,
         "being_drained": status["draining"],
-        "uptime": machine.uptime_ms,
-        "os_pid": machine.pid,
+        "uptime": process.uptime_ms,
+        "os_pid": process.pid,
         "processors": os.cpu_count() or 1,
         "run_queue": 0,
         "rates_mode": "basic",
         "net_ticktime": 0,
-        "mem_used": machine.resident,
+        "mem_used": process.resident,
         "mem_limit": status["memory_max"],
         "mem_alarm": MEMORY in sources,
         "mem_calculation_strategy": "rss",
-        "disk_free": machine.disk_free,
+        "disk_free": process.disk_free,
         "disk_free_limit": status["disk_free_min"],
         "disk_free_alarm": DISK in sources,
-        "fd_used": machine.open_files,
-        "fd_total": machine.open_files_max,
-        "sockets_used": machine.sockets,
-        "sockets_total": machine.open_files_max,
-        "proc_used": machine.threads,
-        "proc_total": machine.threads_max,
+        "fd_used": process.open_files,
+        "fd_total": process.open_files_max,
+        "sockets_used": process.sockets,
+        "sockets_total": process.open_files_max,
+        "proc_used": process.threads,
+        "proc_total": process.threads_max,
         "partitions": [],
         "cluster_links": [],
         "enabled_plugins": ["rabbitmq_management", "rabbitmq_prometheus"],
@@ -128,17 +128,17 @@ async def node_now(call: HttpCall) -> JsonObject:
         "metrics_gc_queue_length": {},
         **churn(call),
     }
-    found.update(rates_of(call.state.node, call.query))
-    return found
+    node.update(rates_of(call.state.node, call.query))
+    return node
 
 
-def rates_of(nodes: Kind, query: Mapping[str, str]) -> JsonObject:
+def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
     """Return the numbers of the one node with their rates."""
     table, columns = nodes.table, SAMPLED
     slots = table.ordered()
     if not slots:  # The process has not been looked at yet.
         return {f"{name}_details": NO_RATE for name in columns}
-    return counted(Tracked(table, slots[0]), columns, window(query, NODE))
+    return counted(SampledObject(table, slots[0]), columns, window(query, NODE))
 
 
 @ROUTES.get({f"{NODE_PATH}/memory": "What its memory is used for."}, tag=MONITORING)
@@ -151,8 +151,8 @@ async def show_memory(call: HttpCall, node: str) -> JsonObject:
 async def memory(call: HttpCall) -> JsonObject:
     """Return the memory as RabbitMQ describes it: messages, and all else."""
     status = await call.state.status()
-    machine = await asyncio.to_thread(Machine, status)
-    resident, counted = machine.resident, status["memory_used"]
+    process = await asyncio.to_thread(BrokerProcess, status)
+    resident, counted = process.resident, status["memory_used"]
     total = {"rss": resident, "allocated": resident, "erlang": resident}
     parts = dict.fromkeys(MEMORY_PARTS, 0)
     parts.update(queue_procs=counted, other_proc=max(0, resident - counted))

@@ -79,7 +79,7 @@ ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_
 def page_of(routes: tuple[Route, ...]) -> bytes:
     """Return the table of routes as a page for people."""
     row = Markup("<tr><td>{}</td><td><code>{}</code></td><td>{}</td></tr>\n")
-    rows = Markup("").join(row.format(one.method, one.path, one.summary) for one in routes)
+    rows = Markup("").join(row.format(route.method, route.path, route.summary) for route in routes)
     page = Markup(
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
         "<title>HTTP API · Headrace</title>\n"

@@ -26,7 +26,7 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.settings import ConsoleSettings
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
@@ -74,45 +74,46 @@ async def show(call: HttpCall) -> JsonObject:
     }
 
 
-def seen_sums(call: HttpCall) -> list[Tracked]:
+def seen_sums(call: HttpCall) -> list[SampledObject]:
     """Return the sums that a user sees: those of the broker, or of virtual hosts."""
     if call.identity.sees_all:
         return every(call.state.totals)
     vhosts = every(call.state.vhosts)
-    return [one for one in vhosts if call.identity.sees_vhost(one.text("name"))]
+    return [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
 
 
 def totals(call: HttpCall) -> JsonObject:
     """Return the sums of the queues that the user sees, with their rates."""
     seen = seen_sums(call)
     return {
-        "queue_totals": summed([depths(one, call.query) for one in seen]) or NO_TOTALS,
-        "message_stats": summed([message_stats(one, call.query) for one in seen]),
+        "queue_totals": summed([depths(sums, call.query) for sums in seen]) or NO_TOTALS,
+        "message_stats": summed([message_stats(sums, call.query) for sums in seen]),
     }
 
 
 def objects(call: HttpCall) -> JsonObject:
     """Return how many objects the user sees."""
     seen, state, identity = seen_sums(call), call.state, call.identity
-    found = {
-        name: sum(one.number(name) for one in seen) for name in ("queues", "exchanges", "consumers")
+    counts = {
+        name: sum(sums.number(name) for sums in seen)
+        for name in ("queues", "exchanges", "consumers")
     }
     for name, kind in (("connections", state.connections), ("channels", state.channels)):
         table = kind.table
-        found[name] = (
+        counts[name] = (
             len(table)
             if identity.sees_all
             else sum(identity.sees_user(table.text("user", slot)) for slot in table.ordered())
         )
-    return found
+    return counts
 
 
 def own(call: HttpCall) -> JsonObject:
     """Return the dead letters of what the user sees; strategies and sizes if that is everything."""
-    found = {own_counts.DEAD: own_counts.dead_letters(seen_sums(call))}
+    counts = {own_counts.DEAD: own_counts.dead_letters(seen_sums(call))}
     if call.identity.sees_all:
-        found |= own_counts.of_broker(*every(call.state.totals))
-    return found
+        counts |= own_counts.of_broker(*every(call.state.totals))
+    return counts
 
 
 def versions(settings: ConsoleSettings) -> JsonObject:

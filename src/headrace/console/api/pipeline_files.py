@@ -29,18 +29,18 @@ URL_PASSWORD = re.compile(r"(\w+://[^\s:/@]*):[^\s/@]*@")
 
 def pipelines_at(places: Iterable[Path]) -> list[JsonObject]:
     """Return the pipelines of some directories, each with its queries and its parts."""
-    found: list[JsonObject] = []
+    pipelines: list[JsonObject] = []
     names: set[str] = set()
     for home in state_directories(places):
-        if len(found) == PIPELINES_MAX:
+        if len(pipelines) == PIPELINES_MAX:
             break
-        one = pipeline_at(home)
-        if one is not None:
-            while one["name"] in names:  # Of another directory.
-                one["name"] += "'"
-            names.add(one["name"])
-            found.append(one)
-    return found
+        pipeline = pipeline_at(home)
+        if pipeline is not None:
+            while pipeline["name"] in names:  # Of another directory.
+                pipeline["name"] += "'"
+            names.add(pipeline["name"])
+            pipelines.append(pipeline)
+    return pipelines
 
 
 def state_directories(places: Iterable[Path]) -> Iterator[Path]:
@@ -49,7 +49,7 @@ def state_directories(places: Iterable[Path]) -> Iterator[Path]:
         if (place / "status.json").is_file():
             yield place
         else:
-            yield from sorted(one.parent for one in place.glob(".headrace/*/status.json"))
+            yield from sorted(file.parent for file in place.glob(".headrace/*/status.json"))
 
 
 def pipeline_at(home: Path) -> JsonObject | None:
@@ -60,8 +60,8 @@ def pipeline_at(home: Path) -> JsonObject | None:
     state = str(status.get("state", ""))
     if state in ACTIVE and not is_held(home / "lock"):
         state = "killed"
-    told = [one for one in objects(status.get("queries")) if "name" in one]
-    queries = [query_of(home, one, state) for one in told[:QUERIES_MAX]]
+    statuses = [query for query in objects(status.get("queries")) if "name" in query]
+    queries = [query_of(home, query, state) for query in statuses[:QUERIES_MAX]]
     graph = object_in(home / "graph.json") or {}
     return {
         "name": str(status.get("pipeline") or home.name),
@@ -84,32 +84,32 @@ def pipeline_at(home: Path) -> JsonObject | None:
 
 def most_rejected(queries: list[JsonObject], rule: object) -> int:
     """Return the rows that a rule refused: each query that it is before counts the same rows."""
-    return max((one["rejected_by"].get(str(rule), 0) for one in queries), default=0)
+    return max((query["rejected_by"].get(str(rule), 0) for query in queries), default=0)
 
 
-def query_of(home: Path, told: JsonObject, state: str) -> JsonObject:
+def query_of(home: Path, status: JsonObject, state: str) -> JsonObject:
     """Return a query of a pipeline in this state."""
-    name = str(told["name"])
+    name = str(status["name"])
     checkpoint = home / "checkpoints" / Path(name).name  # Never above.
-    own = str(told.get("state", ""))
+    own = str(status.get("state", ""))
     return {
         "name": name,
         "id": str((object_in(checkpoint / "metadata") or {}).get("id", "")),
         "state": "killed" if state == "killed" and own in (*ACTIVE, "idle") else own,
-        **{name: told.get(name) for name in FIGURES},
-        "rows": told.get("rows"),
-        **rejected_in(told),
-        "sinks": texts(told.get("sinks")),
+        **{name: status.get(name) for name in FIGURES},
+        "rows": status.get("rows"),
+        **rejected_in(status),
+        "sinks": texts(status.get("sinks")),
         "checkpoint": str(checkpoint) if checkpoint.name == name and checkpoint.is_dir() else "",
         "owners": owners_in(checkpoint / "offsets"),
-        "error": without_passwords(told.get("error")),
+        "error": without_passwords(status.get("error")),
     }
 
 
-def rejected_in(told: JsonObject) -> JsonObject:
+def rejected_in(status: JsonObject) -> JsonObject:
     """Return the rows that rules refused, by rule and in all."""
-    found = told.get("rejected")
-    rules = found if isinstance(found, dict) else {}
+    rejected = status.get("rejected")
+    rules = rejected if isinstance(rejected, dict) else {}
     rows = {str(name): rows for name, rows in rules.items() if isinstance(rows, int)}
     return {"rejected_by": rows, "rejected": sum(rows.values())}
 
@@ -117,13 +117,15 @@ def rejected_in(told: JsonObject) -> JsonObject:
 def owners_in(folder: Path) -> list[str]:
     """Return the names under which a query has its groups, of the newest batch of a checkpoint."""
     try:
-        number = max(int(one.name) for one in folder.iterdir() if one.name.isdecimal())
+        number = max(int(file.name) for file in folder.iterdir() if file.name.isdecimal())
         lines = (folder / str(number)).read_bytes()[:FILE_MAX].splitlines()[2:]
     except (OSError, ValueError):
         return []
     # Version 2 of Spark's log has the name of the source before its offset.
     offsets = [parsed(line[max(0, line.find(b"{")) :]) for line in lines]
-    return [str(one["owner"]) for one in offsets if one is not None and one.get("owner")]
+    return [
+        str(offset["owner"]) for offset in offsets if offset is not None and offset.get("owner")
+    ]
 
 
 def listened_at(places: Iterable[Path]) -> list[JsonObject]:
@@ -139,7 +141,7 @@ def listened_at(places: Iterable[Path]) -> list[JsonObject]:
 
 
 def listened(query: str, report: JsonObject) -> JsonObject:
-    """Return a query of what a listener told of it last."""
+    """Return a query of what a listener reported last."""
     error = without_passwords(report.get("error"))
     return {
         "name": str(report.get("name") or query),
@@ -184,20 +186,20 @@ def object_in(path: Path) -> JsonObject | None:
 def parsed(text: bytes) -> JsonObject | None:
     """Return the JSON object of a text; None if it is none."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def objects(value: object) -> list[JsonObject]:
     """Return the objects in a list."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def texts(value: object) -> list[str]:
     """Return what is in a list as texts."""
-    return [str(one) for one in value] if isinstance(value, list) else []
+    return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def is_held(lock: Path) -> bool:

@@ -29,17 +29,17 @@ ROUTES = Routes()
 )
 async def list_pipelines(call: HttpCall) -> Listed:
     """Return the pipelines of the directories in the settings."""
-    found = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
+    pipelines = await asyncio.to_thread(pipelines_at, call.settings.pipelines)
     return Listed(
         [
             {
-                **{name: value for name, value in one.items() if name not in PARTS},
-                "queries": len(one["queries"]),
-                "lag": total(one["queries"], "lag"),
-                "rows_per_s": total(one["queries"], "rows_per_s"),
-                "rejected": sum(rule["rejected"] for rule in one["rules"]),
+                **{name: value for name, value in pipeline.items() if name not in PARTS},
+                "queries": len(pipeline["queries"]),
+                "lag": total(pipeline["queries"], "lag"),
+                "rows_per_s": total(pipeline["queries"], "rows_per_s"),
+                "rejected": sum(rule["rejected"] for rule in pipeline["rules"]),
             }
-            for one in found
+            for pipeline in pipelines
         ]
     )
 
@@ -62,9 +62,9 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
     Raises:
         HttpError: there is none.
     """
-    for one in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
-        if one["name"] == name:
-            return {**one, "queries": await with_groups(call, one["queries"])}
+    for pipeline in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
+        if pipeline["name"] == name:
+            return {**pipeline, "queries": await with_groups(call, pipeline["queries"])}
     raise not_found()
 
 
@@ -78,21 +78,21 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
 )
 async def list_queries(call: HttpCall) -> Listed:
     """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
-    found = await asyncio.to_thread(queries_at, call.settings.pipelines)
-    return Listed(await with_groups(call, found))
+    queries = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    return Listed(await with_groups(call, queries))
 
 
 def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
     """Return the queries of pipelines and those that listeners tell of, each once."""
-    found: list[JsonObject] = []
-    for one in pipelines_at(places):
-        of = {"pipeline": one["name"], "updated": one["updated"]}
-        found += [{**query, **of} for query in one["queries"]]
-    known = {query["id"] for query in found}
+    queries: list[JsonObject] = []
+    for pipeline in pipelines_at(places):
+        of = {"pipeline": pipeline["name"], "updated": pipeline["updated"]}
+        queries += [{**query, **of} for query in pipeline["queries"]]
+    known = {query["id"] for query in queries}
     for query in listened_at(places):
         if query["id"] not in known:
-            found.append({"pipeline": "", "checkpoint": "", **query})
-    return found
+            queries.append({"pipeline": "", "checkpoint": "", **query})
+    return queries
 
 
 async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:
@@ -108,9 +108,9 @@ async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObj
         owners = query.pop("owners")
         groups = [group for owner in owners for group in owned.get(owner, ())]
         query["groups"] = groups
-        query["group"] = ", ".join(dict.fromkeys(one["name"] for one in groups))
-        query["reads"] = ", ".join(one["source"] for one in groups)
-        query["waiting"] = sum(one["lag"] for one in groups) if groups else None
+        query["group"] = ", ".join(dict.fromkeys(group["name"] for group in groups))
+        query["reads"] = ", ".join(group["source"] for group in groups)
+        query["waiting"] = sum(group["lag"] for group in groups) if groups else None
     return queries
 
 

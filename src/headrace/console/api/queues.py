@@ -65,7 +65,7 @@ async def list_queues(
     slots = table.ordered()
     if vhost is not None or not identity.sees_all:
         of = table.fields["vhost"] if slots else []
-        seen = {one for one in set(of) if isinstance(one, str) and identity.sees_vhost(one)}
+        seen = {name for name in set(of) if isinstance(name, str) and identity.sees_vhost(name)}
         seen = seen if vhost is None else seen & {vhost}
         slots = [slot for slot in slots if of[slot] in seen]
     if user is not None and slots:
@@ -78,11 +78,11 @@ async def list_queues(
 async def show_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return one queue, as it is now."""
     row = await call.ask("show queue", vhost=vhost, name=queue)
-    one = await find_now(call, call.state.queues, vhost, queue)
+    sampled = await find_now(call, call.state.queues, vhost, queue)
     names = await connection_names(call)
-    rows = QueueRows(one.table, await policies_of(call, one.table), call.query)
+    rows = QueueRows(sampled.table, await policies_of(call, sampled.table), call.query)
     return {
-        **rows.describe(one.slot),
+        **rows.describe(sampled.slot),
         "consumer_details": [consumer_of(consumer, names) for consumer in row["consumer_list"]],
         "incoming": [],
         "deliveries": [],

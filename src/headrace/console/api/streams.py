@@ -56,6 +56,8 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     queue = await call.ask("show queue", vhost=vhost, name=stream)
     return {
         **row,
-        "groups": [one for one in groups if (one["vhost"], one["stream"]) == (vhost, stream)],
+        "groups": [
+            group for group in groups if (group["vhost"], group["stream"]) == (vhost, stream)
+        ],
         **{name: queue[name] for name in ("consumer_list", "segment_count", "segments")},
     }

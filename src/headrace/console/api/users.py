@@ -69,8 +69,8 @@ async def users_without_permissions(call: HttpCall) -> Listed:
 async def users(call: HttpCall) -> list[JsonObject]:
     """Return the users with the hashes of their passwords, as RabbitMQ does."""
     limits = await limits_of_users(call)
-    found = await call.rows("list users", hashes=True)
-    return [user_of({**row, "tags": row["tags"].split()}, limits) for row in found]
+    rows = await call.rows("list users", hashes=True)
+    return [user_of({**row, "tags": row["tags"].split()}, limits) for row in rows]
 
 
 async def limits_of_users(call: HttpCall) -> JsonObject:

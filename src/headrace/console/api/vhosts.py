@@ -21,7 +21,7 @@ from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 VHOST = "/api/vhosts/{vhost}"
@@ -38,9 +38,9 @@ ROUTES = Routes()
 )
 async def list_vhosts(call: HttpCall) -> Listed:
     """Return the virtual hosts that the user sees."""
-    found = await call.state.vhosts.all()
-    seen = [one for one in found if call.identity.sees_vhost(one.text("name"))]
-    return Listed([vhost_of(call, one) for one in seen], ("name",))
+    vhosts = await call.state.vhosts.all()
+    seen = [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
+    return Listed([vhost_of(call, vhost) for vhost in seen], ("name",))
 
 
 @ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission="access to the virtual host")
@@ -51,9 +51,9 @@ async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     return vhost_of(call, await find_now(call, call.state.vhosts, vhost))
 
 
-def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
+def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
     """Return a virtual host as RabbitMQ describes it."""
-    row = one.row
+    row = vhost.row
     kind = row["default_queue_type"]
     return {
         "name": row["name"],
@@ -68,10 +68,10 @@ def vhost_of(call: HttpCall, one: Tracked) -> JsonObject:
         "protected_from_deletion": row["protected_from_deletion"],
         "tracing": row["tracing"],
         "cluster_state": {node_name(): "running"},
-        **depths(one, call.query),
-        "message_stats": message_stats(one, call.query),
-        **octets(one, call.query),
-        own_counts.KEY: {own_counts.DEAD: own_counts.dead_letters([one])},
+        **depths(vhost, call.query),
+        "message_stats": message_stats(vhost, call.query),
+        **octets(vhost, call.query),
+        own_counts.KEY: {own_counts.DEAD: own_counts.dead_letters([vhost])},
     }
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of requests: Basic and Bearer, checked by the broker and remembered for a moment."""
+"""Logins of requests by Basic and Bearer: the broker checks them, and the console keeps them.
+
+A login is kept until its ticket ends, or until 1,024 that were used later push it out. A request
+has the broker asked again whether the ticket still holds if that was more than three seconds ago.
+"""
 
 from __future__ import annotations
 
@@ -75,19 +79,19 @@ class Authentication:
 
     def forget(self, identity: Identity) -> None:
         """Have the next request of a user log in again: its ticket has ended."""
-        for key, one in list(self._remembered.items()):
-            if one.identity.ticket == identity.ticket:
+        for key, login in list(self._remembered.items()):
+            if login.identity.ticket == identity.ticket:
                 del self._remembered[key]
 
     async def _still(self, key: bytes) -> Identity | None:
-        one = self._remembered.get(key)
-        if one is None:
+        login = self._remembered.get(key)
+        if login is None:
             return None
-        if not await one.holds(self._link, time.monotonic()):
+        if not await login.holds(self._link, time.monotonic()):
             self._remembered.pop(key, None)
             return None
         self._remembered.move_to_end(key)
-        return one.identity
+        return login.identity
 
     async def _log_in(
         self, key: bytes, credentials: Credentials, peer: str, encrypted: bool

@@ -164,7 +164,7 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
     """
     context = ssl.create_default_context(cafile=client.authorities)
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
-    found = bytearray()
+    body = bytearray()
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session,
@@ -177,11 +177,11 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
             ) as response,
         ):
             async for piece in response.content.iter_any():
-                found += piece
-                if len(found) > ANSWER_BYTES_MAX:
+                body += piece
+                if len(body) > ANSWER_BYTES_MAX:
                     raise AuthorizationError("the authorization server's answer is too long")
             status = response.status
-        value = json.loads(found)
+        value = json.loads(body)
     except (aiohttp.ClientError, OSError) as error:
         text = "the authorization server does not answer"
         refused = certificate_faults.of(error)

@@ -118,8 +118,8 @@ def local_path(wanted: str) -> str:
 
 def peer_of(request: BaseRequest) -> str:
     """Return the address and port of the client, also when it has gone."""
-    found = request.protocol.peername
-    if not isinstance(found, tuple):
+    peername = request.protocol.peername
+    if not isinstance(peername, tuple):
         return "0.0.0.0:0"
-    host, port = found[:2]
+    host, port = peername[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

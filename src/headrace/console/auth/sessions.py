@@ -43,9 +43,9 @@ class Session(LoggedIn):
 
     def take_notices(self) -> list[str]:
         """Return the notices, which are shown once."""
-        found = list(self.notices)
+        notices = list(self.notices)
         self.notices.clear()
-        return found
+        return notices
 
 
 class Sessions:
@@ -66,7 +66,7 @@ class Sessions:
         session_id = secrets.token_urlsafe(ID_BYTES)
         session = Session(identity, now_s, secrets.token_urlsafe(ID_BYTES), now_s, now_s)
         self._sessions.make_room(
-            lambda one: one.identity.name == identity.name, SESSIONS_OF_USER_MAX
+            lambda login: login.identity.name == identity.name, SESSIONS_OF_USER_MAX
         )
         self._sessions.add(hashed(session_id), session, SESSIONS_MAX)
         return session_id

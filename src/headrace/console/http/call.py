@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.console.http.forms import Form
     from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
-    from headrace.console.state.state import State
+    from headrace.console.state.broker_mirror import BrokerMirror
     from headrace.untyped import Json, JsonObject
 
 EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that stand for an empty object.
@@ -45,7 +45,7 @@ class HttpCall:
         path: Mapping[str, str],
         identity: Identity | None,
         link: BrokerLink,
-        state: State,
+        state: BrokerMirror,
         settings: ConsoleSettings,
         sessions: Sessions,
         session: Session | None = None,

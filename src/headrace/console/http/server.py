@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
     from headrace.console.settings import ConsoleSettings
-    from headrace.console.state.state import State
+    from headrace.console.state.broker_mirror import BrokerMirror
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Port:
         routes: Iterable[Route],
         *,
         link: BrokerLink,
-        state: State,
+        state: BrokerMirror,
         settings: ConsoleSettings,
         authentication: Authentication,
         sessions: Sessions,

@@ -20,7 +20,7 @@ from headrace.console.metrics.exposition import (
     several,
 )
 from headrace.console.metrics.store import of_store
-from headrace.console.state.machine import Machine
+from headrace.console.state.broker_process import BrokerProcess
 from headrace.measures import (
     CHURN,
     COUNTER,
@@ -115,7 +115,7 @@ async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
 async def of_node(call: HttpCall, prefix: str) -> str:
     """Return the metrics of the broker's process, of its alarms and of what came and went."""
     status = await call.state.status()
-    machine = await asyncio.to_thread(Machine, status)
+    machine = await asyncio.to_thread(BrokerProcess, status)
     alarms = await active_alarms(call)
     sources = sources_of(alarms)
     totals = call.state.totals.table
@@ -321,7 +321,7 @@ async def memory_breakdown(call: HttpCall) -> object:
     """Return where the memory goes, as far as it is known."""
     await call.state.refresh()
     status = await call.state.status()
-    machine = await asyncio.to_thread(Machine, status)
+    machine = await asyncio.to_thread(BrokerProcess, status)
     messages = status["memory_used"]
     kinds = {
         "messages": ("Memory that queued messages count for", messages),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.state import State
+    from headrace.console.state.broker_mirror import BrokerMirror
     from headrace.console.state.table import Table
 
 PREFIX, DETAILED, CLUSTER = "rabbitmq_", "rabbitmq_detailed_", "rabbitmq_cluster_"
@@ -107,7 +107,7 @@ class Objects:
 
     def __init__(
         self,
-        kinds: State,
+        kinds: BrokerMirror,
         prefix: str,
         names: dict[int, dict[str, object]],
         vhosts: set[str] | None,

@@ -54,7 +54,7 @@ class Frame:
         self.ended_ms = ended_ms
         self.ids = ids
         self.changes = {name: narrow(column) for name, column in changes.items() if any(column)}
-        self.size = sum(len(one) * one.itemsize for one in (ids, *self.changes.values()))
+        self.size = sum(len(column) * column.itemsize for column in (ids, *self.changes.values()))
 
     def place(self, number: int) -> int:
         """Return the place of an object; -1 when it did not change."""
@@ -92,7 +92,7 @@ def made(
     ended_ms: int,
     parts: Sequence[tuple[Sequence[int], Mapping[str, Sequence[int]]]],
 ) -> Steps[Frame]:
-    """Return the frame of changes that were found in parts; no object is in two of them."""
+    """Return the frame of the changes of several parts; no object is in two of them."""
     ids = array("q")
     for some, _ in parts:
         ids.extend(some)
@@ -101,8 +101,8 @@ def made(
         yield
         column = changes[name] = array("q")
         for some, columns in parts:
-            found = columns.get(name)
-            column.extend(bytes(len(some)) if found is None else found)
+            values = columns.get(name)
+            column.extend(bytes(len(some)) if values is None else values)
     if not all(map(le, ids, ids[1:])):
         order = sorted(range(len(ids)), key=ids.__getitem__)
         ids = array("q", map(ids.__getitem__, order))
@@ -199,9 +199,9 @@ class Frames:
 
     def recent(self, now_ms: int) -> list[Frame]:
         """Return the frames of the last interval."""
-        found = []
+        frames = []
         for frame in self.back():
             if frame.ended_ms <= now_ms - SAMPLE_S * MS + EARLY_MS:
                 break
-            found.append(frame)
-        return found
+            frames.append(frame)
+        return frames

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from headrace.console.state.sampling import Tables
+    from headrace.console.state.snapshot import Tables
     from headrace.console.state.table import Table
 
 log = logging.getLogger(__name__)
@@ -161,12 +161,12 @@ class History:
         places = {number: place for place, number in enumerate(frame.ids)}
         if kind not in MOVED:
             places = {number: places.get(number, -1) for number in table.slots}
-        found = []
+        points = []
         for number, place in places.items():
             slot = table.slots.get(number)
             if slot is not None:
-                found.append(Point(kind, table.keys[slot], numbers(table, slot, frame, place)))
-        return found
+                points.append(Point(kind, table.keys[slot], numbers(table, slot, frame, place)))
+        return points
 
     def _add(self, at_s: int, points: Sequence[Point]) -> None:
         if self._file is None:
@@ -185,10 +185,14 @@ class History:
     ) -> tuple[list[int], dict[str, Column]]:
         """Return columns over a span, "1m", "1h", "1d" or "30d".
 
-        ``kind`` is "totals" with the key ("totals",), "node" with ("node",), "vhost" with its
-        name, "queue" with virtual host and name, or "user" with its name. The times are the ends of
-        the steps in Unix seconds, the oldest first; the last step is that of now. Counters are told
-        as the change a second, other columns as they were; None where they are not known.
+        ``kind`` is a kind of objects, and ``key`` has the fields that name an object of it in
+        :func:`.snapshot.tables`, such as virtual host and name for a queue. Only the kinds of
+        ``KEPT`` have points in the file. The series of an exchange, connection, group or lease goes
+        back for one hour at most, that of a channel for ten minutes.
+
+        The times are the ends of the steps in Unix seconds, the oldest first; the last step is that
+        of now. Counters are given as the change a second, other columns as they were; None where
+        they are not known.
         """
         wanted = SPANS[span]
         table = self._tables.get(kind)
@@ -237,22 +241,22 @@ class History:
             known = [at_s for at_s in steps if at_s in beats and at_s >= first]
             if not known:
                 continue
-            found = together([points[at_s] for at_s in known if at_s in points])
-            latest = {**latest, **gauges(found)} if found else latest
+            point = together([points[at_s] for at_s in known if at_s in points])
+            latest = {**latest, **gauges(point)} if point else latest
             seconds = len(known) * span.kept_s
             for name, column in columns.items():
                 is_gauge = name in GAUGES
-                column[place] = latest.get(name, 0) if is_gauge else found.get(name, 0) / seconds
+                column[place] = latest.get(name, 0) if is_gauge else point.get(name, 0) / seconds
 
 
 def numbers(table: Table, slot: int, frame: Frame, place: int) -> Numbers:
     """Return the numbers of a point: gauges as they are, counters by their change."""
-    found = {name: column[slot] for name, column in table.columns.items() if name in GAUGES}
+    values = {name: column[slot] for name, column in table.columns.items() if name in GAUGES}
     if place >= 0:
-        found.update(
+        values.update(
             (name, column[place]) for name, column in frame.changes.items() if name not in GAUGES
         )
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in values.items() if value}
 
 
 def gauges(point: Numbers) -> Numbers:
@@ -279,7 +283,7 @@ def most_moved(frames: Sequence[Frame]) -> Frame:
 def fill_from_memory(
     columns: dict[str, Column], table: Table, slot: int, ends: Sequence[int], step_s: int
 ) -> None:
-    """Put what the frames tell into columns, from the birth of an object on."""
+    """Fill columns from the frames, from the birth of an object on."""
     since_ms = max(table.born_ms[slot], table.since_ms())
     moments = [min(end * MS, table.now_ms) for end in reversed(ends)]
     moments.append((ends[0] - step_s) * MS)

@@ -97,9 +97,9 @@ class HistoryFile:
             (version,) = run("PRAGMA user_version").fetchone()
             if version not in (0, VERSION):
                 raise HistoryDamaged(f"it is of version {version}, not {VERSION}")
-            (found,) = run("PRAGMA quick_check(1)").fetchone()
-            if found != "ok":
-                raise HistoryDamaged(str(found))
+            (outcome,) = run("PRAGMA quick_check(1)").fetchone()
+            if outcome != "ok":
+                raise HistoryDamaged(str(outcome))
             self._database.executescript(TABLES)
             run(f"PRAGMA user_version = {VERSION}")
             self._database.commit()
@@ -125,15 +125,15 @@ class HistoryFile:
     def _insert(self, step_s: int, at_s: int, points: Iterable[Point]) -> None:
         run = self._database.execute
         for point in points:
-            found = run(
+            row = run(
                 "SELECT id FROM series WHERE kind = ? AND key = ?", (point.kind, point.key)
             ).fetchone()
-            if found is None:
+            if row is None:
                 made = run("INSERT INTO series (kind, key) VALUES (?, ?)", (point.kind, point.key))
-                found = (made.lastrowid,)
+                row = (made.lastrowid,)
             run(
                 "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
-                (found[0], step_s, at_s, json.dumps(point.numbers, separators=(",", ":"))),
+                (row[0], step_s, at_s, json.dumps(point.numbers, separators=(",", ":"))),
             )
 
     def _roll_up(self, from_s: int) -> None:
@@ -143,14 +143,14 @@ class HistoryFile:
             " ORDER BY at_s",
             (MINUTE_S, from_s, from_s + TEN_MINUTES_S),
         )
-        found: dict[int, list[Numbers]] = {}
+        by_series: dict[int, list[Numbers]] = {}
         for series, _, text in rows:
-            found.setdefault(series, []).append(json.loads(text))
+            by_series.setdefault(series, []).append(json.loads(text))
         self._database.executemany(
             "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
             (
                 (series, TEN_MINUTES_S, from_s, json.dumps(together(some), separators=(",", ":")))
-                for series, some in found.items()
+                for series, some in by_series.items()
             ),
         )
 
@@ -190,24 +190,24 @@ class HistoryFile:
             HistoryDamaged: the file is damaged.
         """
         with damages():
-            found = self._database.execute(
+            row = self._database.execute(
                 "SELECT id FROM series WHERE kind = ? AND key = ?", (kind, key)
             ).fetchone()
-            if found is None:
+            if row is None:
                 return {}
-            wanted = {"series": found[0], "step_s": step_s, "from_s": from_s}
+            wanted = {"series": row[0], "step_s": step_s, "from_s": from_s}
             rows = self._database.execute(POINTS, wanted)
             return {at_s: json.loads(text) for at_s, text in rows}
 
 
 def together(points: Iterable[Mapping[str, int]]) -> Numbers:
     """Return one point for several that follow each other."""
-    found: Numbers = {}
-    for one in points:
-        found = {name: value for name, value in found.items() if name not in GAUGES}
-        for name, value in one.items():
-            found[name] = value if name in GAUGES else found.get(name, 0) + value
-    return found
+    sums: Numbers = {}
+    for point in points:
+        sums = {name: value for name, value in sums.items() if name not in GAUGES}
+        for name, value in point.items():
+            sums[name] = value if name in GAUGES else sums.get(name, 0) + value
+    return sums
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ class Sums:
         self._columns = tuple(columns)
         self._sums: dict[str, dict[str, int]] = {}
         self._ids: dict[str, int] = {}
-        self._moved: set[str] = set()  # Those that are not told yet.
+        self._moved: set[str] = set()  # Keys whose sums are in no table yet.
 
     def count(self, connections: Table, part: Part, changes: Changes) -> None:
         """Add the changes of a part of the connections."""
@@ -39,16 +39,16 @@ class Sums:
                 sums[name] = sums.get(name, 0) + column[place]
 
     def add_to(self, table: Table, now_ms: int) -> None:
-        """Have the objects of a table, which are named by the field, tell what they did."""
-        found = [(key, slot) for key in self._moved if (slot := table.find(key)) is not None]
-        self._moved.difference_update(key for key, _ in found)
-        if found:
-            ids = array("q", [table.ids[slot] for _, slot in found])
-            columns = self._columns_of([key for key, _ in found])
+        """Put the sums of the keys that changed into a table, whose objects the field names."""
+        slots = [(key, slot) for key in self._moved if (slot := table.find(key)) is not None]
+        self._moved.difference_update(key for key, _ in slots)
+        if slots:
+            ids = array("q", [table.ids[slot] for _, slot in slots])
+            columns = self._columns_of([key for key, _ in slots])
             table.take(Part(ids, columns, (), (), ()), now_ms, more=True)
 
     def make(self, table: Table, now_ms: int) -> None:
-        """Have a table whose objects are the keys themselves tell what they did."""
+        """Put the sums of the keys that changed into a table whose objects are the keys."""
         keys, self._moved = sorted(self._moved), set()
         new = [key for key in keys if key not in self._ids]
         for key in new:

@@ -122,7 +122,7 @@ class Table:
         return changes
 
     def _take_new(self, part: Part, now_ms: int) -> set[int]:
-        found = set()
+        new_slots = set()
         for name in part.fields:
             if name not in self.fields:
                 self.fields[name] = [None] * len(self.ids)
@@ -133,7 +133,7 @@ class Table:
             if slot is None:
                 slot = self._slot(number)
                 self.born_ms[slot] = self.now_ms or now_ms
-                found.add(slot)
+                new_slots.add(slot)
             else:
                 self.by_key.pop(self.keys[slot], None)
             for values, value in zip(lists, row[1:], strict=False):
@@ -141,7 +141,7 @@ class Table:
             key = self.keys[slot] = key_of([self.fields[name][slot] for name in self._key])
             self.by_key[key] = slot
         self._forget_derived()
-        return found
+        return new_slots
 
     def _slot(self, number: int) -> int:
         if self._free:
@@ -207,7 +207,7 @@ class Table:
         return self.by_key.get(key_of(key))
 
     def field(self, name: str, slot: int) -> object:
-        """Return what stays the same of an object; None where the broker does not tell it."""
+        """Return what stays the same of an object; None where the broker does not send it."""
         values = self.fields.get(name)
         return None if values is None else values[slot]
 
@@ -217,15 +217,15 @@ class Table:
         return value if isinstance(value, str) else ""
 
     def number(self, slot: int, *columns: str) -> int:
-        """Return the sum of columns; those that the broker does not tell are zero."""
+        """Return the sum of columns; those that the broker does not send are zero."""
         return sum(self.columns[name][slot] for name in columns if name in self.columns)
 
     def totals(self, columns: tuple[str, ...]) -> Sequence[float]:
         """Return the sum of columns for every slot."""
-        found = self._totals.get(columns)
-        if found is None:
-            found = self._totals[columns] = self._add_up(columns)
-        return found
+        totals = self._totals.get(columns)
+        if totals is None:
+            totals = self._totals[columns] = self._add_up(columns)
+        return totals
 
     def _add_up(self, columns: tuple[str, ...]) -> array[int]:
         known = [self.columns[name] for name in columns if name in self.columns]
@@ -237,13 +237,13 @@ class Table:
 
     def rates(self, columns: tuple[str, ...]) -> Sequence[float]:
         """Return the change a second of columns together, for every slot."""
-        found = self._rates.get(columns)
-        if found is None:
-            found = self._rates[columns] = self._count_rates(columns)
-        return found
+        rates = self._rates.get(columns)
+        if rates is None:
+            rates = self._rates[columns] = self._count_rates(columns)
+        return rates
 
     def _count_rates(self, columns: tuple[str, ...]) -> array[float]:
-        found = array("d", bytes(NUMBER_BYTES * len(self.ids)))
+        rates = array("d", bytes(NUMBER_BYTES * len(self.ids)))
         frames = self.recent()
         seconds = span_s(frames, self.now_ms)
         for frame in frames:
@@ -251,11 +251,11 @@ class Table:
                 for number, change in zip(frame.ids, frame.changes.get(name, ()), strict=False):
                     slot = self.slots.get(number)
                     if slot is not None:
-                        found[slot] += change / seconds
-        return found
+                        rates[slot] += change / seconds
+        return rates
 
     def recent(self) -> list[Frame]:
-        """Return the frames by which rates are told."""
+        """Return the frames of the last interval, from which rates are computed."""
         if self._recent is None:
             self._recent = self.frames.recent(self.now_ms)
         return self._recent
@@ -274,15 +274,15 @@ class Table:
         value = self.number(slot, *columns)
         frames = self.frames.back()
         frame = next(frames, None)
-        found = []
+        sums = []
         for moment in moments_ms:
             while frame is not None and frame.ended_ms > max(moment + LATE_MS, born_ms):
                 place = frame.place(number)
                 if place >= 0:
                     value -= frame.change(place, columns)
                 frame = next(frames, None)
-            found.append(value)
-        return found
+            sums.append(value)
+        return sums
 
     def grown(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[float]:
         """Return the sum of counters at moments, the latest first.
@@ -293,7 +293,7 @@ class Table:
         value = self.number(slot, *columns)
         frames = self.frames.back()
         frame, change = self._change_of(number, columns, frames)
-        found = []
+        sums = []
         for moment in moments_ms:
             since_ms = max(moment, born_ms)
             while frame is not None and frame.began_ms >= since_ms:
@@ -302,8 +302,8 @@ class Table:
             later = 0.0
             if frame is not None and frame.ended_ms > since_ms:
                 later = change * (frame.ended_ms - since_ms) / (frame.ended_ms - frame.began_ms)
-            found.append(value - later)
-        return found
+            sums.append(value - later)
+        return sums
 
     @staticmethod
     def _change_of(
@@ -315,8 +315,8 @@ class Table:
         return frame, 0 if frame is None or place < 0 else frame.change(place, columns)
 
 
-class Tracked:
-    """One object, as of the last sample."""
+class SampledObject:
+    """One object and its rates, as of the last sample."""
 
     __slots__ = ("_recent", "slot", "table")
 
@@ -329,9 +329,9 @@ class Tracked:
     def row(self) -> JsonObject:
         """What stays the same and the numbers, by the names of the operation ``sample``."""
         table, slot = self.table, self.slot
-        found: JsonObject = {name: values[slot] for name, values in table.fields.items()}
-        found.update((name, column[slot]) for name, column in table.columns.items())
-        return found
+        row: JsonObject = {name: values[slot] for name, values in table.fields.items()}
+        row.update((name, column[slot]) for name, column in table.columns.items())
+        return row
 
     @property
     def moved_ms(self) -> int:
@@ -344,19 +344,19 @@ class Tracked:
         return self.table.born_ms[self.slot]
 
     def text(self, name: str) -> str:
-        """Return a field that is text; empty where the broker does not tell it."""
+        """Return a field that is text; empty where the broker does not send it."""
         return self.table.text(name, self.slot)
 
     def number(self, *columns: str) -> int:
-        """Return the sum of columns; those that the broker does not tell are zero."""
+        """Return the sum of columns; those that the broker does not send are zero."""
         return self.table.number(self.slot, *columns)
 
     def _moves(self) -> list[tuple[Frame, int]]:
         """Return the frames of the last interval in which the object changed."""
         if self._recent is None:
             number = self.table.ids[self.slot]
-            found = [(frame, frame.place(number)) for frame in self.table.recent()]
-            self._recent = [(frame, place) for frame, place in found if place >= 0]
+            moves = [(frame, frame.place(number)) for frame in self.table.recent()]
+            self._recent = [(frame, place) for frame, place in moves if place >= 0]
         return self._recent
 
     def is_idle(self) -> bool:
@@ -372,30 +372,30 @@ class Tracked:
 
     def details(self, columns: Sequence[str], window: Window | None) -> dict[str, object]:
         """Return the rate, and with a window average and samples, the newest first."""
-        found: dict[str, object] = {"rate": self.rate(*columns)}
+        details: dict[str, object] = {"rate": self.rate(*columns)}
         if window is None:
-            return found
+            return details
         step = window.incr_s * MS
         latest = self.table.now_ms - self.table.now_ms % (SAMPLE_S * MS)
         moments = [latest - step * place for place in range(window.age_s // window.incr_s + 1)]
         values: Sequence[float] = self.table.at(self.slot, columns, moments)
         if GAUGES.isdisjoint(columns):
-            values = [round(one) for one in self.table.grown(self.slot, columns, moments)]
+            values = [round(value) for value in self.table.grown(self.slot, columns, moments)]
         seconds = (moments[0] - moments[-1]) / MS
-        found["avg"] = sum(values) / len(values)
-        found["avg_rate"] = (values[0] - values[-1]) / seconds if seconds else 0.0
-        found["samples"] = [
+        details["avg"] = sum(values) / len(values)
+        details["avg_rate"] = (values[0] - values[-1]) / seconds if seconds else 0.0
+        details["samples"] = [
             {"sample": value, "timestamp": at} for value, at in zip(values, moments, strict=True)
         ]
-        return found
+        return details
 
 
 def values_at(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
     """Return the values of some slots."""
     if len(slots) == 1:
         return (column[slots[0]],)
-    found: tuple[int, ...] = itemgetter(*slots)(column)
-    return found
+    values: tuple[int, ...] = itemgetter(*slots)(column)
+    return values
 
 
 def span_s(frames: Sequence[Frame], now_ms: int) -> float:
@@ -406,7 +406,7 @@ def span_s(frames: Sequence[Frame], now_ms: int) -> float:
 
 def key_of(values: Sequence[object]) -> str:
     """Return a text by which objects are found and ordered; numbers are in their order."""
-    return "\0".join(f"{one:020d}" if isinstance(one, int) else str(one) for one in values)
+    return "\0".join(f"{value:020d}" if isinstance(value, int) else str(value) for value in values)
 
 
 def int_of(value: object) -> int:

@@ -27,10 +27,10 @@ TABLE: JsonObject = {"type": ["object", "array"], "maxItems": 0}
 
 def schema(required: tuple[str, ...] = (), **fields: JsonObject) -> JsonObject:
     """Return the JSON Schema of a body."""
-    found: JsonObject = {"type": "object", "properties": fields}
+    body: JsonObject = {"type": "object", "properties": fields}
     if required:
-        found["required"] = list(required)
-    return found
+        body["required"] = list(required)
+    return body
 
 
 class Body:
@@ -65,9 +65,9 @@ class Body:
         if value is None or value == "":
             return None
         if isinstance(value, str | bool):
-            found = BOOLEANS.get(value)
-            if found is not None:
-                return found
+            flag = BOOLEANS.get(value)
+            if flag is not None:
+                return flag
         return self._refuse(name, "true or false")
 
     def number(self, name: str) -> int | None:
@@ -97,14 +97,14 @@ class Body:
             return None
         if isinstance(value, str):
             value = value.split(",")
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             self._refuse(name, "a list of strings, or a string with commas")
-        return [one.strip() for one in value if one.strip()]
+        return [text.strip() for text in value if text.strip()]
 
     def names(self, name: str) -> list[str]:
         """Return a list of names, each as it was given; no string stands for one."""
         value = self.values.get(name)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             self._refuse(name, "a list of strings")
         return value
 

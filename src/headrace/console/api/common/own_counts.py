@@ -12,7 +12,7 @@ from headrace.measures import REASONS, SIZE_ENDS, STRATEGIES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 KEY = "headrace"
@@ -33,11 +33,11 @@ class OwnCounts:
         self._table = table
         self._dead = Counted(table, OF_REASONS)
 
-    def of(self, one: Tracked) -> JsonObject:
+    def of(self, queue: SampledObject) -> JsonObject:
         """Return when the oldest ready message came, its age, and the dead letters by reason."""
         dead: JsonObject = {}
-        self._dead.put(dead, one)
-        oldest_ms = self._table.number(one.slot, "oldest_ms")
+        self._dead.put(dead, queue)
+        oldest_ms = self._table.number(queue.slot, "oldest_ms")
         age_ms = max(0, self._table.now_ms - oldest_ms) if oldest_ms else None
         return {OLDEST: oldest_ms or None, AGE: age_ms, DEAD: dead}
 
@@ -54,15 +54,15 @@ def longest_wait_ms(table: Table) -> int | None:
     return max(0, table.now_ms - min(since)) if since else None
 
 
-def dead_letters(several: list[Tracked]) -> JsonObject:
+def dead_letters(several: list[SampledObject]) -> JsonObject:
     """Return the dead letters of virtual hosts, or of the broker, by reason."""
     return {
-        reason: sum(one.number(*columns) for one in several)
+        reason: sum(sums.number(*columns) for sums in several)
         for reason, columns in OF_REASONS.items()
     }
 
 
-def of_broker(totals: Tracked) -> JsonObject:
+def of_broker(totals: SampledObject) -> JsonObject:
     """Return the dead letters by what became of them, and the sizes of published bodies."""
     return {
         "dead_letter_strategies": {

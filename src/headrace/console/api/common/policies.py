@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 
@@ -23,12 +23,12 @@ class Policies:
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def of(self, one: Tracked) -> JsonObject:
+    def of(self, queue: SampledObject) -> JsonObject:
         """Return what the policies of a queue define together."""
-        vhost = one.text("vhost")
-        found = self._known.get((vhost, "policy", one.text("policy")), {})
-        operator = self._known.get((vhost, "operator", one.text("operator_policy")), {})
-        return together(found, operator) if operator else found
+        vhost = queue.text("vhost")
+        policy = self._known.get((vhost, "policy", queue.text("policy")), {})
+        operator = self._known.get((vhost, "operator", queue.text("operator_policy")), {})
+        return together(policy, operator) if operator else policy
 
 
 NO_POLICIES = Policies([])
@@ -36,12 +36,12 @@ NO_POLICIES = Policies([])
 
 def together(policy: JsonObject, operator: JsonObject) -> JsonObject:
     """Return both: the smaller of two limits, and the operator's value of anything else."""
-    found = {**policy, **operator}
+    definition = {**policy, **operator}
     for name in policy.keys() & operator.keys():
-        one, other = policy[name], operator[name]
-        if isinstance(one, int) and isinstance(other, int):
-            found[name] = min(one, other)
-    return found
+        value, limit = policy[name], operator[name]
+        if isinstance(value, int) and isinstance(limit, int):
+            definition[name] = min(value, limit)
+    return definition
 
 
 async def policies_of(call: HttpCall, table: Table) -> Policies:

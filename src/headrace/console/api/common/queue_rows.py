@@ -16,7 +16,7 @@ from headrace.console.api.common.samples import (
     window,
 )
 from headrace.console.state.frames import MS, SAMPLE_S
-from headrace.console.state.table import Tracked
+from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "message_bytes_unacknowledged": ("unacked_bytes",),
     "message_bytes_ram": ("ready_bytes", "unacked_bytes"),
 }
-#: What stays the same of a queue, with what is told where the broker does not tell it. The
+#: What stays the same of a queue, with the value where the broker does not send it. The
 #: columns of a row that are not named in this module are the same for all queues.
 FIELDS: Mapping[str, object] = {
     **dict.fromkeys(("name", "vhost", "type"), ""),
@@ -79,8 +79,8 @@ class QueueRows:
 
     def _column(self, name: str) -> Sequence[object]:
         """Return what stays the same of all queues."""
-        found = self._table.fields.get(name)
-        return [None] * len(self._table.ids) if found is None else found
+        values = self._table.fields.get(name)
+        return [None] * len(self._table.ids) if values is None else values
 
     def name(self, slot: int) -> str:
         """Return the name of a queue."""
@@ -89,27 +89,27 @@ class QueueRows:
     def describe(self, slot: int) -> JsonObject:
         """Return a queue as RabbitMQ describes it."""
         table = self._table
-        one = Tracked(table, slot)
+        queue = SampledObject(table, slot)
         row = {name: column[slot] or none for name, column, none in self._fields}
         row.update(self._same)
         row["arguments"] = table.field("arguments", slot) or {}
         row["user_who_performed_action"] = table.field("user", slot) or ""
         ruled = row["policy"] or row["operator_policy"]
-        row["effective_policy_definition"] = self._policies.of(one) if ruled else {}
-        row["idle_since"] = idle_since(one)
-        self._numbers.put(row, one)
-        self._depths.put(row, one)
+        row["effective_policy_definition"] = self._policies.of(queue) if ruled else {}
+        row["idle_since"] = idle_since(queue)
+        self._numbers.put(row, queue)
+        self._depths.put(row, queue)
         self._put_shares(row, slot)
         if row["type"] == STREAM:
             row["message_bytes_ram"] = 0  # They are on disk.
             row.update({name: row[f"{name}_ready"] for name in WHOLE_STREAM})
         row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
-        row[own_counts.KEY] = self._own.of(one)
+        row[own_counts.KEY] = self._own.of(queue)
         if not self._is_short:
-            self._depths.put_details(row, one)
+            self._depths.put_details(row, queue)
             stats: JsonObject = {}
-            self._stats.put(stats, one)
-            self._stats.put_details(stats, one)
+            self._stats.put(stats, queue)
+            self._stats.put_details(stats, queue)
             row["message_stats"] = stats
         return row
 
@@ -133,7 +133,7 @@ class QueueRows:
         if first == "arguments":
             return lambda slot: inner(table.field("arguments", slot), rest)
         if first == "effective_policy_definition" and rest and self._policies:
-            return lambda slot: inner(self._policies.of(Tracked(table, slot)), rest)
+            return lambda slot: inner(self._policies.of(SampledObject(table, slot)), rest)
         numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
         if first == "message_stats":
             column, numbers = rest, self._counters
@@ -172,9 +172,9 @@ def inner(value: object, path: str) -> object:
     return value.get(path, 0) if isinstance(value, dict) else 0
 
 
-def idle_since(one: Tracked) -> str | None:
+def idle_since(queue: SampledObject) -> str | None:
     """Return when a queue was last seen to change, or was seen first; None where that is now."""
-    at_ms = one.moved_ms or one.born_ms
-    if one.table.now_ms - at_ms < SAMPLE_S * MS:
+    at_ms = queue.moved_ms or queue.born_ms
+    if queue.table.now_ms - at_ms < SAMPLE_S * MS:
         return None
     return datetime.fromtimestamp(at_ms / MS, UTC).isoformat(timespec="milliseconds")

@@ -7,14 +7,15 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed
 from headrace.console.http.errors import NOT_FOUND, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.state.state import Kind
-    from headrace.console.state.table import Tracked
+    from headrace.console.state.broker_mirror import ObjectTable
+    from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
 
@@ -87,19 +88,19 @@ async def check_exists(call: HttpCall, vhost: str) -> None:
             await call.ask("show vhost", vhost=vhost)
 
 
-async def find_now(call: HttpCall, kind: Kind, *key: object) -> Tracked:
+async def find_now(call: HttpCall, kind: ObjectTable, *key: object) -> SampledObject:
     """Return an object; where the sample does not have it, it may be older than the object.
 
     Raises:
         HttpError: there is none.
     """
-    found = await kind.find(*key)
-    if found is None:
+    sampled = await kind.find(*key)
+    if sampled is None:
         call.state.forget()
-        found = await kind.find(*key)
-    if found is None:
+        sampled = await kind.find(*key)
+    if sampled is None:
         raise not_found()
-    return found
+    return sampled
 
 
 def only(rows: list[JsonObject], **wanted: object) -> JsonObject:
@@ -112,3 +113,8 @@ def only(rows: list[JsonObject], **wanted: object) -> JsonObject:
         if all(row[name] == value for name, value in wanted.items()):
             return row
     raise not_found()
+
+
+async def named_rows(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
+    """Return a list whose rows are named by one of their fields."""
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])

@@ -12,7 +12,7 @@ from headrace.console.state.table import POINTS_MAX, Window
 from headrace.measures import CHANNEL_COUNTS, DELIVERED, EXCHANGE_COUNTS, QUEUE_COUNTS
 
 if TYPE_CHECKING:
-    from headrace.console.state.table import Table, Tracked
+    from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
 LENGTHS, MESSAGE_RATES, DATA_RATES, NODE = "lengths", "msg_rates", "data_rates", "node_stats"
@@ -27,11 +27,11 @@ DEPTHS: Mapping[str, Columns] = {
 #: The columns of counters of messages, by the name of the API.
 COUNTERS: Mapping[str, Columns] = {
     **{
-        one.api: (one.column,)
-        for one in (*EXCHANGE_COUNTS, *QUEUE_COUNTS, *CHANNEL_COUNTS)
-        if one.api
+        measure.api: (measure.column,)
+        for measure in (*EXCHANGE_COUNTS, *QUEUE_COUNTS, *CHANNEL_COUNTS)
+        if measure.api
     },
-    "deliver_get": tuple(one.column for one in QUEUE_COUNTS if one.total == DELIVERED),
+    "deliver_get": tuple(measure.column for measure in QUEUE_COUNTS if measure.total == DELIVERED),
 }
 DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
 PARAMETERS = tuple(
@@ -66,28 +66,30 @@ def window(query: Mapping[str, str], kind: str) -> Window | None:
     return Window(int(age), int(incr))
 
 
-def depths(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def depths(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the lengths of a queue, or of several, with their details."""
-    return counted(one, DEPTHS, window(query, LENGTHS))
+    return counted(sampled, DEPTHS, window(query, LENGTHS))
 
 
-def message_stats(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def message_stats(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the counters of messages with their rates."""
-    return counted(one, counters_of(one.table), window(query, MESSAGE_RATES))
+    return counted(sampled, counters_of(sampled.table), window(query, MESSAGE_RATES))
 
 
-def octets(one: Tracked, query: Mapping[str, str]) -> JsonObject:
+def octets(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
     """Return the bytes of connections with their rates."""
-    return counted(one, DATA, window(query, DATA_RATES))
+    return counted(sampled, DATA, window(query, DATA_RATES))
 
 
-def counted(one: Tracked, columns: Mapping[str, Columns], wanted: Window | None) -> JsonObject:
+def counted(
+    sampled: SampledObject, columns: Mapping[str, Columns], wanted: Window | None
+) -> JsonObject:
     """Return numbers by the name of the API, with their details."""
-    some = Counted(one.table, columns, wanted)
-    found: JsonObject = {}
-    some.put(found, one)
-    some.put_details(found, one)
-    return found
+    numbers = Counted(sampled.table, columns, wanted)
+    row: JsonObject = {}
+    numbers.put(row, sampled)
+    numbers.put_details(row, sampled)
+    return row
 
 
 class Counted:
@@ -110,50 +112,50 @@ class Counted:
         self._wanted = wanted
         self._idle = {name: NO_RATE for name, _ in self._columns}
 
-    def put(self, row: JsonObject, one: Tracked) -> None:
+    def put(self, row: JsonObject, sampled: SampledObject) -> None:
         """Put the numbers of an object into its row."""
-        slot = one.slot
+        slot = sampled.slot
         for name, array in self._single:
             row[name] = array[slot]
         for name, arrays in self._several:
             row[name] = sum([array[slot] for array in arrays])
 
-    def put_details(self, row: JsonObject, one: Tracked) -> None:
+    def put_details(self, row: JsonObject, sampled: SampledObject) -> None:
         """Put the rates of an object into its row, and samples where they are asked for."""
-        if self._wanted is None and one.is_idle():
+        if self._wanted is None and sampled.is_idle():
             row.update(self._idle)
             return
         for name, some in self._columns:
-            row[name] = one.details(some, self._wanted)
+            row[name] = sampled.details(some, self._wanted)
 
 
 def summed(several: list[JsonObject]) -> JsonObject:
     """Return the sum of such numbers, which have the same windows."""
-    found: JsonObject = {}
-    for one in several:
-        for name, value in one.items():
-            if name not in found:
-                found[name] = value
+    sums: JsonObject = {}
+    for numbers in several:
+        for name, value in numbers.items():
+            if name not in sums:
+                sums[name] = value
             elif isinstance(value, Mapping):
-                found[name] = added(found[name], value)
+                sums[name] = added(sums[name], value)
             else:
-                found[name] += value
-    return found
+                sums[name] += value
+    return sums
 
 
-def added(one: Mapping[str, object], other: Mapping[str, object]) -> dict[str, object]:
+def added(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, object]:
     """Return the sum of two details with the same samples."""
-    found: JsonObject = {}
-    for name, value in one.items():
+    details: JsonObject = {}
+    for name, value in first.items():
         if name == "samples":
             assert isinstance(value, list)
-            pairs = zip(value, list_of(other[name]), strict=True)
-            found[name] = [
+            pairs = zip(value, list_of(second[name]), strict=True)
+            details[name] = [
                 {"sample": a["sample"] + b["sample"], "timestamp": a["timestamp"]} for a, b in pairs
             ]
         else:
-            found[name] = number(value) + number(other[name])
-    return found
+            details[name] = number(value) + number(second[name])
+    return details
 
 
 def list_of(value: object) -> list[JsonObject]:

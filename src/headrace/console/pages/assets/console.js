@@ -28,7 +28,7 @@
   async function refresh() {
     let answer;
     try {
-      answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
+      answer = await fetch(location.href, { redirect: "manual" });
     } catch {
       return false;
     }

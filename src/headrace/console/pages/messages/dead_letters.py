@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of a queue by reason, queue and time."""
+"""Dead letters of a queue by reason, queue and time. Requeueing a group is a job (:mod:`.jobs`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as people read them: JSON with indents, text, or bytes in hexadecimal."""
+"""Payloads as people read them: JSON with indents, text, or bytes in hexadecimal.
+
+Users whose only tag is ``viewer`` see none: routes that show messages have ``payloads`` (see
+:class:`headrace.console.http.routes.Route`). The broker checks again: the operation ``peek`` needs
+a tag other than ``viewer`` and the permission to read the queue.
+"""
 
 from __future__ import annotations
 

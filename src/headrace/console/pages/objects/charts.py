@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Handler
     from headrace.console.pages.details import Charts
+    from headrace.console.state.broker_mirror import ObjectTable
     from headrace.console.state.history import Column
-    from headrace.console.state.state import Kind
     from headrace.untyped import JsonObject
 
 Columns = tuple[str, ...]
@@ -191,7 +191,7 @@ async def of_lease(call: HttpCall) -> object:
 
 
 async def of_reader(
-    call: HttpCall, kind: Kind, name: str, source: str, known: Mapping[str, tuple[Line, ...]]
+    call: HttpCall, kind: ObjectTable, name: str, source: str, known: Mapping[str, tuple[Line, ...]]
 ) -> Answer:
     """Return the numbers of a group or lease; ``source`` is what it reads, in the path.
 
@@ -219,7 +219,7 @@ def lines_of(known: Mapping[str, tuple[Line, ...]], what: str) -> tuple[Line, ..
 
 async def chart(
     call: HttpCall,
-    kind: Kind,
+    kind: ObjectTable,
     name: str,
     keys: Sequence[tuple[str, ...]],
     lines: tuple[Line, ...],
@@ -307,7 +307,9 @@ async def lease_charts(call: HttpCall) -> Charts:
     return await charts_of(call, call.state.leases, LEASE, "queue", LEASE_CHARTS)
 
 
-async def charts_of(call: HttpCall, kind: Kind, name: str, source: str, charts: Charts) -> Charts:
+async def charts_of(
+    call: HttpCall, kind: ObjectTable, name: str, source: str, charts: Charts
+) -> Charts:
     """Return charts of the group or lease that a path names, with their addresses.
 
     There are none without it, or if the user does not see it.

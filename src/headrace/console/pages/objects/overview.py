@@ -13,7 +13,7 @@ from headrace.console.http.routes import ALLOWED, Route
 from headrace.console.pages.listings import Column
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
-from headrace.console.state.machine import Machine
+from headrace.console.state.broker_process import BrokerProcess
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def rates(name: str) -> str:
 
 def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
     """Return facts of the broker's process."""
-    machine = Machine(status)
+    machine = BrokerProcess(status)
     return [
         ("Node", found["node"], "text"),
         ("Version", found["product_version"], "text"),

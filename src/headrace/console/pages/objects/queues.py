@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges, messages, queues, records
+from headrace.console.api import exchanges, leases, messages, queues
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
@@ -16,7 +16,7 @@ from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import depths_and_rates
 from headrace.console.pages.objects.clients import channel_of, consumer_address
 from headrace.console.pages.objects.exchanges import BINDING_COLUMNS, binding_address
-from headrace.console.pages.objects.records import LEASE_COLUMNS, lease_address
+from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
 from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import DELIVERY_MODES, counted, number, plain, segment
 
@@ -113,7 +113,7 @@ def charts(row: JsonObject) -> Charts:
 
 async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
     """Return the leases of a queue."""
-    listed = await records.list_leases(call, vhost)
+    listed = await leases.list_leases(call, vhost)
     return Listed([row for row in listed.rows if row["queue"] == queue])
 
 

@@ -12,6 +12,7 @@ from headrace.console.pages.commands import line
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.exchanges import binding_address
+from headrace.console.pages.objects.groups import GROUP_COLUMNS, group_address
 from headrace.console.pages.objects.queues import (
     BINDINGS,
     COLUMNS,
@@ -22,7 +23,6 @@ from headrace.console.pages.objects.queues import (
     links,
     stream_address,
 )
-from headrace.console.pages.objects.records import GROUP_COLUMNS, group_address
 from headrace.console.pages.parts import Part
 
 if TYPE_CHECKING:

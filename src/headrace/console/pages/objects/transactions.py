@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator decides for others: transactions in doubt, leases, positions of groups."""
+"""Transactions in doubt, and what an operator decides for others: leases, positions of groups."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import records
+from headrace.console.api import groups, leases, transactions
 from headrace.console.api.common.rows import rows_of
 from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
-from headrace.console.pages.listings import Link
+from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import group_charts, lease_charts
 from headrace.console.pages.texts import counted, plain, segment
 
@@ -24,6 +24,11 @@ LEASE = "/leases/{vhost}/{queue}/{group}"
 GROUP = "/groups/{vhost}/{stream}/{group}"
 DECISIONS = ("rollback", "commit", "forget")
 NONE = "It no longer exists."
+
+
+def transaction_address(row: JsonObject) -> str:
+    """Return the address of a transaction."""
+    return f"/transactions/{segment(row['vhost'])}/{segment(row['xid'])}"
 
 
 async def row_here(call: HttpCall, do: str) -> JsonObject | None:
@@ -84,13 +89,13 @@ def lease_links(call: HttpCall) -> list[Link]:
 async def decide(call: HttpCall, form: Body) -> None:
     """Decide the transaction of a page."""
     what, heuristic = form.text("what"), form.flag("heuristic")
-    await records.decide(call, **call.path, what=what, heuristic=heuristic)
+    await transactions.decide(call, **call.path, what=what, heuristic=heuristic)
 
 
 async def release(call: HttpCall, form: Body) -> None:
     """Release the lease of a page."""
     force, forget = form.flag("force"), form.flag("forget")
-    await records.release(call, **call.path, force=force, forget=forget)
+    await leases.release(call, **call.path, force=force, forget=forget)
 
 
 def url(call: HttpCall) -> str | None:
@@ -116,6 +121,27 @@ def set_command(call: HttpCall, values: Values) -> str:
     return line("groups", "set", *words, url=url(call))
 
 
+LISTS = (
+    ListPage(
+        "/transactions",
+        "Transactions",
+        transactions.list_transactions,
+        (
+            Column("Id", "xid"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state", "state"),
+            Column("Since", "since", "time"),
+            Column("Publishes", "publishes", "number"),
+            Column("Settles", "settles", "number"),
+            Column("Sessions", "sessions", "number"),
+        ),
+        transaction_address,
+        about="Branches of distributed transactions. A prepared one is in doubt: its messages wait "
+        "for the coordinator, or for an operator's decision.",
+        command=line("list", "transactions"),
+        empty="No open transactions.",
+    ),
+)
 ACTIONS = (
     Action(
         TRANSACTION,
@@ -160,7 +186,7 @@ ACTIONS = (
     Action(
         GROUP,
         "Set the position of a group",
-        lambda call, form: records.set_group(call, **call.path, position=records.position_in(form)),
+        lambda call, form: groups.set_group(call, **call.path, position=groups.position_in(form)),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is at {values['position']}.",
         (Field("position", "Position", required=True, help="An offset, first, last or next."),),
@@ -174,7 +200,7 @@ ACTIONS = (
     Action(
         f"{GROUP}/delete",
         "Delete a group",
-        lambda call, form: records.delete_group(call, **call.path),
+        lambda call, form: groups.delete_group(call, **call.path),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is deleted.",
         command=lambda call, values: line(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 operation = OperationTable()
 
-LOOKED_AT = 256  # Objects of a step that has nothing to tell,
+LOOKED_AT = 256  # Objects of a step without a line,
 ROWS = 64  # and rows of a line.
 
 
@@ -41,28 +41,30 @@ async def sample(call: Call) -> Steps:
         broker.sampler = sampler = Sampler(broker)
     began_s = time.monotonic()
     await sampler.look()
-    return tell(call, sampler, kinds, since, began_s)
+    return changed_lines(call, sampler, kinds, since, began_s)
 
 
 def kinds_of(call: Call) -> list[str]:
-    """Return the kinds of a request, in the order in which they are told; all by default."""
+    """Return the kinds of a request, in the order of the answer; all by default."""
     wanted = call.request.get("kinds", list(SHAPES))
     if not isinstance(wanted, list) or not all(
-        isinstance(one, str) and one in SHAPES for one in wanted
+        isinstance(kind, str) and kind in SHAPES for kind in wanted
     ):
         call.refuse("bad-request", f"kinds are {', '.join(SHAPES)}")
     return [kind for kind in SHAPES if kind in wanted]
 
 
-def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: float) -> Steps:
-    """Yield the lines of an answer."""
+def changed_lines(
+    call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: float
+) -> Steps:
+    """Yield the lines of what changed after the look ``since``; return the end of the answer."""
     epoch = sampler.complete
     everything = not sampler.first <= since <= epoch
     gone = list(sampler.gone)  # Another look may forget some of them meanwhile.
     if everything:
         since = 0
     if QUEUE in kinds and sampler.queues is not None:
-        yield from tell_queues(call, sampler.queues, since, epoch)
+        yield from queue_lines(call, sampler.queues, since, epoch)
     for kind in kinds:
         changed: list[Track] = []
         for at, track in enumerate(list(sampler.kinds[kind].values())):
@@ -75,45 +77,45 @@ def tell(call: Call, sampler: Sampler, kinds: list[str], since: int, began_s: fl
                 yield None
         if changed:
             yield line(kind, changed, since)
-    yield from tell_gone(call, gone, kinds, since, epoch)
+    yield from ended_lines(call, gone, kinds, since, epoch)
     took_ms = round(1000 * (time.monotonic() - began_s))
     return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
 
 
-def tell_queues(call: Call, looks: QueueLooks, since: int, epoch: int) -> Steps:
-    """Yield the lines of queues."""
+def queue_lines(call: Call, looks: QueueLooks, since: int, epoch: int) -> Steps:
+    """Yield the lines of queues that changed after the look ``since``, up to the look ``epoch``."""
     vhosts = call.broker.vhosts
-    told: list[tuple[Queue, QueueRow]] = []
+    rows: list[tuple[Queue, QueueRow]] = []
     for queue in looks.changed(since, epoch, list(vhosts.values())):
         if queue is None:
             yield None
             continue
         row = looks.row(queue)
         if row is not None and call.sees_vhost(row.vhost):
-            told.append((queue, row))
-        if len(told) == ROWS:
-            yield queue_line(told, vhosts, since)
-            told = []
-    if told:
-        yield queue_line(told, vhosts, since)
+            rows.append((queue, row))
+        if len(rows) == ROWS:
+            yield queue_line(rows, vhosts, since)
+            rows = []
+    if rows:
+        yield queue_line(rows, vhosts, since)
     return {}
 
 
 def queue_line(
-    found: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
+    rows: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
 ) -> Answered:
     """Return the line of some queues."""
     fields, names = SHAPES[QUEUE]
     new = [
         [row.number, *queue_static(queue, vhosts[row.vhost], (row.policy, row.operator_policy))]
-        for queue, row in found
+        for queue, row in rows
         if row.told > since and row.vhost in vhosts
     ]
-    values = [row.part(0, len(names)) for _, row in found]
+    values = [row.part(0, len(names)) for _, row in rows]
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
     return {
         "kind": QUEUE,
-        "ids": packed([row.number for _, row in found]),
+        "ids": packed([row.number for _, row in rows]),
         "columns": {name: packed(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,
@@ -121,16 +123,16 @@ def queue_line(
     }
 
 
-def tell_gone(call: Call, gone: list[Gone], kinds: list[str], since: int, epoch: int) -> Steps:
+def ended_lines(call: Call, gone: list[Gone], kinds: list[str], since: int, epoch: int) -> Steps:
     """Yield the numbers of the objects that the client knows and that are gone."""
-    told: dict[str, list[int]] = {kind: [] for kind in kinds}
+    ended: dict[str, list[int]] = {kind: [] for kind in kinds}
     for at, (when, kind, track) in enumerate(gone):
         known = track.born <= since < when <= epoch
-        if known and kind in told and sees(call, kind, track):
-            told[kind].append(track.number)
+        if known and kind in ended and sees(call, kind, track):
+            ended[kind].append(track.number)
         if not at % LOOKED_AT:
             yield None
-    for kind, numbers in told.items():
+    for kind, numbers in ended.items():
         for at in range(0, len(numbers), LOOKED_AT):
             yield {**line(kind, [], since), "gone": numbers[at : at + LOOKED_AT]}
     return {}

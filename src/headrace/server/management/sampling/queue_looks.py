@@ -86,7 +86,7 @@ class QueueLooks:
                     yield  # Finding its policies may take long.
                 before, scan.changed = scan.changed, []
                 scan.look(new, 0, len(new))
-                scan.changed = before + [one for one in new if self.row(one) is not None]
+                scan.changed = before + [queue for queue in new if self.row(queue) is not None]
             if scan.changed:
                 self._note(scan.changed)
                 scan.changed = []
@@ -128,7 +128,7 @@ class QueueLooks:
         self._changes_count += len(queues)
 
     def _compare_policies(self, vhost: VirtualHost, epoch: int) -> Iterator[None]:
-        """Have queues told anew that other policies apply to now."""
+        """Mark the queues as changed to which other policies apply now."""
         for queue in self._queues.get(vhost, ()):
             row = self.row(queue)
             policies = ("", "") if row is None else vhost.policies_of(queue)
@@ -170,7 +170,7 @@ class QueueLooks:
                 if not at % STEP:
                     yield None
             return
-        for looked, queues in [one for one in self._changes if since < one[0] <= epoch]:
+        for looked, queues in [change for change in self._changes if since < change[0] <= epoch]:
             for at, queue in enumerate(queues):
                 row = self.row(queue)
                 if row is not None and row.changed == looked:

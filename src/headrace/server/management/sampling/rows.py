@@ -119,8 +119,8 @@ def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
 
 def vhost_static(broker: ManagedBroker, vhost: VirtualHost) -> Static:
     """Return what operators have set for a virtual host, which seldom changes."""
-    said = metadata_of(broker, vhost)
-    return vhost.name, *(said[name] for name in SHAPES[VHOST].static[1:])
+    metadata = metadata_of(broker, vhost)
+    return vhost.name, *(metadata[name] for name in SHAPES[VHOST].static[1:])
 
 
 # --- Groups and leases ---------------------------------------------------------------------------

@@ -87,11 +87,11 @@ class Track:
         self.vhost = vhost
         self.user = user
         self.values: Values = ()
-        self.born = self.changed = self.seen = 0  # In which looks.
-        self.told = 0  # In which look its static fields were new, at birth and seldom later.
+        self.born = self.changed = self.seen = 0  # Looks: the first, the last change, the last.
+        self.told = 0  # The look in which its static fields last changed: at birth, seldom later.
 
 
-Gone: TypeAlias = "tuple[int, str, Track | QueueRow]"  # In which look it was, and its kind.
+Gone: TypeAlias = "tuple[int, str, Track | QueueRow]"  # The look that missed it, and its kind.
 
 
 class Sampler:
@@ -113,7 +113,7 @@ class Sampler:
         """Drop all objects; every client gets everything the next time."""
         self.kinds: dict[str, dict[Hashable, Track]] = {kind: {} for kind in SHAPES}
         self._sums: dict[VirtualHost, Sums] = {}
-        self._policies: dict[VirtualHost, Policies] = {}  # That exchanges were told with.
+        self._policies: dict[VirtualHost, Policies] = {}  # By which exchanges were last read.
         self._totals = Totals()
         self.gone: deque[Gone] = deque()
         self._looks: deque[tuple[float, int]] = deque()  # When each was begun, of those kept.
@@ -186,7 +186,7 @@ class Sampler:
                 static = rows.exchange_static(exchange, vhost)
                 track = self._new(EXCHANGE, exchange, static, vhost.name)
             elif is_anew:
-                self._tell_anew(track, rows.exchange_static(exchange, vhost))
+                self._set_static(track, rows.exchange_static(exchange, vhost))
             self._set(track, (len(exchange.bindings), *exchange.tally.values()))
         self._policies[vhost] = policies
 
@@ -216,7 +216,7 @@ class Sampler:
         static = rows.vhost_static(self._broker, vhost)
         if track is None:
             track = self._new(VHOST, vhost, static, vhost.name)
-        self._tell_anew(track, static)
+        self._set_static(track, static)
         counts = sums.numbers.queues, len(vhost.exchanges), sums.connections
         self._set(track, (*sums.gauges(), *sums.counts(), *counts))
 
@@ -226,15 +226,15 @@ class Sampler:
             track = self._new(TOTALS, TOTALS, (TOTALS,), "")
         vhosts = self._sums.values()
         counters, churn = self._broker.counters, self._broker.events.churn
-        found = {
-            **by_column(QUEUE_GAUGES, added([NO_GAUGES, *(one.gauges() for one in vhosts)])),
+        numbers = {
+            **by_column(QUEUE_GAUGES, added([NO_GAUGES, *(sums.gauges() for sums in vhosts)])),
             **by_column((*CHANNEL_COUNTS, *QUEUE_SUMS), self._totals.counts(vhosts)),
             "vhosts": len(self.kinds[VHOST]),
             "exchanges": len(self.kinds[EXCHANGE]),
             "connections": len(self.kinds[CONNECTION]),
             "channels": len(self.kinds[CHANNEL]),
-            "queues": sum(one.numbers.queues for one in vhosts),
-            "publishers": sum(one.publishers for one in self._totals.versions.values()),
+            "queues": sum(sums.numbers.queues for sums in vhosts),
+            "publishers": sum(version.publishers for version in self._totals.versions.values()),
             "received": counters.published,
             "received_bytes": counters.published_bytes,
             "memory_used": counters.memory_used,
@@ -243,16 +243,16 @@ class Sampler:
             **counters.deaths,
             **by_column(SIZES, counters.sizes.counts(counters.published)),
         }
-        self._set(track, tuple([found[name] for name in SHAPES[TOTALS].columns]))
+        self._set(track, tuple([numbers[name] for name in SHAPES[TOTALS].columns]))
 
     def _versions(self) -> None:
         tracks = self.kinds[PROTOCOL]
-        for name, one in self._totals.versions.items():
+        for name, version in self._totals.versions.items():
             track = tracks.get(name)
             if track is None:
                 track = self._new(PROTOCOL, name, (name,), "")
-            counts = one.connections, one.channels, one.consumers, one.publishers
-            self._set(track, (*one.counts(), *counts))
+            counts = version.connections, version.channels, version.consumers, version.publishers
+            self._set(track, (*version.counts(), *counts))
 
     def _logins(self) -> Iterator[None]:
         tracks, attempts = self.kinds[LOGINS], self._broker.login.attempts
@@ -336,7 +336,7 @@ class Sampler:
         self.kinds[kind][key] = track
         return track
 
-    def _tell_anew(self, track: Track, static: Static) -> None:
+    def _set_static(self, track: Track, static: Static) -> None:
         if static != track.static:
             track.static, track.told, track.changed = static, self.epoch, self.epoch
 
@@ -349,7 +349,7 @@ class Sampler:
         """Forget the objects that this look has not seen."""
         epoch = self.epoch
         assert self.queues is not None
-        sums = {one.number: one.numbers for one in self._sums.values()}
+        sums = {host.number: host.numbers for host in self._sums.values()}
         gone = self.queues.gone()
         yield from self.queues.let_go(gone)
         for at, row in enumerate(gone):

@@ -27,7 +27,7 @@ NO_GAUGES = (0,) * GAUGES
 NO_COUNTS = (0,) * (len(CHANNEL_COUNTS) + len(QUEUE_SUMS))
 # The places in a tally of a queue of the counters that each of QUEUE_SUMS adds up.
 PLACES = tuple(
-    tuple(place for place, one in enumerate(QUEUE_COUNTS) if one.total == total.column)
+    tuple(place for place, measure in enumerate(QUEUE_COUNTS) if measure.total == total.column)
     for total in QUEUE_SUMS
 )
 
@@ -44,7 +44,7 @@ class Sums:
         self.connections = 0
         self.channels = ChannelTally()
         self._ended: Values = ()  # What deleted queues have counted.
-        self._counts = NO_COUNTS  # What only grows, as it was told last.
+        self._counts = NO_COUNTS  # What only grows, as it was last returned.
 
     def begin(self, vhost: VirtualHost) -> None:
         """Begin a look."""
@@ -61,24 +61,24 @@ class Sums:
         """Return what only grows: counts of channels, and QUEUE_SUMS."""
         living = self.numbers.part(GAUGES, SUMMED)
         of_queues = added([living, self._ended])
-        found = (*self.channels.values(), *queue_sums(of_queues))
-        self._counts = tuple(map(max, self._counts, found))
+        counts = (*self.channels.values(), *queue_sums(of_queues))
+        self._counts = tuple(map(max, self._counts, counts))
         return self._counts
 
     def queue_counts(self) -> Values:
-        """Return QUEUE_SUMS, as they were told last."""
+        """Return QUEUE_SUMS, as they were last returned."""
         return self._counts[len(CHANNEL_COUNTS) :]
 
 
 class Version:
     """The numbers of one version of AMQP."""
 
-    __slots__ = ("_told", "channels", "connections", "consumers", "publishers", "tally")
+    __slots__ = ("_counts", "channels", "connections", "consumers", "publishers", "tally")
 
     def __init__(self) -> None:
         self.tally = ChannelTally()
         self.connections = self.channels = self.consumers = self.publishers = 0
-        self._told: Values = ()
+        self._counts: Values = ()
 
     def begin(self, ended: ChannelTally | None) -> None:
         """Begin a look; what channels had counted that ended."""
@@ -97,9 +97,9 @@ class Version:
 
     def counts(self) -> Values:
         """Return what only grows, in the order of CHANNEL_COUNTS."""
-        found = self.tally.values()
-        self._told = tuple(map(max, self._told or found, found))
-        return self._told
+        counts = self.tally.values()
+        self._counts = tuple(map(max, self._counts or counts, counts))
+        return self._counts
 
 
 class Totals:
@@ -108,7 +108,7 @@ class Totals:
     def __init__(self) -> None:
         self.versions: dict[str, Version] = {}
         self._past: Values = (0,) * len(QUEUE_SUMS)  # Of virtual hosts that were deleted.
-        self._told = self._past
+        self._counts = self._past
 
     def begin(self, counters: Counters) -> None:
         """Begin a look."""
@@ -126,10 +126,11 @@ class Totals:
 
     def counts(self, vhosts: Iterable[Sums]) -> Values:
         """Return what only grows: counts of channels, and QUEUE_SUMS."""
-        found = added([self._past, *(one.queue_counts() for one in vhosts)])
-        self._told = tuple(map(max, self._told, found))
+        counts = added([self._past, *(sums.queue_counts() for sums in vhosts)])
+        self._counts = tuple(map(max, self._counts, counts))
         nothing = (0,) * len(CHANNEL_COUNTS)
-        return *added([nothing, *(one.counts() for one in self.versions.values())]), *self._told
+        of_channels = added([nothing, *(version.counts() for version in self.versions.values())])
+        return *of_channels, *self._counts
 
 
 def added(several: list[Values]) -> Values:

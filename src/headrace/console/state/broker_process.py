@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system knows of the broker's process."""
+"""The broker's process as the system describes it: memory, open files, threads, disk."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ PAGE = resource.getpagesize()
 MS = 1000
 
 
-class Machine:
-    """What the system knows of the broker's process."""
+class BrokerProcess:
+    """The broker's process: its memory, open files, sockets, threads and free disk."""
 
     def __init__(self, status: Status) -> None:
-        place = Path("/proc") / str(status["pid"])
+        directory = Path("/proc") / str(status["pid"])
         self.pid = str(status["pid"])
         self.resident = status["memory_used"]
         self.open_files = self.open_files_max = self.sockets = 0
         self.threads = self.threads_max = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
-            self.resident = int((place / "statm").read_text().split()[1]) * PAGE
-            names = [target_of(entry) for entry in (place / "fd").iterdir()]
+            self.resident = int((directory / "statm").read_text().split()[1]) * PAGE
+            names = [target_of(entry) for entry in (directory / "fd").iterdir()]
             self.open_files = len(names)
             self.sockets = sum(name.startswith("socket:") for name in names)
-            self.threads = len(list((place / "task").iterdir()))
+            self.threads = len(list((directory / "task").iterdir()))
             self.threads_max = int(Path("/proc/sys/kernel/threads-max").read_text())
-            for line in (place / "limits").read_text().splitlines():
+            for line in (directory / "limits").read_text().splitlines():
                 if line.startswith("Max open files"):
                     self.open_files_max = int(line.split()[3])
                 elif line.startswith("Max processes") and line.split()[2].isdecimal():
@@ -42,13 +42,13 @@ class Machine:
         self.journal_groups = int(status["journal_groups"])
         self.disk_free = 0
         with contextlib.suppress(OSError, TypeError):
-            found = os.statvfs(status["data"] or "")
-            self.disk_free = found.f_bavail * found.f_frsize
+            disk = os.statvfs(status["data"] or "")
+            self.disk_free = disk.f_bavail * disk.f_frsize
         began = datetime.fromisoformat(status["since"]).timestamp()
         self.uptime_ms = max(0, int((time.time() - began) * MS))
 
     def numbers(self) -> dict[str, int]:
-        """Return what is sampled, by RabbitMQ's names."""
+        """Return the sampled numbers, by RabbitMQ's names."""
         return {
             "mem_used": self.resident,
             "fd_used": self.open_files,
@@ -60,7 +60,7 @@ class Machine:
 
 
 def target_of(entry: Path) -> str:
-    """Return what a descriptor is of; empty when it was closed meanwhile."""
+    """Return the target of a descriptor; empty if it was closed meanwhile."""
     try:
         return str(entry.readlink())
     except OSError:

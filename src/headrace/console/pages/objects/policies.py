@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies and limits."""
+"""Policies and operator policies, and limits of virtual hosts and users."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.console.api import rules
+from headrace.console.api import policies
 from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Action, Field, refuse_known
 from headrace.console.pages.commands import line
@@ -100,7 +100,7 @@ def list_of(kind: PolicyKind) -> ListPage:
     """Return the list of policies of a kind."""
 
     async def rows(call: HttpCall, vhost: str | None) -> Listed:
-        return Listed(await rules.policies(call, kind.name, vhost))
+        return Listed(await policies.policies(call, kind.name, vhost))
 
     return ListPage(
         f"/{kind.kind}",
@@ -116,7 +116,7 @@ def list_of(kind: PolicyKind) -> ListPage:
 
 async def set_policy(call: HttpCall, kind: PolicyKind, vhost: str, name: str, form: Body) -> None:
     """Set the policy of a form."""
-    await rules.set_policy(
+    await policies.set_policy(
         call,
         kind.name,
         vhost,
@@ -133,7 +133,7 @@ def set_action(kind: PolicyKind) -> Action:
 
     async def add(call: HttpCall, form: Body) -> None:
         vhost, name = form.text("vhost"), form.text("name")
-        await refuse_known(rules.policy(call, kind.name, vhost, name), "the policy exists")
+        await refuse_known(policies.policy(call, kind.name, vhost, name), "the policy exists")
         await set_policy(call, kind, vhost, name, form)
 
     return Action(
@@ -159,7 +159,7 @@ def change_action(kind: PolicyKind) -> Action:
     """Return the action that changes a policy."""
 
     async def values(call: HttpCall) -> Mapping[str, str]:
-        row = await rules.policy(call, kind.name, **call.path)
+        row = await policies.policy(call, kind.name, **call.path)
         return {
             "pattern": row["pattern"],
             "apply-to": row["apply-to"],
@@ -194,7 +194,7 @@ def remove_action(kind: PolicyKind) -> Action:
     return Action(
         f"/{kind.kind}/{{vhost}}/{{name}}/delete",
         "Remove a policy",
-        lambda call, form: rules.remove_policy(call, kind.name, **call.path),
+        lambda call, form: policies.remove_policy(call, kind.name, **call.path),
         kind.list_url,
         lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
         command=lambda call, values: line(
@@ -210,12 +210,12 @@ def remove_action(kind: PolicyKind) -> Action:
 
 async def vhost_limit_rows(call: HttpCall, vhost: str | None) -> Listed:
     """Return one row for each limit of a virtual host."""
-    return each_limit(await rules.list_vhost_limits(call, vhost), "vhost")
+    return each_limit(await policies.list_vhost_limits(call, vhost), "vhost")
 
 
 async def user_limit_rows(call: HttpCall) -> Listed:
     """Return one row for each limit of a user."""
-    return each_limit(await rules.list_user_limits(call), "user")
+    return each_limit(await policies.list_user_limits(call), "user")
 
 
 def each_limit(listed: Listed, whose: str) -> Listed:
@@ -239,7 +239,7 @@ def limits(
 
     async def set_limit(call: HttpCall, form: Body) -> None:
         owner = {whose: form.text(whose)}
-        await rules.set_limit(call, form.text("name"), form.number("value"), **owner)
+        await policies.set_limit(call, form.text("name"), form.number("value"), **owner)
 
     listing = ListPage(
         f"/{kind}",
@@ -275,7 +275,7 @@ def limits(
         Action(
             f"/{kind}/{{{whose}}}/{{name}}/delete",
             "Remove a limit",
-            lambda call, form: rules.remove_limit(call, **call.path),
+            lambda call, form: policies.remove_limit(call, **call.path),
             lambda call, values: f"/{kind}",
             lambda call, values: f"Limit {plain(call.path['name'])} is removed.",
             command=lambda call, values: line(
@@ -308,7 +308,7 @@ OF_USERS = limits(
 )
 POLICIES = (
     PolicyKind(
-        rules.POLICIES,
+        policies.POLICIES,
         "policies",
         "Policies",
         "A policy sets options of the queues and exchanges whose names match its pattern.",
@@ -316,7 +316,7 @@ POLICIES = (
         POLICYMAKER,
     ),
     PolicyKind(
-        rules.OPERATOR_POLICIES,
+        policies.OPERATOR_POLICIES,
         "operator-policies",
         "Operator policies",
         "An operator policy sets limits that no policy and no client exceeds.",

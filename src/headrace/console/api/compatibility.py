@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of what Headrace does not have, and lists that are constant: clients ask for them."""
+"""Paths of what Headrace does not have, and constant lists, which clients ask for."""
 
 from __future__ import annotations
 
@@ -34,9 +34,6 @@ FLAGS = {
     "user_limits": "Limits of users",
     "virtual_host_metadata": "Metadata of virtual hosts",
 }
-#: RabbitMQ's names of protocols, which clients with strict decoders know. It does not tell 0-8 and
-#: 0-9 from 0-9-1, and does not speak 0-10.
-PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
 NONE = (
     ("/api/federation-links", MONITORING, "Always empty: there is no federation."),
     ("/api/federation-links/{vhost}", MONITORING, "Always empty: there is no federation."),
@@ -54,8 +51,8 @@ NONE = (
     ("/api/traces", ADMINISTRATOR, "Always empty: `headrace trace` publishes traces as messages."),
     ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
 )
-ATTEMPTS = "/api/auth/attempts/{node}"
-BY_SOURCE = f"{ATTEMPTS}/source"
+# Apart from the rest: the documentation has login attempts and settings between them.
+LIST_ROUTES = Routes()
 ROUTES = Routes()
 
 
@@ -66,10 +63,10 @@ async def empty(call: HttpCall, vhost: str | None = None) -> Listed:
 
 
 for path, tag, summary in NONE:
-    ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
+    LIST_ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
 
 
-@ROUTES.get(
+@LIST_ROUTES.get(
     {"/api/feature-flags": "Feature flags that clients ask about, all enabled."},
     tag=MANAGEMENT,
     paged=True,
@@ -90,72 +87,13 @@ async def feature_flags(call: HttpCall) -> Listed:
     return Listed(rows, ("name",))
 
 
-@ROUTES.put(
+@LIST_ROUTES.put(
     {"/api/feature-flags/{name}/enable": "204: all feature flags are enabled."}, tag=ADMINISTRATOR
 )
 async def enable_flag(call: HttpCall, name: str) -> None:
     """Accept to enable a feature flag that is enabled anyway."""
     if name not in FLAGS:
         raise not_found()
-
-
-@ROUTES.get({ATTEMPTS: "The logins by protocol."}, tag=MONITORING, paged=True)
-async def attempts(call: HttpCall, node: str) -> Listed:
-    """Return the logins by protocol since the broker was started."""
-    return Listed([one for one in await logins(call, node) if not one["remote_address"]], ())
-
-
-@ROUTES.get(
-    {BY_SOURCE: "The logins by protocol, address and user, of the last 1,000 of them."},
-    tag=MONITORING,
-    paged=True,
-)
-async def attempts_by_source(call: HttpCall, node: str) -> Listed:
-    """Return the logins by protocol, address and user: those of the last 1,000 sources."""
-    return Listed([one for one in await logins(call, node) if one["remote_address"]], ())
-
-
-async def logins(call: HttpCall, node: str) -> list[JsonObject]:
-    """Return the logins as RabbitMQ describes them."""
-    check_node(node)
-    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
-    for one in await call.state.logins.all():
-        protocol = PROTOCOLS.get(one.text("protocol"), one.text("protocol"))
-        source = one.text("host"), one.text("user"), protocol
-        succeeded, failed = sums.get(source, (0, 0))
-        sums[source] = succeeded + one.number("succeeded"), failed + one.number("failed")
-    return [
-        {
-            "remote_address": host,
-            "username": user,
-            "protocol": protocol,
-            "auth_attempts": succeeded + failed,
-            "auth_attempts_failed": failed,
-            "auth_attempts_succeeded": succeeded,
-        }
-        for (host, user, protocol), (succeeded, failed) in sums.items()
-    ]
-
-
-@ROUTES.delete(dict.fromkeys((ATTEMPTS, BY_SOURCE), "405: never reset."), tag=ADMINISTRATOR)
-async def no_reset_of_attempts(call: HttpCall, node: str) -> None:
-    """Refuse to forget who tried to log in."""
-    raise HttpError(405, "attempts to log in are counted while the broker runs, and never reset")
-
-
-@ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
-async def version(call: HttpCall) -> str:
-    """Return the version of the API."""
-    return call.settings.rabbitmq_version
-
-
-@ROUTES.get(
-    {"/api/config/effective": "The settings that apply, by name, without secrets."},
-    tag=ADMINISTRATOR,
-)
-async def effective_config(call: HttpCall) -> JsonObject:
-    """Return the settings that apply; the broker hides secrets."""
-    return {row["name"]: row["value"] for row in await call.rows("list settings")}
 
 
 @ROUTES.get({"/api/top/{node}": "No processes: there is no Erlang."}, tag=MONITORING)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the operation ``sample``: what changed in the broker since the last time."""
+"""The last sample of the broker, read by the operation ``sample``: what changed since."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from headrace.measures import (
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.state.machine import Machine
+    from headrace.console.state.broker_process import BrokerProcess
     from headrace.untyped import JsonObject
 
 MIB = 1 << 20
@@ -88,8 +88,8 @@ class Slices:
             await self.step()
 
 
-class Sample:
-    """The last sample of the broker."""
+class Snapshot:
+    """The last sample of the broker, as a table for each kind of objects."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
@@ -130,20 +130,20 @@ class Sample:
                 await slices.step()
         self._octets.add_to(into[VHOST], now_ms)
         self._users.make(into[USER], now_ms)
-        found: dict[str, Frame] = {}
+        frames: dict[str, Frame] = {}
         for kind in into.keys() - {NODE}:
             frame = await slices.run(into[kind].complete(now_ms))
             if frame is not None:
-                found[kind] = frame
+                frames[kind] = frame
         self.tables, self._epoch, self.run = into, done["epoch"], done["run"]
         self.now_ms = now_ms
-        return found
+        return frames
 
-    def take_node(self, machine: Machine) -> dict[str, Frame]:
+    def take_node(self, process: BrokerProcess) -> dict[str, Frame]:
         """Take the numbers of the broker's process as a sample of the node."""
         table = self.tables[NODE]
         new = () if table.now_ms else ((1, NODE),)
-        columns = {name: array("q", (value,)) for name, value in machine.numbers().items()}
+        columns = {name: array("q", (value,)) for name, value in process.numbers().items()}
         now_ms = time.time_ns() // 1_000_000
         table.take(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
         frame = at_once(table.complete(now_ms))

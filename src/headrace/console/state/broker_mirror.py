@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that the console keeps of the broker."""
+"""The console's mirror of the broker: objects with samples, status and history."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, cast
 
 from headrace import measures
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.state.broker_process import BrokerProcess
 from headrace.console.state.frames import SAMPLE_S
 from headrace.console.state.history import History
-from headrace.console.state.machine import Machine
-from headrace.console.state.sampling import Sample
-from headrace.console.state.table import Table, Tracked
+from headrace.console.state.snapshot import Snapshot
+from headrace.console.state.table import SampledObject, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,13 +33,13 @@ STATUS_S = 1.0  # How old the status may be.
 CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # The global parameters of these.
 
 
-class Short:
-    """A short list that requests share."""
+class CachedList:
+    """A list of the broker, read again when it is older than ``age_max_s``."""
 
-    def __init__(self, link: BrokerLink, do: str, old_s: float) -> None:
+    def __init__(self, link: BrokerLink, do: str, age_max_s: float) -> None:
         self._link = link
         self._do = do
-        self._old_s = old_s
+        self._age_max_s = age_max_s
         self._rows: list[JsonObject] = []
         self._until_s = 0.0
 
@@ -51,7 +51,7 @@ class Short:
         """
         if time.monotonic() > self._until_s:
             self._rows, _ = await self._link.answer(self._do)
-            self._until_s = time.monotonic() + self._old_s
+            self._until_s = time.monotonic() + self._age_max_s
         return self._rows
 
     def forget(self) -> None:
@@ -59,17 +59,17 @@ class Short:
         self._until_s = 0.0
 
 
-class Kind:
-    """The objects of one kind, as of the last sample."""
+class ObjectTable:
+    """The objects of one kind, as of the last sample: queues, connections and so on."""
 
-    def __init__(self, state: State, name: str) -> None:
-        self._state = state
+    def __init__(self, mirror: BrokerMirror, name: str) -> None:
+        self._mirror = mirror
         self._name = name
 
     @property
     def table(self) -> Table:
         """The objects as of the last sample; another table after a restart of the broker."""
-        return self._state.sample.tables[self._name]
+        return self._mirror.snapshot.tables[self._name]
 
     @property
     def now_ms(self) -> int:
@@ -82,48 +82,48 @@ class Kind:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        await self._state.refresh()
+        await self._mirror.refresh()
         return self.table
 
-    async def all(self) -> list[Tracked]:
+    async def all(self) -> list[SampledObject]:
         """Return the objects in the order of their keys. Raises as :meth:`fresh`."""
         table = await self.fresh()
-        return [Tracked(table, slot) for slot in table.ordered()]
+        return [SampledObject(table, slot) for slot in table.ordered()]
 
-    async def find(self, *key: object) -> Tracked | None:
+    async def find(self, *key: object) -> SampledObject | None:
         """Return the object with a key; None without one. Raises as :meth:`fresh`."""
         table = await self.fresh()
         slot = table.find(*key)
-        return None if slot is None else Tracked(table, slot)
+        return None if slot is None else SampledObject(table, slot)
 
 
-class State:
-    """The broker's objects with their samples, and what it says of itself."""
+class BrokerMirror:
+    """The broker's objects with their samples, its status and its policies."""
 
     def __init__(self, link: BrokerLink, history: Path | None = None) -> None:
         """``history`` is the path of the history's file; None: the last hour is all."""
         self._link = link
-        self.sample = Sample(link)
+        self.snapshot = Snapshot(link)
         self.history = History(history)
-        self.node = Kind(self, measures.NODE)
-        self.totals = Kind(self, measures.TOTALS)
-        self.protocols = Kind(self, measures.PROTOCOL)
-        self.logins = Kind(self, measures.LOGINS)
-        self.vhosts = Kind(self, measures.VHOST)
-        self.queues = Kind(self, measures.QUEUE)
-        self.exchanges = Kind(self, measures.EXCHANGE)
-        self.connections = Kind(self, measures.CONNECTION)
-        self.users = Kind(self, measures.USER)
-        self.channels = Kind(self, measures.CHANNEL)
-        self.groups = Kind(self, measures.GROUP)
-        self.leases = Kind(self, measures.LEASE)
+        self.node = ObjectTable(self, measures.NODE)
+        self.totals = ObjectTable(self, measures.TOTALS)
+        self.protocols = ObjectTable(self, measures.PROTOCOL)
+        self.logins = ObjectTable(self, measures.LOGINS)
+        self.vhosts = ObjectTable(self, measures.VHOST)
+        self.queues = ObjectTable(self, measures.QUEUE)
+        self.exchanges = ObjectTable(self, measures.EXCHANGE)
+        self.connections = ObjectTable(self, measures.CONNECTION)
+        self.users = ObjectTable(self, measures.USER)
+        self.channels = ObjectTable(self, measures.CHANNEL)
+        self.groups = ObjectTable(self, measures.GROUP)
+        self.leases = ObjectTable(self, measures.LEASE)
         self._reading = asyncio.Lock()
         self._begun = self._complete = 0  # Samples, by number,
         self._needed = 1  # of which requests need this one: something was changed before.
         self._read_s = 0.0  # When the last one was complete, by the monotonic clock.
         self.console_listens: list[tuple[str, str]] = []  # Protocol and address, of the console.
-        self._policies = Short(link, "list policies", SAMPLE_S)
-        self._named = Short(link, "list global parameters", STATUS_S)
+        self._policies = CachedList(link, "list policies", SAMPLE_S)
+        self._parameters = CachedList(link, "list global parameters", STATUS_S)
         self._status: Status | None = None
         self._status_s = 0.0
 
@@ -145,8 +145,8 @@ class State:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        found = await self._global_parameter(CLUSTER_NAME)
-        return "" if found is None else str(found)
+        name = await self._global_parameter(CLUSTER_NAME)
+        return "" if name is None else str(name)
 
     async def cluster_tags(self) -> JsonObject:
         """Return the tags that an operator gave the cluster. As old as the status.
@@ -154,12 +154,13 @@ class State:
         Raises:
             BrokerGone: the broker does not answer.
         """
-        found = await self._global_parameter(CLUSTER_TAGS)
-        return found if isinstance(found, dict) else {}  # A parameter may have any value.
+        tags = await self._global_parameter(CLUSTER_TAGS)
+        return tags if isinstance(tags, dict) else {}  # A parameter may have any value.
 
     async def _global_parameter(self, name: str) -> object:
         """Return the value of a parameter of the whole broker; None where it is not set."""
-        return next((row["value"] for row in await self._named.rows() if row["name"] == name), None)
+        rows = await self._parameters.rows()
+        return next((row["value"] for row in rows if row["name"] == name), None)
 
     async def policies(self) -> list[JsonObject]:
         """Return the policies of all virtual hosts, as old as a sample at most.
@@ -177,8 +178,8 @@ class State:
         while True:
             try:
                 await self._read(self._begun + 1)
-                machine = await asyncio.to_thread(Machine, await self.status())
-                self._collect(self.sample.take_node(machine))
+                process = await asyncio.to_thread(BrokerProcess, await self.status())
+                self._collect(self.snapshot.take_node(process))
             except (BrokerGone, OperationRefused) as error:
                 log.debug("no sample: %s", error)
             except Exception:
@@ -190,7 +191,7 @@ class State:
         await self.history.stop()
 
     def _collect(self, frames: Mapping[str, Frame]) -> None:
-        self.history.add(self.sample.tables, frames, self.sample.now_ms)
+        self.history.add(self.snapshot.tables, frames, self.snapshot.now_ms)
 
     async def refresh(self) -> None:
         """Have a sample that is new enough for a request.
@@ -199,7 +200,7 @@ class State:
             BrokerGone: the broker does not answer.
         """
         needed = self._needed
-        objects = sum(len(table) for table in self.sample.tables.values())
+        objects = sum(len(table) for table in self.snapshot.tables.values())
         if objects <= FEW or time.monotonic() - self._read_s > LATE_S:
             needed = self._begun + 1
         await self._read(needed)
@@ -209,7 +210,7 @@ class State:
         self._needed = self._begun + 1
         self._status_s = 0.0
         self._policies.forget()
-        self._named.forget()
+        self._parameters.forget()
 
     async def _read(self, needed: int) -> None:
         """Read a sample, unless one that began as late as needed is complete."""
@@ -220,6 +221,6 @@ class State:
                 return
             self._begun += 1
             begun = self._begun
-            self._collect(await self.sample.read())
+            self._collect(await self.snapshot.read())
             self._complete = begun
             self._read_s = time.monotonic()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies, limits and parameters."""
+"""Policies and operator policies, limits of virtual hosts and users, and parameters."""
 
 from __future__ import annotations
 

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues and exchanges that drop duplicates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import rows_of
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+
+ACCESS = "access to the virtual host"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/deduplication": "Queues and exchanges that drop duplicates.",
+        "/api/headrace/deduplication/{vhost}": "The same, of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the queues and exchanges that drop duplicates, with the ids that they remember."""
+    return Listed(await rows_of(call, "list deduplication", vhost), ("vhost", "kind", "name"))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases: messages that groups have leased from queues and not settled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.body import BOOLEAN, Body, schema
+from headrace.console.api.common.rows import named_rows
+from headrace.console.http.answers import Answer, Listed
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+ACCESS = "access to the virtual host"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/leases": "Messages that groups have leased and not settled.",
+        "/api/headrace/leases/{vhost}": "The leases of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the leases: what groups took from queues and have not settled."""
+    return await named_rows(call, "list leases", vhost, "group")
+
+
+@ROUTES.post(
+    {
+        "/api/headrace/leases/{vhost}/{queue}/{group}/release": "Return the unsettled messages of "
+        "a lease to their queue."
+    },
+    tag=MANAGEMENT,
+    permission="read on the queue",
+    body=schema(force=BOOLEAN, forget=BOOLEAN),
+)
+async def post_release(call: HttpCall, vhost: str, queue: str, group: str) -> Answer:
+    """Return the unsettled messages of a lease to their queue."""
+    body = await Body.of(call)
+    force, forget = body.flag("force"), body.flag("forget")
+    return Answer(200, await release(call, vhost, queue, group, force=force, forget=forget))
+
+
+async def release(
+    call: HttpCall, vhost: str, queue: str, group: str, *, force: bool | None, forget: bool | None
+) -> JsonObject:
+    """Return the unsettled messages of a lease to their queue."""
+    return await call.ask(
+        "release lease", vhost=vhost, queue=queue, group=group, force=force, forget=forget
+    )

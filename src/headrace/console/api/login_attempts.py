@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts to log in, counted by protocol, address and user."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.node import check_node
+from headrace.console.http.answers import Listed
+from headrace.console.http.errors import HttpError
+from headrace.console.http.routes import Routes
+from headrace.user_tags import ADMINISTRATOR, MONITORING
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+#: RabbitMQ's names of protocols, which clients with strict decoders know. It does not tell 0-8 and
+#: 0-9 from 0-9-1, and does not speak 0-10.
+PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
+ATTEMPTS = "/api/auth/attempts/{node}"
+BY_SOURCE = f"{ATTEMPTS}/source"
+ROUTES = Routes()
+
+
+@ROUTES.get({ATTEMPTS: "The logins by protocol."}, tag=MONITORING, paged=True)
+async def attempts(call: HttpCall, node: str) -> Listed:
+    """Return the logins by protocol since the broker was started."""
+    rows = await logins(call, node)
+    return Listed([row for row in rows if not row["remote_address"]], ())
+
+
+@ROUTES.get(
+    {BY_SOURCE: "The logins by protocol, address and user, of the last 1,000 of them."},
+    tag=MONITORING,
+    paged=True,
+)
+async def attempts_by_source(call: HttpCall, node: str) -> Listed:
+    """Return the logins by protocol, address and user: those of the last 1,000 sources."""
+    rows = await logins(call, node)
+    return Listed([row for row in rows if row["remote_address"]], ())
+
+
+async def logins(call: HttpCall, node: str) -> list[JsonObject]:
+    """Return the logins as RabbitMQ describes them."""
+    check_node(node)
+    sums: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for attempt in await call.state.logins.all():
+        protocol = PROTOCOLS.get(attempt.text("protocol"), attempt.text("protocol"))
+        source = attempt.text("host"), attempt.text("user"), protocol
+        succeeded, failed = sums.get(source, (0, 0))
+        sums[source] = succeeded + attempt.number("succeeded"), failed + attempt.number("failed")
+    return [
+        {
+            "remote_address": host,
+            "username": user,
+            "protocol": protocol,
+            "auth_attempts": succeeded + failed,
+            "auth_attempts_failed": failed,
+            "auth_attempts_succeeded": succeeded,
+        }
+        for (host, user, protocol), (succeeded, failed) in sums.items()
+    ]
+
+
+@ROUTES.delete(dict.fromkeys((ATTEMPTS, BY_SOURCE), "405: never reset."), tag=ADMINISTRATOR)
+async def no_reset_of_attempts(call: HttpCall, node: str) -> None:
+    """Refuse to forget who tried to log in."""
+    raise HttpError(405, "attempts to log in are counted while the broker runs, and never reset")

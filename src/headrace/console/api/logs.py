@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker's log."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import Routes
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+LINES = 1000  # Of a log.
+NO_LOG = "precondition"  # The code of a log that has no file.
+TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/headrace/logs/broker": "The last 1,000 lines of the broker's log."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def broker_log(call: HttpCall) -> Listed:
+    """Return the last lines of the broker's log, the newest first; none where it has no file."""
+    try:
+        lines = await call.rows("show log", of="broker", count=LINES)
+    except OperationRefused as error:
+        if error.code != NO_LOG:
+            raise
+        lines = []
+    rows = [
+        {"number": number, "name": row["line"], **log_line(row["line"])}
+        for number, row in enumerate(reversed(lines), 1)
+    ]
+    return Listed(rows, ("number",))
+
+
+def log_line(line: str) -> JsonObject:
+    """Return a line of the broker's log, of text or JSON, by its parts."""
+    fields = object_of(line)
+    if fields is not None:
+        return {key: fields.get(key, "") for key in ("time", "level", "logger", "message")}
+    parts = TEXT_LINE.fullmatch(line)
+    if parts is None:  # It goes on from the line before.
+        return {"time": "", "level": "", "logger": "", "message": line}
+    time, level, logger, message = parts.groups()
+    return {"time": time, "level": level.lower(), "logger": logger, "message": message}
+
+
+def object_of(line: str) -> JsonObject | None:
+    """Return the JSON object of a line; None if it is none."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

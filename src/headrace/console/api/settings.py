@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings that apply: with their sources, and as RabbitMQ shows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import Routes
+from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+# Paths of RabbitMQ's API, which the documentation lists among the others of it.
+RABBITMQS_ROUTES = Routes()
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/headrace/settings": "The settings that apply, each with its source."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def list_settings(call: HttpCall) -> Listed:
+    """Return the settings that apply, each with its source."""
+    return Listed(await call.rows("list settings"), ("name",))
+
+
+@RABBITMQS_ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
+async def version(call: HttpCall) -> str:
+    """Return the version of the API."""
+    return call.settings.rabbitmq_version
+
+
+@RABBITMQS_ROUTES.get(
+    {"/api/config/effective": "The settings that apply, by name, without secrets."},
+    tag=ADMINISTRATOR,
+)
+async def effective_config(call: HttpCall) -> JsonObject:
+    """Return the settings that apply; the broker hides secrets."""
+    return {row["name"]: row["value"] for row in await call.rows("list settings")}

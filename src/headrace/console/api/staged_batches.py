@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Staged batches: what Spark queries write in parts and have not committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.rows import named_rows
+from headrace.console.http.routes import Routes
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Listed
+    from headrace.console.http.call import HttpCall
+
+ACCESS = "access to the virtual host"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/headrace/batches": "Sinks with staged batches, and their batches.",
+        "/api/headrace/batches/{vhost}": "The staged batches of one virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_batches(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the sinks of staged batches, with what is staged and not decided."""
+    return await named_rows(call, "list batches", vhost, "sink")

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of settings."""
+
+from __future__ import annotations
+
+from headrace.console.api import settings
+from headrace.console.pages.listings import Column, ListPage, everywhere
+from headrace.user_tags import ADMINISTRATOR
+
+LISTS = (
+    ListPage(
+        "/settings",
+        "Settings",
+        everywhere(settings.list_settings),
+        (
+            Column("Name", "name"),
+            Column("Value", "value", "json"),
+            Column("Unit", "unit"),
+            Column("Source", "source"),
+            Column("Default", "default", "json"),
+            Column("Applied on reload", "reload", "flag"),
+            Column("Description", "help", sorts=False),
+        ),
+        tag=ADMINISTRATOR,
+        in_vhosts=False,
+        is_live=False,
+        about="The settings in effect; secret values are hidden.",
+    ),
+)
