@@ -182,7 +182,7 @@ class Action:
         if self.command is not None:
             command = self.command(call, {**known, **values})
             if command and len(command) <= COMMAND_MAX:
-                call.notice(f"The same by command: {command}")
+                call.notice(f"Equivalent command: {command}")
         return Answer(303, headers={"Location": self.back(call, values)})
 
 

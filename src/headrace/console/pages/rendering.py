@@ -37,6 +37,7 @@ CELLS: dict[str, Callable[[object], object]] = {
     "exchange": texts.exchange,
     "span": texts.span,
     "state": texts.state,
+    "job-state": texts.job_state,
     "share": texts.share,
 }
 NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds set to the right.
@@ -54,6 +55,7 @@ ENVIRONMENT.filters.update(
     segment=texts.segment,
     lines=texts.lines,
     type_of=texts.type_of,
+    counted=texts.counted,
     **CELLS,
 )
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)

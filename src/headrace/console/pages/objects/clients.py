@@ -105,7 +105,7 @@ async def hits(call: HttpCall) -> str:
     row = await clients.show_connection(call, **call.path)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
-        f"{counted(row['channels'], 'channel')} {'is' if row['channels'] == 1 else 'are'} closed; "
+        f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
         "unacknowledged messages return to their queues."
     )
 

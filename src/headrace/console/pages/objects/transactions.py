@@ -52,7 +52,8 @@ async def lease_hits(call: HttpCall) -> str:
     if row is None:
         return NONE
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    return f"{counted(row['leased'], 'message')} return to their places in the queue{owner}."
+    returned = counted(row["leased"], "message", "returns to its place", "return to their places")
+    return f"{returned} in the queue{owner}."
 
 
 async def group_hits(call: HttpCall) -> str:
