@@ -27,7 +27,7 @@ from headrace.console.pages import assets
 from headrace.console.pages.listings import Column, field_of
 from headrace.console.pages.objects.charts import ages
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import duration, moment, rate, shown, size
+from headrace.console.pages.texts import counted, duration, job_state, moment, rate, shown, size
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
@@ -787,6 +787,25 @@ def test_numbers_are_for_people() -> None:
     assert "2026-01-31 11:00:00 UTC" in moment("2026-01-31T12:00:00+01:00")
     assert moment("soon") == "<bdi>soon</bdi>"
     assert (duration(5000), duration(7_200_000)) == ("5 s", "2 h")
+
+
+def test_a_count_has_the_noun_and_the_verb_of_its_number() -> None:
+    texts = [counted(number, "message") for number in (0, 1, 2000)]
+    assert texts == ["0 messages", "1 message", "2,000 messages"]
+    assert counted(1, "message", "returns", "return") == "1 message returns"
+    assert counted(2, "message", "returns", "return") == "2 messages return"
+
+
+def test_a_state_of_a_job_suits_every_kind() -> None:
+    states = ("choosing", "moving", "done")
+    assert [job_state(one).striptags() for one in states] == ["selecting", "applying", "done"]
+
+
+def test_headings_name_the_object_and_the_error(browser: Browser) -> None:
+    html = browser.text("/queues/%2F/many.01/purge")
+    assert "<title>Purge queue many.01 · Headrace</title>" in html
+    assert "<h1><bdi>Purge queue many.01</bdi></h1>" in html
+    assert b"<h1>404 Not found</h1>" in browser.get("/vhosts/none-such").body
 
 
 @pytest.mark.parametrize("name", [name for name in assets.FILES if name.endswith(".js")])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +95,8 @@ def bare(template: str, title: str, *, status: int = 200, **context: object) -> 
 
 def error_page(error: HttpError) -> bytes:
     """Return the page that tells an error."""
-    return bare("error.html", str(error.status), status=error.status, error=error).body
+    title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
+    return bare("error.html", title, status=error.status, error=error).body
 
 
 def html(body: str, status: int) -> Text:

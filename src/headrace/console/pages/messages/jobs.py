@@ -175,7 +175,7 @@ LISTS = (
 ACTIONS = (
     Action(
         f"{ONE}/cancel",
-        "Cancel a job",
+        "Cancel job {id}",
         cancel,
         lambda call, values: f"/jobs/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
         lambda call, values: "The job is cancelled: nothing was changed.",

@@ -216,7 +216,7 @@ PAGES = (
 ACTIONS = (
     Action(
         "/connections/{name}/close",
-        "Close a connection",
+        "Close connection {name}",
         lambda call, form: clients.close_connection(call, **call.path),
         lambda call, values: "/connections",
         lambda call, values: "The connection is closed.",

@@ -287,7 +287,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/purge",
-        "Purge a queue",
+        "Purge queue {queue}",
         lambda call, form: queues.purge_queue(call, **call.path),
         lambda call, values: here(call),
         lambda call, values: done("is empty", call),
@@ -300,7 +300,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/delete",
-        "Delete a queue",
+        "Delete queue {queue}",
         delete,
         lambda call, values: "/queues",
         lambda call, values: done("is deleted", call),
@@ -317,7 +317,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/publish",
-        "Publish a message",
+        "Publish to queue {queue}",
         publish,
         lambda call, values: here(call),
         lambda call, values: f"The message is published to queue {plain(call.path['queue'])}.",

@@ -120,7 +120,7 @@ def set_command(call: HttpCall, values: Values) -> str:
 ACTIONS = (
     Action(
         TRANSACTION,
-        "Decide a transaction",
+        "Decide transaction {xid}",
         decide,
         lambda call, values: "/transactions",
         lambda call, values: f"Transaction {plain(call.path['xid'])}: {values['what']} is done.",
@@ -141,7 +141,7 @@ ACTIONS = (
     ),
     Action(
         LEASE,
-        "Release a lease",
+        "Release the lease of {group} on {queue}",
         release,
         lambda call, values: "/leases",
         lambda call, values: f"The lease of {plain(call.path['group'])} is released.",
@@ -160,7 +160,7 @@ ACTIONS = (
     ),
     Action(
         GROUP,
-        "Set the position of a group",
+        "Set the position of group {group}",
         lambda call, form: records.set_group(call, **call.path, position=records.position_in(form)),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is at {values['position']}.",
@@ -174,7 +174,7 @@ ACTIONS = (
     ),
     Action(
         f"{GROUP}/delete",
-        "Delete a group",
+        "Delete group {group}",
         lambda call, form: records.delete_group(call, **call.path),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is deleted.",

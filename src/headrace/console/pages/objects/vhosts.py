@@ -178,7 +178,7 @@ ACTIONS = (
     ),
     Action(
         "/vhosts/{vhost}/edit",
-        "Change a virtual host",
+        "Change virtual host {vhost}",
         lambda call, form: set_vhost(call, **call.path, form=form),
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
@@ -190,7 +190,7 @@ ACTIONS = (
     ),
     Action(
         "/vhosts/{vhost}/delete",
-        "Delete a virtual host",
+        "Delete virtual host {vhost}",
         lambda call, form: vhosts.delete_vhost(call, **call.path),
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
