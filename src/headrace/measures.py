@@ -85,9 +85,9 @@ QUEUE_GAUGES = (
     Measure("unacked", GAUGE, MESSAGES, "Messages delivered and not settled",
             "rabbitmq_queue_messages_unacked", OF_LENGTH),
     Measure("held", GAUGE, MESSAGES, "Messages that wait for a time, or for a transaction"),
-    Measure("ready_bytes", GAUGE, BYTES, "Bytes that are ready",
+    Measure("ready_bytes", GAUGE, BYTES, "Bytes of ready messages",
             "rabbitmq_queue_messages_ready_bytes", OF_QUEUE),
-    Measure("unacked_bytes", GAUGE, BYTES, "Bytes not settled",
+    Measure("unacked_bytes", GAUGE, BYTES, "Bytes of messages not settled",
             "rabbitmq_queue_messages_unacked_bytes", OF_QUEUE),
     Measure("consumers", GAUGE, OBJECTS, "Consumers", "rabbitmq_queue_consumers", OF_CONSUMERS),
     Measure("memory", GAUGE, BYTES, "Memory that messages count for",
@@ -95,7 +95,7 @@ QUEUE_GAUGES = (
 )
 #: The tally of a queue.
 QUEUE_COUNTS = (
-    Measure("publish", COUNTER, MESSAGES, "Messages routed to it",
+    Measure("publish", COUNTER, MESSAGES, "Messages routed to the queue",
             "rabbitmq_queue_messages_published_total", OF_DELIVERY, "publish", total="published"),
     Measure("deliver", COUNTER, MESSAGES, "Messages delivered and to be acknowledged",
             "rabbitmq_queue_messages_delivered_ack_total", OF_DELIVERY, "deliver", total=DELIVERED),
@@ -113,7 +113,7 @@ QUEUE_COUNTS = (
     Measure("get_empty", COUNTER, TIMES, "Times that basic.get found no message",
             "rabbitmq_queue_get_empty_total", OF_DELIVERY, "get_empty"),
     *(  # Whether they had where to go or not.
-        Measure(f"dead_{reason}", COUNTER, MESSAGES, f"Messages that died of {reason}",
+        Measure(f"dead_{reason}", COUNTER, MESSAGES, f"Messages dead-lettered or dropped: {reason}",
                 f"rabbitmq_queue_messages_dead_{reason}_total", OF_DELIVERY, total=f"dead_{reason}")
         for reason in REASONS
     ),
@@ -142,10 +142,10 @@ QUEUE_SUMS = (
 OF_EXCHANGE, OF_BINDINGS = "exchange_metrics", "exchange_bindings"
 #: The tally of an exchange.
 EXCHANGE_COUNTS = (
-    Measure("publish_in", COUNTER, MESSAGES, "Messages in",
+    Measure("publish_in", COUNTER, MESSAGES, "Messages published to the exchange",
             "rabbitmq_exchange_messages_published_total", OF_EXCHANGE, "publish_in"),
     # Once for each queue that they were routed to.
-    Measure("publish_out", COUNTER, MESSAGES, "Messages out",
+    Measure("publish_out", COUNTER, MESSAGES, "Messages routed to queues",
             "rabbitmq_exchange_messages_routed_total", OF_EXCHANGE, "publish_out"),
     Measure("return_unroutable", COUNTER, MESSAGES, "Unroutable messages returned",
             "rabbitmq_exchange_messages_unroutable_returned_total", OF_EXCHANGE,
@@ -169,17 +169,17 @@ CHANNEL_GAUGES = (
             "rabbitmq_channel_prefetch", OF_CHANNEL),
     Measure("consumer_prefetch", GAUGE, MESSAGES, "Limit of unsettled messages of each consumer",
             "rabbitmq_consumer_prefetch", OF_CHANNEL),
-    Measure("flow", GAUGE, YES_NO, "It may be sent messages"),
-    Measure("confirms", GAUGE, YES_NO, "Its messages are confirmed"),
-    Measure("transactional", GAUGE, YES_NO, "It has transactions"),
+    Measure("flow", GAUGE, YES_NO, "1 if flow is on"),
+    Measure("confirms", GAUGE, YES_NO, "1 if the channel confirms messages"),
+    Measure("transactional", GAUGE, YES_NO, "1 if the channel is transactional"),
 )
 #: The tally of a channel or session. The totals, versions of AMQP, virtual hosts and connections
 #: have their sums; users have those of the API.
 CHANNEL_COUNTS = (
-    Measure("publish", COUNTER, MESSAGES, "Messages sent",
+    Measure("publish", COUNTER, MESSAGES, "Messages published",
             "rabbitmq_channel_messages_published_total", OF_PUBLISHING, "publish"),
-    Measure("publish_confirm", COUNTER, MESSAGES, "Messages sent and to be confirmed"),
-    Measure("confirm", COUNTER, MESSAGES, "Confirmed",
+    Measure("publish_confirm", COUNTER, MESSAGES, "Messages published on channels with confirms"),
+    Measure("confirm", COUNTER, MESSAGES, "Messages confirmed",
             "rabbitmq_channel_messages_confirmed_total", OF_PUBLISHING, "confirm"),
     Measure("return_unroutable", COUNTER, MESSAGES, "Unroutable messages returned",
             "rabbitmq_channel_messages_unroutable_returned_total", OF_PUBLISHING,
@@ -204,7 +204,7 @@ CHANNEL_COUNTS = (
 BY_PROTOCOL = {
     "publish": ("rabbitmq_global_messages_received_total", "Messages that publishers sent"),
     "publish_confirm": ("rabbitmq_global_messages_received_confirm_total",
-        "Of those the ones to be confirmed"),
+        "Messages received on channels with confirms"),
     "confirm": ("rabbitmq_global_messages_confirmed_total", "Messages confirmed"),
     "drop_unroutable": ("rabbitmq_global_messages_unroutable_dropped_total",
         "Unroutable messages dropped"),
@@ -235,7 +235,7 @@ CONNECTION_GAUGES = (
     Measure("channels", GAUGE, OBJECTS, "Channels", "rabbitmq_connection_channels", OF_CONNECTION),
     Measure("pending", GAUGE, BYTES, "Bytes to be sent",
             "rabbitmq_connection_pending_bytes", OF_CONNECTION),
-    Measure("blocked", GAUGE, YES_NO, "1 while an alarm blocks it",
+    Measure("blocked", GAUGE, YES_NO, "1 while an alarm blocks the connection",
             "rabbitmq_connection_blocked", OF_CONNECTION),
 )
 OF_LOGINS = "auth_attempt_metrics"
@@ -246,8 +246,8 @@ OF_ALL_QUEUES = {
     "ready": ("rabbitmq_queue_messages_ready", "Messages that wait for a consumer"),
     "unacked": ("rabbitmq_queue_messages_unacked", "Messages delivered and not yet settled"),
     "held": ("headrace_messages_held", "Messages that wait for a time, or for a transaction"),
-    "ready_bytes": ("rabbitmq_queue_messages_ready_bytes", "Bytes of the bodies that are ready"),
-    "unacked_bytes": ("rabbitmq_queue_messages_unacked_bytes", "Bytes of the bodies not settled"),
+    "ready_bytes": ("rabbitmq_queue_messages_ready_bytes", "Bytes of ready messages"),
+    "unacked_bytes": ("rabbitmq_queue_messages_unacked_bytes", "Bytes of messages not settled"),
     "consumers": ("rabbitmq_consumers", "Consumers"),
 }
 #: What came and went.
@@ -269,11 +269,12 @@ CHURN = (
 )
 DEATHS = (
     *(
-        Measure(f"dead_{reason}_{strategy}", COUNTER, MESSAGES, f"Died of {reason}: {strategy}")
+        Measure(f"dead_{reason}_{strategy}", COUNTER, MESSAGES,
+                f"Messages dead-lettered: {reason}, {strategy}")
         for reason in REASONS
         for strategy in STRATEGIES
     ),
-    Measure("dead_confirmed", COUNTER, MESSAGES, "Dead letters that arrived for certain"),
+    Measure("dead_confirmed", COUNTER, MESSAGES, "Dead letters confirmed by their target"),
 )
 SIZES = tuple(
     Measure(f"size_{end}", COUNTER, MESSAGES, f"Bodies of the bucket up to {end} bytes")
@@ -297,10 +298,10 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
         Measure("publishers", GAUGE, OBJECTS, "Channels that published"),
         Measure("received", COUNTER, MESSAGES, "Messages that publishers sent",
                 "headrace_messages_received_total"),
-        Measure("received_bytes", COUNTER, BYTES, "Bytes of their bodies"),
+        Measure("received_bytes", COUNTER, BYTES, "Bytes of published bodies"),
         Measure("memory_used", GAUGE, BYTES, "Memory that queued messages count for",
                 "headrace_message_memory_bytes"),
-        Measure("memory_max", GAUGE, BYTES, "Above it queues page out",
+        Measure("memory_max", GAUGE, BYTES, "Memory limit above which queues page out",
                 "headrace_message_memory_limit_bytes"),
         *plain(CHURN),
         *DEATHS,
@@ -314,9 +315,9 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
         Measure("publishers", GAUGE, OBJECTS, "Open publishers", "rabbitmq_global_publishers"),
     ),
     LOGINS: (
-        Measure("succeeded", COUNTER, TIMES, "Logins",
+        Measure("succeeded", COUNTER, TIMES, "Successful logins",
                 "rabbitmq_auth_attempts_succeeded_total", OF_LOGINS),
-        Measure("failed", COUNTER, TIMES, "Logins refused",
+        Measure("failed", COUNTER, TIMES, "Failed logins",
                 "rabbitmq_auth_attempts_failed_total", OF_LOGINS),
     ),
     VHOST: (
@@ -329,7 +330,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
     ),
     QUEUE: (*QUEUE_GAUGES, *QUEUE_COUNTS, *QUEUE_ALONE),
     EXCHANGE: (
-        Measure("bindings", GAUGE, OBJECTS, "Bindings from it",
+        Measure("bindings", GAUGE, OBJECTS, "Bindings from the exchange",
                 "rabbitmq_cluster_exchange_bindings", OF_BINDINGS),
         *EXCHANGE_COUNTS,
     ),
@@ -337,19 +338,19 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
     CHANNEL: (*CHANNEL_GAUGES, *CHANNEL_COUNTS),
     GROUP: (
         Measure("lag", GAUGE, RECORDS, "Records that the group has not read"),
-        Measure("lag_bytes", GAUGE, BYTES, "Bytes of them"),
-        Measure("durable_offset", COUNTER, OFFSET, "Before it records are on the disk"),
+        Measure("lag_bytes", GAUGE, BYTES, "Bytes that the group has not read"),
+        Measure("durable_offset", COUNTER, OFFSET, "Offset before which records are on the disk"),
         Measure("committed_records", COUNTER, RECORDS, "Records that the group has read"),
-        Measure("committed_ms", GAUGE, MS, "When it committed last, in Unix milliseconds"),
-        Measure("claimed", GAUGE, YES_NO, "It has an owner"),
+        Measure("committed_ms", GAUGE, MS, "Time of the last commit, in Unix milliseconds"),
+        Measure("claimed", GAUGE, YES_NO, "1 if the group has an owner"),
     ),
     LEASE: (
         Measure("leased", GAUGE, MESSAGES, "Messages that the lease holds"),
-        Measure("leased_bytes", GAUGE, BYTES, "Bytes of them"),
-        Measure("ready", GAUGE, MESSAGES, "Messages of the queue that wait"),
-        Measure("taken", COUNTER, OFFSET, "Messages that were ever leased"),
-        Measure("settled", COUNTER, OFFSET, "Messages of those that were settled"),
-        Measure("owned", GAUGE, YES_NO, "It has an owner"),
+        Measure("leased_bytes", GAUGE, BYTES, "Bytes of the leased messages"),
+        Measure("ready", GAUGE, MESSAGES, "Ready messages of the queue"),
+        Measure("taken", COUNTER, OFFSET, "Messages leased so far"),
+        Measure("settled", COUNTER, OFFSET, "Leased messages settled so far"),
+        Measure("owned", GAUGE, YES_NO, "1 if the lease has an owner"),
     ),
     USER: (*plain(TRAFFIC), *plain(one for one in CHANNEL_COUNTS if one.api)),
     NODE: (
@@ -357,7 +358,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
         Measure("fd_used", GAUGE, OBJECTS, "Open descriptors"),
         Measure("sockets_used", GAUGE, OBJECTS, "Open sockets"),
         Measure("proc_used", GAUGE, OBJECTS, "Threads of the process"),
-        Measure("disk_free", GAUGE, BYTES, "Free bytes where data are"),
+        Measure("disk_free", GAUGE, BYTES, "Free bytes on the data disk"),
         Measure("journal_groups", COUNTER, TIMES, "Times that the journal was flushed"),
     ),
 }

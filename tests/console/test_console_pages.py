@@ -27,7 +27,7 @@ from headrace.console.pages import assets
 from headrace.console.pages.listings import Column, field_of
 from headrace.console.pages.objects.charts import ages
 from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import duration, moment, rate, shown, size
+from headrace.console.pages.texts import counted, duration, job_state, moment, rate, shown, size
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
@@ -450,13 +450,16 @@ def test_definitions_are_imported_by_a_page(browser: Browser) -> None:
     dry = '--M\r\nContent-Disposition: form-data; name="dry_run"\r\n\r\ntrue\r\n' + body
     answer = browser.console.ask("POST", "/definitions", dry.encode(), user=None, headers=headers)
     assert (answer.status, b"Dry run: nothing was changed." in answer.body) == (200, True)
-    assert b"Elements: 1 made, 1 no equivalent." in answer.body
+    assert b"Elements: 1 created, 1 without equivalent." in answer.body
     assert browser.get("/vhosts/more").status == 404
     body = '--M\r\nContent-Disposition: form-data; name="lenient"\r\n\r\ntrue\r\n' + body
     answer = browser.console.ask("POST", "/definitions", body.encode(), user=None, headers=headers)
-    assert (answer.status, b"Imported. Elements: 1 made, 1 no" in answer.body) == (200, True)
+    assert (answer.status, b"Imported. Elements: 1 created, 1 without" in answer.body) == (
+        200,
+        True,
+    )
     assert b"$.parameters[0] " in answer.body
-    assert b"no equivalent: unknown parameter component" in answer.body
+    assert b"without equivalent: unknown parameter component" in answer.body
     assert browser.get("/vhosts/more").status == 200
 
 
@@ -489,12 +492,12 @@ def test_every_dangerous_action_is_confirmed_by_typing() -> None:
     ("path", "line"),
     [
         ("totals/messages", "ready"),
-        ("totals/rates", "in"),
+        ("totals/rates", "published"),
         ("totals/clients", "connections"),
         ("node/memory", "memory"),
         ("node/disk", "disk free"),
         ("node/syncs", "journal syncs"),
-        ("exchange/%2F/amq.topic", "in"),
+        ("exchange/%2F/amq.topic", "published"),
         ("vhost/%2F", "ready"),
         ("queue/%2F/many.01", "ready"),
     ],
@@ -505,7 +508,7 @@ def test_charts_have_numbers(browser: Browser, path: str, line: str, span: str) 
     series = {one["label"]: one["values"] for one in found["series"]}
     assert line in series
     assert all(len(values) == len(found["times"]) for values in series.values())
-    if span == "1h" and line not in ("in", "journal syncs"):  # Steps of a minute end now.
+    if span == "1h" and line not in ("published", "journal syncs"):  # Steps of a minute end now.
         assert series[line][-1], series
 
 
@@ -515,7 +518,7 @@ def test_depths_and_rates_have_charts_of_their_own(browser: Browser, path: str) 
         return [one["label"] for one in browser.get(f"/charts/{path}?of={of}").json["series"]]
 
     assert labels("amounts") == ["ready", "unacked"]
-    assert labels("rates") == ["in", "out", "acked", "redelivered"]
+    assert labels("rates") == ["published", "delivered", "acknowledged", "redelivered"]
     assert labels("") == labels("amounts") + labels("rates")
     assert browser.get(f"/charts/{path}?of=all").status == 400
     kind, _, name = path.partition("/")
@@ -526,7 +529,12 @@ def test_depths_and_rates_have_charts_of_their_own(browser: Browser, path: str) 
 def test_a_channel_has_a_chart(console: LocalConsole, browser: Browser) -> None:
     (row, *_) = console.get("/api/channels")
     found = browser.get(f"/charts/channel/{quote(row['name'], safe='')}?span=1h").json
-    assert [one["label"] for one in found["series"]] == ["unacked", "in", "out", "acked"]
+    assert [one["label"] for one in found["series"]] == [
+        "unacked",
+        "published",
+        "delivered",
+        "acknowledged",
+    ]
     assert (
         f"/charts/channel/{quote(row['name'], safe='')}"
         in browser.get(f"/channels/{quote(row['name'], safe='')}").body.decode()
@@ -571,7 +579,7 @@ def test_a_group_has_charts(console: LocalConsole, browser: Browser) -> None:
         assert size > 0
     assert labels_of(browser, f"{at}/bytes") == [("lag", "B")]
     assert labels_of(browser, f"{at}/age") == [("since the last commit", "s")]
-    assert labels_of(browser, f"{at}/rates") == [("in", "/s"), ("committed", "/s")]
+    assert labels_of(browser, f"{at}/rates") == [("published", "/s"), ("committed", "/s")]
     html = browser.text("/groups/%2F/charted/a%2Fb")
     for what in ("lag", "bytes", "rates", "age", "claimed"):
         assert f'data-chart="{at}/{what}"' in html
@@ -657,7 +665,7 @@ def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser
     assert sums.table.number(slot, "publish") >= 100
     assert sums.table.number(slot, "bytes_received") > 100
     for what, labels in (
-        ("rates", ["in", "out", "acked", "redelivered"]),
+        ("rates", ["published", "delivered", "acknowledged", "redelivered"]),
         ("bytes", ["from client", "to client"]),
     ):
         found = browser.get(f"/charts/user/guest/{what}?span=1h").json
@@ -665,7 +673,12 @@ def test_a_user_has_charts_of_all_its_connections(console: LocalConsole, browser
         assert any(found["series"][0]["values"]), found
         assert f"/charts/user/guest/{what}" in browser.text("/users/guest")
     idle = browser.get("/charts/user/management/rates").json
-    assert [one["label"] for one in idle["series"]] == ["in", "out", "acked", "redelivered"]
+    assert [one["label"] for one in idle["series"]] == [
+        "published",
+        "delivered",
+        "acknowledged",
+        "redelivered",
+    ]
     assert browser.get("/charts/user/none/rates").status == 404
     assert browser.get("/charts/user/guest/none").status == 404
 
@@ -675,7 +688,7 @@ def test_a_connection_has_charts_of_messages_and_bytes(
 ) -> None:
     (row, *_) = console.get("/api/connections")
     name = quote(row["name"], safe="")
-    for what, label in (("rates", "in"), ("bytes", "from client")):
+    for what, label in (("rates", "published"), ("bytes", "from client")):
         found = browser.get(f"/charts/connection/{name}/{what}?span=1h").json
         assert found["series"][0]["label"] == label
         assert f"/charts/connection/{name}/{what}" in browser.text(f"/connections/{name}")
@@ -776,6 +789,25 @@ def test_numbers_are_for_people() -> None:
     assert (duration(5000), duration(7_200_000)) == ("5 s", "2 h")
 
 
+def test_a_count_has_the_noun_and_the_verb_of_its_number() -> None:
+    texts = [counted(number, "message") for number in (0, 1, 2000)]
+    assert texts == ["0 messages", "1 message", "2,000 messages"]
+    assert counted(1, "message", "returns", "return") == "1 message returns"
+    assert counted(2, "message", "returns", "return") == "2 messages return"
+
+
+def test_a_state_of_a_job_suits_every_kind() -> None:
+    states = ("choosing", "moving", "done")
+    assert [job_state(one).striptags() for one in states] == ["selecting", "applying", "done"]
+
+
+def test_headings_name_the_object_and_the_error(browser: Browser) -> None:
+    html = browser.text("/queues/%2F/many.01/purge")
+    assert "<title>Purge queue many.01 · Headrace</title>" in html
+    assert "<h1><bdi>Purge queue many.01</bdi></h1>" in html
+    assert b"<h1>404 Not found</h1>" in browser.get("/vhosts/none-such").body
+
+
 @pytest.mark.parametrize("name", [name for name in assets.FILES if name.endswith(".js")])
 def test_scripts_can_be_parsed(name: str) -> None:
     """Node reads each script, so that a slip is told where no browser is."""
@@ -863,5 +895,5 @@ def test_staged_batches_are_listed(console: LocalConsole, browser: Browser) -> N
 def test_what_says_nothing_is_marked_for_phones(browser: Browser) -> None:
     html = browser.text("/queues?name=many.02")
     assert '<td class="number" data-label="Consumers">0</td>' in html
-    assert '<td class="number nil" data-label="Acked">0/s</td>' in html
+    assert '<td class="number nil" data-label="Acknowledged">0/s</td>' in html
     assert '<td class="nil" data-label="Policy">' in html

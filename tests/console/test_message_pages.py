@@ -182,7 +182,9 @@ def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Bro
     assert ready(console, "others") == 0
     answer = browser.send(f"{AT}/job", **fields, confirmation="letters")
     assert answer.status == 303
-    assert "<bdi>done</bdi>: " in result(browser, answer.headers["Location"])
+    html = result(browser, answer.headers["Location"])
+    assert "<bdi>done</bdi>: 3 messages<" in html
+    assert ("<dt>Examined</dt>" in html, "looked" in html) == (True, False)
     assert (ready(console, "letters"), ready(console, "others")) == (2, 3)
     gone = browser.send(f"{answer.headers['Location']}/cancel")
     assert gone.status == 400

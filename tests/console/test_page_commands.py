@@ -212,7 +212,7 @@ def test_what_was_done_is_told_as_a_command(
     answer = browser.send(page, *cleared, **given)
     assert answer.status == 303, re.findall(r'class="error"[^<]*<[^<]*', answer.body.decode())
     html = browser.text(answer.headers["Location"])
-    (told,) = re.findall(r"The same by command: (.*?)</bdi>", html)
+    (told,) = re.findall(r"Equivalent command: (.*?)</bdi>", html)
     lines = unescape(told).split(" && ")
     (line,) = [line for line in lines if line.startswith(f"headrace {command} ")]
     found, params = parsed(line, called)
@@ -258,4 +258,4 @@ def test_the_command_that_closes_a_connection_has_its_id(browser: Browser, calle
 def test_a_message_that_the_command_cannot_say_has_none(browser: Browser) -> None:
     form = {"payload": "eA==", "payload_encoding": "base64"}
     answer = browser.send("/queues/%2F/many.05/publish", **form)
-    assert "The same by command: " not in browser.text(answer.headers["Location"])
+    assert "Equivalent command: " not in browser.text(answer.headers["Location"])

@@ -118,7 +118,7 @@ async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Tex
         **{"from": int(position)},
     )
     if not rows or rows[0]["position"] != int(position):
-        raise not_found("there is no ready message at this position any more")
+        raise not_found("the message at this position is no longer ready")
     row = rows[0]
     if row.get("cut"):
         raise bad_request(f"the body has more than {SHOWN_MAX} bytes: {row['bytes']}")

@@ -161,8 +161,7 @@ class Port:
                 await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and is_foreign(request):
-            reason = "a page of another site may not change anything, or log in, here"
-            raise HttpError(403, reason)
+            raise HttpError(403, "cross-site requests may not log in or change anything")
         identity: Identity | None = None
         session: Session | None = None
         place = network_of(request.remote or "")
@@ -276,4 +275,8 @@ async def check_own(call: HttpCall, session: Session) -> None:
     if token is None and call.route.page:
         token = (await call.form()).get(TOKEN_FIELD)
     if not session.proves(token or ""):
-        raise HttpError(403, f"the token is missing or wrong: {TOKEN_HEADER}, or a form's field")
+        raise HttpError(
+            403,
+            f"missing or wrong CSRF token: send it in {TOKEN_HEADER} "
+            f"or in the form field {TOKEN_FIELD}",
+        )

@@ -55,9 +55,9 @@ FAILED = frozenset(("failed", "killed"))  # States of queries.
 # RabbitMQ's alarms: the source, and what follows "1 while" in the help. Too few descriptors raise
 # none: they refuse new connections.
 ALARMS = {
-    "memory_used_watermark": (MEMORY, "there is an alarm of memory"),
-    "free_disk_space_watermark": (DISK, "there is an alarm of the disk"),
-    "file_descriptor_limit": ("", "RabbitMQ has an alarm of descriptors; always 0 here"),
+    "memory_used_watermark": (MEMORY, "the memory alarm is active"),
+    "free_disk_space_watermark": (DISK, "the disk alarm is active"),
+    "file_descriptor_limit": ("", "the file descriptor alarm is active; always 0 here"),
 }
 
 
@@ -123,7 +123,7 @@ async def of_node(call: HttpCall, prefix: str) -> str:
     gauges = {
         "erlang_uptime_seconds": ("Age of the broker", machine.uptime_ms / MS),
         "process_resident_memory_bytes": ("Resident memory of the process", machine.resident),
-        "resident_memory_limit_bytes": ("Limit of the memory of messages", status["memory_max"]),
+        "resident_memory_limit_bytes": ("Memory limit for messages", status["memory_max"]),
         "process_open_fds": ("Open descriptors", machine.open_files),
         "process_max_fds": ("Limit of open descriptors", machine.open_files_max),
         "process_open_tcp_sockets": ("Open sockets", machine.sockets),
@@ -132,9 +132,9 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         "erlang_processes_limit": ("Limit of threads", machine.threads_max),
     }
     if status["data"]:
-        gauges["disk_space_available_bytes"] = ("Free bytes where data are", machine.disk_free)
+        gauges["disk_space_available_bytes"] = ("Free bytes on the data disk", machine.disk_free)
         gauges["disk_space_available_limit_bytes"] = (
-            "Below it persistent messages are turned away",
+            "Free space below which persistent publishers are blocked",
             status["disk_free_min"],
         )
     told = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
@@ -153,7 +153,7 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         told.append(one(name, measure.kind, measure.about, totals.number(first, measure.column)))
     told += of_store(status)
     draining = int(status["draining"])
-    told.append(one("headrace_draining", GAUGE, "1 while the broker is drained", draining))
+    told.append(one("headrace_draining", GAUGE, "1 while the broker is draining", draining))
     return "".join(told)
 
 
@@ -161,7 +161,7 @@ def by_source(alarms: list[AlarmRow]) -> str:
     """Return the alarms by source and virtual host; a source without one is at zero."""
     active: dict[tuple[str, str], int] = {(source, ""): 0 for source in SOURCES}
     active |= {(alarm["source"], alarm["vhost"]): 1 for alarm in alarms}
-    about = "1 while an alarm blocks publishers; without a virtual host those of all"
+    about = "1 while an alarm blocks publishers; an empty vhost means those of all virtual hosts"
     rows = [
         ({"source": source, "vhost": vhost}, value) for (source, vhost), value in active.items()
     ]
@@ -191,7 +191,7 @@ def by_protocol(table: Table) -> Iterator[str]:
         (labels, sent - missed)
         for (labels, sent), (_, missed) in zip(rows("publish"), lost, strict=True)
     ]
-    about = "Messages that a queue got"
+    about = "Messages routed to at least one queue"
     yield several("rabbitmq_global_messages_routed_total", COUNTER, about, routed)
 
 
@@ -203,11 +203,11 @@ def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
             for one_of in STRATEGIES
         ]
         name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-        yield several(name, COUNTER, f"Messages that died of {reason}", rows)
+        yield several(name, COUNTER, f"Messages dead-lettered: {reason}", rows)
     name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
     strategy = {"dead_letter_strategy": "at_least_once"}
     arrived = values.get("dead_confirmed", 0)
-    yield one(name, COUNTER, "Dead letters that arrived for certain", arrived, strategy)
+    yield one(name, COUNTER, "Dead letters confirmed by their target", arrived, strategy)
 
 
 def sizes(values: Mapping[str, int]) -> str:
@@ -230,13 +230,16 @@ def bound(end: str) -> str:
 def attempts(table: Table) -> Iterator[str]:
     """Yield the attempts to log in by protocol."""
     slots = [slot for slot in table.ordered() if not table.text("user", slot)]
-    kinds = {"": ("succeeded", "failed"), "_succeeded": ("succeeded",), "_failed": ("failed",)}
-    for name, columns in kinds.items():
+    kinds = {
+        "": ("Login attempts", ("succeeded", "failed")),
+        "_succeeded": ("Successful logins", ("succeeded",)),
+        "_failed": ("Failed logins", ("failed",)),
+    }
+    for name, (about, columns) in kinds.items():
         rows = [
             ({"protocol": table.text("protocol", slot)}, table.number(slot, *columns))
             for slot in slots
         ]
-        about = f"Logins tried{name.replace('_', ' and ')}"
         yield several(f"rabbitmq_auth_attempts{name}_total", COUNTER, about, rows)
 
 
@@ -283,7 +286,7 @@ async def readers(call: HttpCall) -> str:
             several(
                 "headrace_group_lag_bytes",
                 GAUGE,
-                "Bytes of them",
+                "Bytes that the group has not read",
                 [(of_stream(row), row["lag_bytes"]) for row in groups],
             ),
             several(
@@ -311,8 +314,8 @@ async def queries(call: HttpCall) -> str:
     return "".join(
         (
             told("lag_rows", "Rows that the query has not read", "lag"),
-            told("rows_per_second", "Rows that it reads a second", "rows_per_s"),
-            several("headrace_query_failed", GAUGE, "1: it failed, or was killed", failed),
+            told("rows_per_second", "Rows that the query reads a second", "rows_per_s"),
+            several("headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed),
         )
     )
 

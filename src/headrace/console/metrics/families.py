@@ -93,7 +93,7 @@ FAMILIES: Mapping[str, Family] = {
         LOGINS,
         LOGIN_LABELS,
         (
-            Metric("auth_attempts_total", COUNTER, "Logins tried", ("succeeded", "failed")),
+            Metric("auth_attempts_total", COUNTER, "Login attempts", ("succeeded", "failed")),
             *of(LOGINS, "auth_attempt_metrics"),
         ),
     ),
@@ -102,7 +102,7 @@ FAMILIES: Mapping[str, Family] = {
         {**LOGIN_LABELS, "username": "user", "remote_address": "host"},
         (
             Metric(
-                "auth_attempts_detailed_total", COUNTER, "Logins tried", ("succeeded", "failed")
+                "auth_attempts_detailed_total", COUNTER, "Login attempts", ("succeeded", "failed")
             ),
             *(
                 one._replace(name=one.name.replace("attempts", "attempts_detailed", 1))
@@ -111,7 +111,10 @@ FAMILIES: Mapping[str, Family] = {
         ),
     ),
     "vhost_status": Family(
-        VHOST, {"vhost": "name"}, (Metric("vhost_status", GAUGE, "1: it runs"),), cluster=True
+        VHOST,
+        {"vhost": "name"},
+        (Metric("vhost_status", GAUGE, "1 while the virtual host runs"),),
+        cluster=True,
     ),
     "exchange_names": Family(
         EXCHANGE,

@@ -90,7 +90,7 @@ class Action:
     """A page that changes something."""
 
     path: str
-    title: str
+    title: str  # May have parameters of the path in braces, which name the object.
     run: Callable[[HttpCall, Body], Awaitable[object]]  # With the values of the form.
     back: Callable[[HttpCall, Values], str]  # Where it leads when it is done.
     done: Callable[[HttpCall, Values], str]  # What the next page tells.
@@ -143,7 +143,7 @@ class Action:
         return page(
             call,
             "action.html",
-            self.title,
+            self.title.format_map(call.path),
             status=status,
             action=self,
             given=given,
@@ -182,7 +182,7 @@ class Action:
         if self.command is not None:
             command = self.command(call, {**known, **values})
             if command and len(command) <= COMMAND_MAX:
-                call.notice(f"The same by command: {command}")
+                call.notice(f"Equivalent command: {command}")
         return Answer(303, headers={"Location": self.back(call, values)})
 
 

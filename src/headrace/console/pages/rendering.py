@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ CELLS: dict[str, Callable[[object], object]] = {
     "exchange": texts.exchange,
     "span": texts.span,
     "state": texts.state,
+    "job-state": texts.job_state,
     "share": texts.share,
 }
 NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds set to the right.
@@ -54,6 +56,7 @@ ENVIRONMENT.filters.update(
     segment=texts.segment,
     lines=texts.lines,
     type_of=texts.type_of,
+    counted=texts.counted,
     **CELLS,
 )
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
@@ -92,7 +95,8 @@ def bare(template: str, title: str, *, status: int = 200, **context: object) -> 
 
 def error_page(error: HttpError) -> bytes:
     """Return the page that tells an error."""
-    return bare("error.html", str(error.status), status=error.status, error=error).body
+    title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
+    return bare("error.html", title, status=error.status, error=error).body
 
 
 def html(body: str, status: int) -> Text:

@@ -32,6 +32,8 @@ STATES = {  # Of queries, pipelines, connections and transactions; others are as
     **dict.fromkeys(("blocked", "blocking", "flow", "prepared", "stopped"), "odd"),
 }
 
+JOB_STATES = {"choosing": "selecting", "moving": "applying"}  # Others are as the broker says.
+
 
 def plain(text: str) -> str:
     """Return a text with what is not printed as escapes, for titles and downloads."""
@@ -82,9 +84,11 @@ def number(value: object) -> str:
     return f"{value:,.0f}"
 
 
-def counted(value: object, noun: str) -> str:
-    """Return a number of things, such as "1 channel" and "2 channels"."""
-    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
+def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
+    """Return a number of things, such as "1 channel" and "2 channels are", with their verb."""
+    if value == 1:
+        return f"1 {noun} {verb}".rstrip()
+    return f"{number(value)} {noun}s {verb_of_many}".rstrip()
 
 
 def rate(value: object) -> str:
@@ -163,6 +167,11 @@ def state(value: object) -> Markup:
     mark = STATES.get(str(value))
     text = shown(value)
     return text if mark is None else Markup('<span class="state {}">{}</span>').format(mark, text)
+
+
+def job_state(value: object) -> Markup:
+    """Return the state of a job in the words for every kind of job, a deletion too."""
+    return state(JOB_STATES.get(str(value), value))
 
 
 def compact(value: object) -> str:

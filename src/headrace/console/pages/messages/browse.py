@@ -125,7 +125,7 @@ async def show_one(call: HttpCall) -> object:
     )
     rows: list[JsonObject] = found["messages"]
     if not rows or rows[0]["position"] != int(position):
-        raise not_found("There is no ready message at this position any more.")
+        raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
     text, form = shown_as(row, form if form in FORMS else AUTO)
     at = here(call)

@@ -15,7 +15,7 @@ from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import number, plain, segment
+from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -32,6 +32,20 @@ WORDS = {
 }
 VERBS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FIELDS = ("do", "to", "selector", "count", "first", "last")
+RUNNING = frozenset(JOB_STATES)
+FACTS = (  # Of a job that runs, and of the result of one that is over.
+    Column("Examined", "looked", "number"),
+    Column("Selected", "selected", "number"),
+    Column("Done", "done", "number"),
+    Column("Ready in the target", "shown", "number"),
+    Column("Skipped, by reason", "skipped", "json"),
+    Column("By target queue", "to", "json"),
+    Column("First position", "first", "number"),
+    Column("Next position", "next", "number"),
+    Column("Last position", "last", "number"),
+    Column("Complete", "complete", "flag"),
+    Column("Ended", "at_ms", "time"),
+)
 
 
 async def show(call: HttpCall) -> object:
@@ -101,18 +115,14 @@ def form(
 async def show_job(call: HttpCall) -> object:
     """Return the progress of a job, or its result."""
     found = await jobs.show(call, **call.path)
-    running = found.get("state") in ("choosing", "moving")
+    running = found.get("state") in RUNNING
     return page(
         call,
         "job_state.html",
         f"Job {call.path['id']}",
         found=found,
         running=running,
-        facts=[
-            (name, value)
-            for name, value in found.items()
-            if name != "already" and value not in (None, "")
-        ],
+        facts=[(one, found[one.path]) for one in FACTS if found.get(one.path) not in (None, "")],
         cancel=f"{call.request.rel_url.raw_path}/cancel",
     )
 
@@ -123,7 +133,7 @@ def refuse_over(found: JsonObject) -> None:
     Raises:
         HttpError: the job is over.
     """
-    if found.get("state") not in ("choosing", "moving"):
+    if found.get("state") not in RUNNING:
         raise bad_request("the job has ended")
 
 
@@ -136,7 +146,8 @@ async def cancel(call: HttpCall, form: Body) -> None:
 async def hits(call: HttpCall) -> str:
     """Return how far a job is."""
     found = await jobs.show(call, **call.path)
-    return f"The job is {found['state']}: {number(found.get('done'))} messages so far."
+    state = JOB_STATES.get(found["state"], found["state"])
+    return f"The job is {state}: {counted(found['done'], 'message')} so far."
 
 
 LISTS = (
@@ -150,7 +161,7 @@ LISTS = (
             Column("From", "from"),
             Column("To", "to"),
             Column("Virtual host", "vhost"),
-            Column("State", "state", "state"),
+            Column("State", "state", "job-state"),
             Column("Examined", "looked", "number"),
             Column("Done", "done", "number"),
         ),
@@ -164,7 +175,7 @@ LISTS = (
 ACTIONS = (
     Action(
         f"{ONE}/cancel",
-        "Cancel a job",
+        "Cancel job {id}",
         cancel,
         lambda call, values: f"/jobs/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
         lambda call, values: "The job is cancelled: nothing was changed.",

@@ -55,22 +55,22 @@ class Line:
 
 DEPTHS = (Line("ready", ("ready",)), Line("unacked", ("unacked",)))
 RATES = (
-    Line("in", counter="publish", unit="/s"),
-    Line("out", counter="deliver_get", unit="/s"),
-    Line("acked", counter="ack", unit="/s"),
+    Line("published", counter="publish", unit="/s"),
+    Line("delivered", counter="deliver_get", unit="/s"),
+    Line("acknowledged", counter="ack", unit="/s"),
     Line("redelivered", counter="redeliver", unit="/s"),
 )
 ROUTED = (
-    Line("in", counter="publish_in", unit="/s"),
-    Line("out", counter="publish_out", unit="/s"),
+    Line("published", counter="publish_in", unit="/s"),
+    Line("routed", counter="publish_out", unit="/s"),
     Line("returned", counter="return_unroutable", unit="/s"),
     Line("dropped", counter="drop_unroutable", unit="/s"),
 )
 OF_CHANNEL = (
     Line("unacked", ("unacked",)),
-    Line("in", counter="publish", unit="/s"),
-    Line("out", counter="deliver_get", unit="/s"),
-    Line("acked", counter="ack", unit="/s"),
+    Line("published", counter="publish", unit="/s"),
+    Line("delivered", counter="deliver_get", unit="/s"),
+    Line("acknowledged", counter="ack", unit="/s"),
 )
 OCTETS = (
     Line("from client", ("bytes_received",), unit="B/s"),
@@ -78,9 +78,9 @@ OCTETS = (
 )
 OF_CLIENT: Mapping[str, tuple[Line, ...]] = {  # Of a connection, or of all those of a user.
     "rates": (
-        Line("in", ("publish",), unit="/s"),
-        Line("out", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
-        Line("acked", ("ack",), unit="/s"),
+        Line("published", ("publish",), unit="/s"),
+        Line("delivered", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
+        Line("acknowledged", ("ack",), unit="/s"),
         Line("redelivered", ("redeliver",), unit="/s"),
     ),
     "bytes": OCTETS,
@@ -98,7 +98,7 @@ OF_GROUP: Mapping[str, tuple[Line, ...]] = {
     "lag": (Line("lag", ("lag",)),),
     "bytes": (Line("lag", ("lag_bytes",), unit="B"),),
     "rates": (
-        Line("in", ("durable_offset",), unit="/s"),
+        Line("published", ("durable_offset",), unit="/s"),
         Line("committed", ("committed_records",), unit="/s"),
     ),
     "age": (Line("since the last commit", ("committed_ms",), unit="s", is_age=True),),

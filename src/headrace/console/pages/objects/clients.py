@@ -105,7 +105,7 @@ async def hits(call: HttpCall) -> str:
     row = await clients.show_connection(call, **call.path)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
-        f"{counted(row['channels'], 'channel')} {'is' if row['channels'] == 1 else 'are'} closed; "
+        f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
         "unacknowledged messages return to their queues."
     )
 
@@ -216,7 +216,7 @@ PAGES = (
 ACTIONS = (
     Action(
         "/connections/{name}/close",
-        "Close a connection",
+        "Close connection {name}",
         lambda call, form: clients.close_connection(call, **call.path),
         lambda call, values: "/connections",
         lambda call, values: "The connection is closed.",

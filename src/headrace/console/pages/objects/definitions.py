@@ -18,8 +18,15 @@ if TYPE_CHECKING:
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
-#: What became of elements, as the broker calls it, in the order in which a report has them.
-OUTCOMES = ("made", "changed", "there", "different", "no equivalent")
+#: Outcomes of elements, as the broker calls them, with the words of a report, in its order.
+OUTCOMES = {
+    "made": "created",
+    "changed": "changed",
+    "there": "unchanged",
+    "different": "kept (differs)",
+    "in part": "imported in part",
+    "no equivalent": "without equivalent",
+}
 
 
 def command(call: HttpCall, values: Values) -> str:
@@ -57,14 +64,15 @@ def report_of(report: JsonObject) -> Report:
 def counted(sections: JsonObject) -> str:
     """Return how many elements had each outcome, as a sentence."""
     sums = {name: sum(one.get(name, 0) for one in sections.values()) for name in OUTCOMES}
-    words = [f"{number(count)} {name}" for name, count in sums.items() if count]
+    words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]
     return f"Elements: {', '.join(words) or 'none'}."
 
 
 def line_of(finding: JsonObject) -> str:
     """Return a line about an element that is not as the file says."""
     name = f" {finding['name']}" if finding["name"] else ""
-    return f"{finding['path']}{name}: {finding['outcome']}: {finding['text']}"
+    outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])
+    return f"{finding['path']}{name}: {outcome}: {finding['text']}"
 
 
 ACTIONS = (

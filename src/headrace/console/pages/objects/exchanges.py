@@ -234,8 +234,8 @@ LISTS = (
             Column("Name", "name", "exchange"),
             Column("Virtual host", "vhost"),
             Column("Type", "type"),
-            Column("In", "message_stats.publish_in_details.rate", "rate"),
-            Column("Out", "message_stats.publish_out_details.rate", "rate"),
+            Column("Published", "message_stats.publish_in_details.rate", "rate"),
+            Column("Routed", "message_stats.publish_out_details.rate", "rate"),
             Column("Durable", "durable", "flag"),
             Column("Auto-delete", "auto_delete", "flag"),
             Column("Internal", "internal", "flag"),
@@ -316,7 +316,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/delete",
-        "Delete an exchange",
+        "Delete exchange {exchange}",
         delete,
         lambda call, values: "/exchanges",
         lambda call, values: f"Exchange {plain(call.path['exchange'])} is deleted.",
@@ -335,7 +335,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/publish",
-        "Publish a message",
+        "Publish to exchange {exchange}",
         publish,
         lambda call, values: here(call),
         lambda call, values: (
@@ -373,7 +373,7 @@ ACTIONS = (
     ),
     Action(
         "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
-        "Remove a binding",
+        "Remove the binding of {destination} to {source}",
         lambda call, form: exchanges.delete_binding(call, **call.path),
         lambda call, values: "/bindings",
         lambda call, values: "The binding is removed.",

@@ -169,7 +169,7 @@ def change_action(kind: PolicyKind) -> Action:
 
     return Action(
         f"/{kind.kind}/{{vhost}}/{{name}}",
-        "Change a policy",
+        "Change policy {name}",
         lambda call, form: set_policy(call, kind, **call.path, form=form),
         kind.list_url,
         lambda call, values: f"Policy {plain(call.path['name'])} is changed.",
@@ -193,7 +193,7 @@ def remove_action(kind: PolicyKind) -> Action:
     """Return the action that removes a policy."""
     return Action(
         f"/{kind.kind}/{{vhost}}/{{name}}/delete",
-        "Remove a policy",
+        "Remove policy {name}",
         lambda call, form: policies.remove_policy(call, kind.name, **call.path),
         kind.list_url,
         lambda call, values: f"Policy {plain(call.path['name'])} is removed.",
@@ -274,7 +274,7 @@ def limits(
         ),
         Action(
             f"/{kind}/{{{whose}}}/{{name}}/delete",
-            "Remove a limit",
+            f"Remove limit {{name}} of {{{whose}}}",
             lambda call, form: policies.remove_limit(call, **call.path),
             lambda call, values: f"/{kind}",
             lambda call, values: f"Limit {plain(call.path['name'])} is removed.",

@@ -18,7 +18,7 @@ from headrace.console.pages.objects.clients import channel_of, consumer_address
 from headrace.console.pages.objects.exchanges import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
 from headrace.console.pages.parts import Part
-from headrace.console.pages.texts import DELIVERY_MODES, counted, number, plain, segment
+from headrace.console.pages.texts import DELIVERY_MODES, counted, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,9 +39,9 @@ COLUMNS = (
     Column("Type", "type"),
     Column("Ready", "messages_ready", "number"),
     Column("Unacked", "messages_unacknowledged", "number"),
-    Column("In", "message_stats.publish_details.rate", "rate"),
-    Column("Out", "message_stats.deliver_get_details.rate", "rate"),
-    Column("Acked", "message_stats.ack_details.rate", "rate"),
+    Column("Published", "message_stats.publish_details.rate", "rate"),
+    Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
+    Column("Acknowledged", "message_stats.ack_details.rate", "rate"),
     Column("Consumers", "consumers", "number"),
     Column("Oldest", AGE_PATH, "duration"),
     Column("Size", "message_bytes", "bytes"),
@@ -137,10 +137,11 @@ def links(call: HttpCall, row: JsonObject) -> list[Link]:
 async def hits(call: HttpCall) -> str:
     """Return what emptying or deleting a queue takes away."""
     row = await queues.show_queue(call, **call.path)
-    ready, unacked = number(row["messages_ready"]), number(row["messages_unacknowledged"])
+    ready = counted(row["messages_ready"], "ready message")
+    unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
     return (
-        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready} ready and "
-        f"{unacked} unacknowledged messages and {counted(row['consumers'], 'consumer')}."
+        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
+        f"and {counted(row['consumers'], 'consumer')}."
     )
 
 
@@ -286,7 +287,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/purge",
-        "Purge a queue",
+        "Purge queue {queue}",
         lambda call, form: queues.purge_queue(call, **call.path),
         lambda call, values: here(call),
         lambda call, values: done("is empty", call),
@@ -299,7 +300,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/delete",
-        "Delete a queue",
+        "Delete queue {queue}",
         delete,
         lambda call, values: "/queues",
         lambda call, values: done("is deleted", call),
@@ -316,7 +317,7 @@ ACTIONS = (
     ),
     Action(
         f"{DETAIL}/publish",
-        "Publish a message",
+        "Publish to queue {queue}",
         publish,
         lambda call, values: here(call),
         lambda call, values: f"The message is published to queue {plain(call.path['queue'])}.",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 PARENT = ("Streams", "/streams")
 OF_QUEUES = frozenset(  # Columns without meaning for a stream.
     (
-        *("Type", "Ready", "Unacked", "Unacknowledged", "Acked", "Acknowledged", "Redelivered"),
+        *("Type", "Ready", "Unacked", "Unacknowledged", "Acknowledged", "Redelivered"),
         *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
         *("Dead letters: rejected", "Dead letters: expired"),
         *("Dead letters: length limit", "Dead letters: delivery limit"),

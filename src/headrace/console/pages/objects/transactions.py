@@ -57,7 +57,8 @@ async def lease_hits(call: HttpCall) -> str:
     if row is None:
         return NONE
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    return f"{counted(row['leased'], 'message')} return to their places in the queue{owner}."
+    returned = counted(row["leased"], "message", "returns to its place", "return to their places")
+    return f"{returned} in the queue{owner}."
 
 
 async def group_hits(call: HttpCall) -> str:
@@ -145,7 +146,7 @@ LISTS = (
 ACTIONS = (
     Action(
         TRANSACTION,
-        "Decide a transaction",
+        "Decide transaction {xid}",
         decide,
         lambda call, values: "/transactions",
         lambda call, values: f"Transaction {plain(call.path['xid'])}: {values['what']} is done.",
@@ -166,7 +167,7 @@ ACTIONS = (
     ),
     Action(
         LEASE,
-        "Release a lease",
+        "Release the lease of {group} on {queue}",
         release,
         lambda call, values: "/leases",
         lambda call, values: f"The lease of {plain(call.path['group'])} is released.",
@@ -185,7 +186,7 @@ ACTIONS = (
     ),
     Action(
         GROUP,
-        "Set the position of a group",
+        "Set the position of group {group}",
         lambda call, form: groups.set_group(call, **call.path, position=groups.position_in(form)),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is at {values['position']}.",
@@ -199,7 +200,7 @@ ACTIONS = (
     ),
     Action(
         f"{GROUP}/delete",
-        "Delete a group",
+        "Delete group {group}",
         lambda call, form: groups.delete_group(call, **call.path),
         lambda call, values: "/groups",
         lambda call, values: f"Group {plain(call.path['group'])} is deleted.",

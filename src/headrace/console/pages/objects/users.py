@@ -254,7 +254,7 @@ ACTIONS = (
     ),
     Action(
         "/users/{user}/edit",
-        "Change a user",
+        "Change user {user}",
         lambda call, form: set_user(call, **call.path, form=form),
         lambda call, values: f"/users/{segment(call.path['user'])}",
         lambda call, values: f"User {plain(call.path['user'])} is changed.",
@@ -269,7 +269,7 @@ ACTIONS = (
     ),
     Action(
         "/users/{user}/delete",
-        "Delete a user",
+        "Delete user {user}",
         lambda call, form: users.delete_user(call, **call.path),
         lambda call, values: "/users",
         lambda call, values: f"User {plain(call.path['user'])} is deleted.",
@@ -303,7 +303,7 @@ ACTIONS = (
     ),
     Action(
         "/permissions/{vhost}/{user}/edit",
-        "Change permissions",
+        "Change permissions of {user} in {vhost}",
         lambda call, form: set_permission(call, **call.path, form=form),
         lambda call, values: f"/users/{segment(call.path['user'])}",
         lambda call, values: f"Permissions of user {plain(call.path['user'])} are changed.",
@@ -322,7 +322,7 @@ ACTIONS = (
     ),
     Action(
         "/permissions/{vhost}/{user}",
-        "Remove permissions",
+        "Remove permissions of {user} in {vhost}",
         lambda call, form: users.delete_permission(call, **call.path),
         lambda call, values: "/permissions",
         lambda call, values: (
@@ -365,7 +365,7 @@ ACTIONS = (
     ),
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}/edit",
-        "Change topic permissions",
+        "Change topic permissions of {user} on {exchange}",
         lambda call, form: set_topic_permission(call, **call.path, form=form),
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are changed.",
@@ -382,7 +382,7 @@ ACTIONS = (
     ),
     Action(
         "/topic-permissions/{vhost}/{user}/{exchange}",
-        "Remove topic permissions",
+        "Remove topic permissions of {user} on {exchange}",
         lambda call, form: users.delete_topic_permission(call, **call.path),
         lambda call, values: "/topic-permissions",
         lambda call, values: f"Topic permissions of user {plain(call.path['user'])} are removed.",

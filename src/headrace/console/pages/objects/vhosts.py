@@ -130,8 +130,8 @@ LISTS = (
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
             Column("Unacked", "messages_unacknowledged", "number"),
-            Column("In", "message_stats.publish_details.rate", "rate"),
-            Column("Out", "message_stats.deliver_get_details.rate", "rate"),
+            Column("Published", "message_stats.publish_details.rate", "rate"),
+            Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
             Column("Queue type", "default_queue_type"),
             Column("Tracing", "tracing", "flag"),
             Column("Protected", "protected_from_deletion", "flag"),
@@ -178,7 +178,7 @@ ACTIONS = (
     ),
     Action(
         "/vhosts/{vhost}/edit",
-        "Change a virtual host",
+        "Change virtual host {vhost}",
         lambda call, form: set_vhost(call, **call.path, form=form),
         lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
@@ -190,7 +190,7 @@ ACTIONS = (
     ),
     Action(
         "/vhosts/{vhost}/delete",
-        "Delete a virtual host",
+        "Delete virtual host {vhost}",
         lambda call, form: vhosts.delete_vhost(call, **call.path),
         lambda call, values: "/vhosts",
         lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
