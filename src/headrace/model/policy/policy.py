@@ -151,7 +151,7 @@ def read_policy(name: str, value: object) -> Policy:
         InvalidArgument: it is malformed, or contradicts itself.
     """
     if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
-        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} octets at most")
+        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
     strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}

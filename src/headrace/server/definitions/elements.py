@@ -275,7 +275,7 @@ def _hash(element: Element) -> tuple[str, str]:
     algorithm = algorithm or SHA256
     kept, size = FOREIGN_HASHES[algorithm]
     if len(octets) != size:
-        text = f"a hash of {algorithm} has {size} octets with its salt, not {len(octets)}"
+        text = f"a hash of {algorithm} has {size} bytes with its salt, not {len(octets)}"
         raise element.fail("password_hash", text)
     return f"{kept}${given}", ""
 
@@ -295,13 +295,13 @@ def _scram(element: Element) -> ScramKeys | None:
         except (binascii.Error, ValueError, TypeError):
             raise element.fail(SCRAM_FIELD, f"{name} is not valid base64") from None
         if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
-            raise element.fail(SCRAM_FIELD, f"{name} has 1 to {SCRAM_OCTETS_MAX} octets")
+            raise element.fail(SCRAM_FIELD, f"{name} has 1 to {SCRAM_OCTETS_MAX} bytes")
     return ScramKeys(iterations, *octets)
 
 
 def _check_argument(name: str, value: object, path: str) -> None:
     if len(name.encode()) > NAME_OCTETS_MAX:
-        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} octets at most")
+        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} bytes at most")
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         raise DocumentError(path, "a whole number has 64 bits at most")
     if isinstance(value, dict):

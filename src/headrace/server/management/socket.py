@@ -229,7 +229,7 @@ class Client:
         try:
             line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
-            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} octets at most") from None
+            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} bytes at most") from None
         if not line:
             return None
         try:

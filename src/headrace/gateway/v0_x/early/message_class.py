@@ -124,7 +124,7 @@ class MessageSide(ChannelState):
         room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
         if len(head) > room:
             raise CannotConvert(
-                f"what a transfer says takes {len(head)} octets and exceeds the {room} that the "
+                f"what a transfer says takes {len(head)} bytes and exceeds the {room} that the "
                 "client takes in one frame"
             )
         return head
