@@ -214,7 +214,7 @@ class Leases:
         """Settle every number below ``upto``, dead-lettering ``rejects``.
 
         Numbers rejected in advance (:mod:`headrace.model.lease.rejects`) are dead-lettered, too.
-        SettleResult numbers are skipped, so that a repeated call changes nothing.
+        Settled numbers are skipped, so that a repeated call changes nothing.
 
         Raises:
             PreconditionFailed: ``upto`` is not taken yet, or a reject is not below it.
