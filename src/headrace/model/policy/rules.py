@@ -93,7 +93,7 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
             raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
             known = ", ".join(LIMIT_NAMES)
-            raise InvalidArgument(f"unknown limit '{name!s:.64}'; there are {known}")
+            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {known}")
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
             raise InvalidArgument(f"limit '{name}' is not a number: {number!r:.64}")
         if number == 0 and field == "message_rate":
