@@ -264,10 +264,10 @@ QUEUE = "amq.headrace.transactions"
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"not json", "a request is a JSON object"),
-        (b"[]", "a request is a JSON object"),
-        (b'{"do": "commit", "do": "rollback", "xid": "x"}', "a request is a JSON object"),
-        (b'{"do": ' + b"[" * 2000, "a request is a JSON object"),
+        (b"not json", "a request must be a JSON object"),
+        (b"[]", "a request must be a JSON object"),
+        (b'{"do": "commit", "do": "rollback", "xid": "x"}', "a request must be a JSON object"),
+        (b'{"do": ' + b"[" * 2000, "a request must be a JSON object"),
         (b'{"do": "commit"}', "commit needs an xid"),
         (b'{"do": "dance", "xid": "x"}', "there is no request 'dance'"),
         (b'{"do": "commit", "xid": "no such"}', "the xid no such is unknown"),

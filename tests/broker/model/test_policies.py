@@ -485,7 +485,7 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "x", " " * 70000), "a definition has 65536 characters at most"),
         (("policy", "clear", "p"), "there is no policy 'p' in virtual host '/'"),
         (("limits", "set", "max-queues", "5", "--user", "no"), "there is no user 'no'"),
-        (("limits", "set", "max-message-rate", "0", "--vhost", "/"), "is at least 1"),
+        (("limits", "set", "max-message-rate", "0", "--vhost", "/"), "must be at least 1"),
     ],
 )
 def test_commands_refuse_what_is_wrong(data: Path, words: tuple[str, ...], told: str) -> None:

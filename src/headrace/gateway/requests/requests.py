@@ -269,7 +269,7 @@ class Service(Consumer):
             what = request["do"]
             handler = self.handlers.get(what)
         except (ValueError, KeyError, TypeError):
-            answer.give(failure("bad-request", "a request is a JSON object with 'do'"))
+            answer.give(failure("bad-request", "a request must be a JSON object with 'do'"))
             return
         if handler is None:
             answer.give(failure("bad-request", f"there is no request {what!r}"))

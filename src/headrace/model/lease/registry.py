@@ -379,7 +379,7 @@ class Leases:
         vhost = self.vhost
         what = f"queue '{queue.name}' in vhost '{vhost.name}'"
         if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
-            raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} bytes")
+            raise PreconditionFailed(f"a group must be a word of 1 to {GROUP_OCTETS_MAX} bytes")
         if queue.is_stream:
             raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
         if queue.browse_only:

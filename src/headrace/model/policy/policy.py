@@ -163,8 +163,8 @@ def read_policy(name: str, value: object) -> Policy:
     priority = value.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
         raise InvalidArgument(
-            f"the priority of policy '{name}' is a whole number of {PRIORITY_MAX} at most, not "
-            f"{priority!r:.64}"
+            f"the priority of policy '{name}' must be a whole number of at most {PRIORITY_MAX}, "
+            f"not {priority!r:.64}"
         )
     target = value.get("apply-to", "all")
     kinds = APPLY_TO.get(target) if isinstance(target, str) else None

@@ -112,7 +112,7 @@ def read_document(octets: bytes) -> Document:
     except RecursionError:
         raise DocumentError("$", "lists and objects are nested too deeply") from None
     if not isinstance(document, dict):
-        raise DocumentError("$", f"definitions are an object, not {json_type(document)}")
+        raise DocumentError("$", f"definitions must be an object, not {json_type(document)}")
     _not_repeated(document, "$")
     return _document(document)
 

@@ -235,11 +235,11 @@ class Client:
         try:
             request = read_json(line)
         except UnfitValue as error:
-            raise Refused("bad-request", f"a line is a JSON object: {error}") from None
+            raise Refused("bad-request", f"each line must be a JSON object: {error}") from None
         except ValueError:
-            raise Refused("bad-request", "a line is a JSON object") from None
+            raise Refused("bad-request", "each line must be a JSON object") from None
         if not isinstance(request, dict):
-            raise Refused("bad-request", "a line is a JSON object")
+            raise Refused("bad-request", "each line must be a JSON object")
         if request.get("end") is True and len(request) == 1:
             self.owes_lines = False
             return None
