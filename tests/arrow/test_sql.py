@@ -230,7 +230,7 @@ def test_a_query_runs_as_its_user(
 def test_a_place_without_files_opens_none(orders: str, broker: ChildBroker, tmp_path: Path) -> None:
     places = sql.Places(broker.url)
     for query, text in (
-        (f"FROM archive('{tmp_path}')", "there is no archive"),
+        (f"FROM archive('{tmp_path}')", "unknown archive"),
         (f'FROM "{tmp_path}"', "there is no stream, queue or archive"),
         (f"FROM stream('{orders}', value := 'avro', schema_registry := 'http://x')", "no argument"),
     ):

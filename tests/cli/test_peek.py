@@ -414,7 +414,7 @@ def test_large_and_binary_bodies_are_cut_and_shown_safely(
         assert "cut" not in rows[1]
         assert rows[2]["body"] == ""
         less = json.loads(
-            peek(*where, "-n1", "--body-octets", "3", "--format", "json", queue).stdout
+            peek(*where, "-n1", "--body-bytes", "3", "--format", "json", queue).stdout
         )
         assert less["body"] == "ä"
         table = peek(*where, queue).stdout

@@ -50,10 +50,10 @@ def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(facts_module, "FACTS_OCTETS_MAX", 100_000)
     facts.put(b"k" * FACT_KEY_MAX, b"v" * FACT_VALUE_MAX)
     for key, value, said in (
-        (b"", b"", "1 to 600 octets"),
+        (b"", b"", "1 to 600 bytes"),
         (b"k" * (FACT_KEY_MAX + 1), b"", "not 601"),
         (b"k", b"v" * (FACT_VALUE_MAX + 1), "'k' would have 65537"),
-        (b"k", b"v" * 50_000, "100000 octets at most"),
+        (b"k", b"v" * 50_000, "100000 bytes at most"),
     ):
         with pytest.raises(ResourceError, match=said):
             facts.put(key, value)

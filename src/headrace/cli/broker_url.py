@@ -69,7 +69,7 @@ class Name(click.types.StringParamType):
         if not octets and not self._optional:
             self.fail("a name cannot be empty", param, ctx)
         if octets > NAME_OCTETS_MAX:
-            self.fail(f"a name has {NAME_OCTETS_MAX} octets at most, not {octets}", param, ctx)
+            self.fail(f"a name has {NAME_OCTETS_MAX} bytes at most, not {octets}", param, ctx)
         return value
 
     def shell_complete(

@@ -63,12 +63,12 @@ class Facts:
     def check(self, key: bytes, value: bytes | None) -> None:
         """Raise what :meth:`put` would raise."""
         if not 0 < len(key) <= FACT_KEY_MAX:
-            raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} octets, not {len(key)}")
+            raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} bytes, not {len(key)}")
         if value is None:
             return
         if len(value) > FACT_VALUE_MAX:
             raise ResourceError(
-                f"a fact has {FACT_VALUE_MAX} octets at most; '{key.decode('utf-8', 'replace')}' "
+                f"a fact has {FACT_VALUE_MAX} bytes at most; '{key.decode('utf-8', 'replace')}' "
                 f"would have {len(value)}"
             )
         before = self._values.get(key)
@@ -77,7 +77,7 @@ class Facts:
         more = len(value) - len(before) if before is not None else len(key) + len(value)
         if more > 0 and self._octets + more > FACTS_OCTETS_MAX:
             raise ResourceError(
-                f"the facts of a virtual host have {FACTS_OCTETS_MAX} octets at most"
+                f"the facts of a virtual host have {FACTS_OCTETS_MAX} bytes at most"
             )
 
     def require(self, count: int, octets: int) -> None:
@@ -88,7 +88,7 @@ class Facts:
         """
         if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
             raise ResourceError(
-                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_OCTETS_MAX} octets at most"
+                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_OCTETS_MAX} bytes at most"
             )
 
     def change(self, key: bytes, value: bytes | None) -> None:

@@ -121,7 +121,7 @@ class Places:
             path = Path(place.name)
         if path is None:
             known = ", ".join(map(repr, sorted(self.archives))) or "none"
-            raise QueryError(f"there is no archive {place.name!r}; the archives are: {known}")
+            raise QueryError(f"unknown archive {place.name!r}; archives: {known}")
         if not path.is_dir():
             raise QueryError(f"the archive {str(path)!r} is not a directory")
         return _dataset(path)

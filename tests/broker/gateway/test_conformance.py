@@ -119,7 +119,7 @@ def test_a_broken_rule_of_0_10_is_said(served: Served, monkeypatch: pytest.Monke
     [
         (["amqp://127.0.0.1:1/"], "127.0.0.1:1"),
         (["http://127.0.0.1/"], "amqp://"),
-        (["amqp://127.0.0.1:1/", "--check", "nothing"], "'nothing' is not a check"),
+        (["amqp://127.0.0.1:1/", "--check", "nothing"], "unknown check 'nothing'"),
     ],
 )
 def test_what_cannot_be_checked_is_said(arguments: list[str], text: str) -> None:

@@ -164,7 +164,7 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
             with pytest.raises(ClientError) as refused:
                 act(connection.channel(), "x" * 30_000)
             text = str(refused.value)
-            assert "may hold 20000 octets of memory (max-definitions-size)" in text
+            assert "may hold 20000 bytes of memory (max-definitions-size)" in text
             assert code in text
         assert vhost.definition_octets == before
     with connect(where) as connection:

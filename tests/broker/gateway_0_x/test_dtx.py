@@ -264,14 +264,14 @@ QUEUE = "amq.headrace.transactions"
 @pytest.mark.parametrize(
     ("body", "error"),
     [
-        (b"not json", "a request is a JSON object"),
-        (b"[]", "a request is a JSON object"),
-        (b'{"do": "commit", "do": "rollback", "xid": "x"}', "a request is a JSON object"),
-        (b'{"do": ' + b"[" * 2000, "a request is a JSON object"),
+        (b"not json", "a request must be a JSON object"),
+        (b"[]", "a request must be a JSON object"),
+        (b'{"do": "commit", "do": "rollback", "xid": "x"}', "a request must be a JSON object"),
+        (b'{"do": ' + b"[" * 2000, "a request must be a JSON object"),
         (b'{"do": "commit"}', "commit needs an xid"),
         (b'{"do": "dance", "xid": "x"}', "there is no request 'dance'"),
         (b'{"do": "commit", "xid": "no such"}', "the xid no such is unknown"),
-        (b" " * 5000, "4096 octets at most"),
+        (b" " * 5000, "4096 bytes at most"),
     ],
 )
 def test_a_bad_request_is_answered(talk: Client, name: str, body: bytes, error: str) -> None:

@@ -480,12 +480,12 @@ AT_LEAST_ONCE = '{"dead-letter-strategy": "at-least-once", "overflow": "drop-hea
         (("policy", "set", "p", "x", "{"), "the definition is not valid JSON"),
         (("policy", "set", "p", "x", '{"expires": 1, "expires": 2}'), '"expires" is there twice'),
         (("policy", "set", "p", "x", "[1]"), "has no definition"),
-        (("policy", "set", "p" * 256, "x", '{"expires": 1}'), "255 octets at most"),
+        (("policy", "set", "p" * 256, "x", '{"expires": 1}'), "255 bytes at most"),
         (("policy", "set", "p", "x", '{"expires": 1}', "--vhost", "no"), "no virtual host 'no'"),
         (("policy", "set", "p", "x", " " * 70000), "a definition has 65536 characters at most"),
         (("policy", "clear", "p"), "there is no policy 'p' in virtual host '/'"),
         (("limits", "set", "max-queues", "5", "--user", "no"), "there is no user 'no'"),
-        (("limits", "set", "max-message-rate", "0", "--vhost", "/"), "is at least 1"),
+        (("limits", "set", "max-message-rate", "0", "--vhost", "/"), "must be at least 1"),
     ],
 )
 def test_commands_refuse_what_is_wrong(data: Path, words: tuple[str, ...], told: str) -> None:

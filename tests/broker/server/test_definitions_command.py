@@ -495,7 +495,7 @@ def test_a_password_in_a_file_is_hashed(data: Path, file: Path, runs: bool) -> N
         text = refused(
             "definitions", "import", "--data", data, write(file, with_password("p" * 5000))
         )
-        assert "$.users[0].password: a password may not be longer than 4096 octets" in text
+        assert "$.users[0].password: a password may not be longer than 4096 bytes" in text
         hashed = with_password("other", password_hash=foreign_hash("else"))
         text = refused("definitions", "import", "--data", data, write(file, hashed))
         assert "$.users[0].password: 'password' and 'password_hash' exclude each other" in text
@@ -854,7 +854,7 @@ def nested(depth: int) -> Any:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "$: definitions are an object, not a list"),
+    ([], "$: definitions must be an object, not a list"),
     ({"color": "red"}, "$: it has no field of definitions"),
     ({"queues": {}}, "$.queues: a list is needed, not an object"),
     ({"queues": [7]}, "$.queues[0]: an object is needed, not a number"),
@@ -903,8 +903,8 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (altered("users", name="a\nb"), "$.users[0].name: the name of a user may not contain control"),
     (altered("users", password_hash="!!"), "$.users[0].password_hash: this is not valid base64"),
-    (altered("users", password_hash="AAAA"), "has 36 octets with its salt, not 3"),
-    (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag is one word"),
+    (altered("users", password_hash="AAAA"), "has 36 bytes with its salt, not 3"),
+    (altered("users", tags=["a b"]), "$.users[0].tags[0]: a tag must be one word"),
     (altered("users", limits={"max-x": 1}), "$.users[0]: unknown limit 'max-x'"),
     (altered("permissions", user="eve"), "$.permissions[0].user: there is no user 'eve'"),
     (
@@ -938,7 +938,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 TEXTS: list[tuple[bytes, str]] = [
     (b"", "$: this is not valid JSON"),
-    (b"\xff\xfe", "$: octet 0 is not valid UTF-8"),
+    (b"\xff\xfe", "$: byte 0 is not valid UTF-8"),
     (b'{"queues": [', "$: this is not valid JSON: Expecting value at line 1, column 13"),
     (b'{"queues": [], "queues": []}', '$: the name "queues" is there twice'),
     (
@@ -997,18 +997,21 @@ TWO_LINES = (
 LINES: list[tuple[bytes, str]] = [
     (
         b'{"section": "queues", "first": 0, "values": [], "first": 1}',
-        'a line is a JSON object: the name "first" is there twice',
+        'each line must be a JSON object: the name "first" is there twice',
     ),
     (
         b'{"section": "queues", "first": 1e400, "values": []}',
-        "a line is a JSON object: the number 1e400 is larger than a double can be",
+        "each line must be a JSON object: the number 1e400 is larger than a double can be",
     ),
     (b'{"section": "color", "first": 0, "values": []}', "a line has a section and values"),
     (b'{"section": "queues", "first": 0, "values": {}}', "a line has a section and values"),
     (b'{"section": "queues", "values": []}', "a line has the index of its first value"),
     (b'{"section": "queues", "first": true, "values": []}', "the index of its first value"),
     (b'{"section": "queues", "first": 7, "values": [8]}', "$.queues[7]: an object is needed"),
-    (b'{"section": "queues", "first": 0, "values": ' + b"[" * 90_000, "a line is a JSON object"),
+    (
+        b'{"section": "queues", "first": 0, "values": ' + b"[" * 90_000,
+        "each line must be a JSON object",
+    ),
     (
         TWO_LINES,
         "$.users[0]: the sections are not in order",
@@ -1061,7 +1064,7 @@ def test_killed_in_the_middle_it_is_taken_again(data: Path, file: Path) -> None:
 
 
 def test_size_is_bounded() -> None:
-    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_OCTETS_MAX} octets"):
+    with pytest.raises(DocumentError, match=f"more than {DOCUMENT_OCTETS_MAX} bytes"):
         read_document(bytes(DOCUMENT_OCTETS_MAX + 1))
 
 

@@ -324,7 +324,7 @@ def test_tags_and_metadata_are_replaced(tmp_path: Path) -> None:
     works("user", "add", *data, "--tag", "ops", "ada", stdin="secret\n")
     works("user", "tags", *data, "ada", "viewer", "other")
     assert works("user", "list", "--no-header", *data) == "ada\tviewer other\n"
-    assert "a tag is one word" in refused("user", "tags", *data, "ada", "two words")
+    assert "a tag must be one word" in refused("user", "tags", *data, "ada", "two words")
     assert "there is no user 'bob'" in refused("user", "tags", *data, "bob", "viewer")
     works("vhost", "add", *data, "lab")
     works("vhost", "set", *data, "lab", "--tag", "a", "--tag", "b", "--protected")

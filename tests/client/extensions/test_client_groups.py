@@ -104,7 +104,7 @@ async def test_a_request_may_name_one_stream(
         ):
             with refused("bad-request"):
                 await requests.ask("group.commit", **wrong)
-        with refused("bad-request", "named once each"):
+        with refused("bad-request", "must be named once"):
             await requests.ask("group.get", group="g", streams=[stream, stream])
         with refused("bad-request", "must be the 'next' of an answer"):
             await requests.ask("group.list", after=[1])

@@ -555,7 +555,7 @@ def test_keys_come_from_an_address_that_is_verified(site: tuple[str, Certificate
     assert fetch("/keys") == b'{"keys": []}'
     with pytest.raises(ssl.SSLCertVerificationError):
         fetch("/keys", None)
-    for path, said in (("/error", "status 500"), ("/moved", "status 302"), ("/large", "octets")):
+    for path, said in (("/error", "status 500"), ("/moved", "status 302"), ("/large", "bytes")):
         with pytest.raises(ValueError, match=said):
             fetch(path)
     port = address.rpartition(":")[2]
@@ -601,5 +601,5 @@ def test_keys_come_from_a_file(tmp_path: Path, issuer: Issuer) -> None:
 
     assert len(read_set(asyncio.run(load(issuer.write(tmp_path / "keys.json"))))) == 1
     (tmp_path / "large").write_bytes(b" " * (SIZE_MAX + 1))
-    with pytest.raises(ValueError, match="octets"):
+    with pytest.raises(ValueError, match="bytes"):
         asyncio.run(load(tmp_path / "large"))

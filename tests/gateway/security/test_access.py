@@ -313,7 +313,7 @@ def test_the_directory_refuses_what_makes_no_sense(directory: UserDirectory) -> 
         (lambda: directory.add_user(Account("ada", "")), "user 'ada' exists already"),
         (lambda: directory.add_user(Account("", "")), "may not be empty"),
         (lambda: directory.add_user(Account("a\n", "")), "control characters"),
-        (lambda: directory.add_user(Account("a" * 256, "")), "longer than 255 octets"),
+        (lambda: directory.add_user(Account("a" * 256, "")), "longer than 255 bytes"),
         (lambda: directory.delete_user("bob"), "there is no user 'bob'"),
         (lambda: directory.set_password("bob", ""), "there is no user 'bob'"),
         (lambda: directory.add_vhost("/"), "virtual host '/' exists already"),

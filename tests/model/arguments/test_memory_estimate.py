@@ -169,7 +169,7 @@ def test_more_is_refused_and_nothing_changed() -> None:
     vhost.declare_queue("q", durable=True)
     vhost.declare_exchange("x", "topic")
     vhost.bind("x", ("queue", "q"), "k")
-    text = r"may hold 3000 octets of memory \(max-definitions-size\), and it needs \d+ beside \d+"
+    text = r"may hold 3000 bytes of memory \(max-definitions-size\), and it needs \d+ beside \d+"
     long = "a" * 3000
     refused(
         lambda: vhost.declare_queue("r", arguments={"x-qpid-description": long}),

@@ -147,8 +147,8 @@ def test_the_stricter_limit_counts() -> None:
         (say("a", to="classic_queues", max_age="1h"), "has no meaning for what the policy applies"),
         (say("a", to="cats", expires=1), "applies to 'cats'"),
         (say("a", to=["queues"], expires=1), "applies to"),  # type: ignore[arg-type]
-        (say("a", True, expires=1), "is a whole number"),
-        (say("a", 1 << 40, expires=1), "is a whole number"),
+        (say("a", True, expires=1), "must be a whole number"),
+        (say("a", 1 << 40, expires=1), "must be a whole number"),
         ({**say("a", expires=1), "colour": 1}, "unknown field 'colour'"),
         ({**say("a"), "definition": {str(n): 1 for n in range(KEYS_MAX + 1)}}, "more than 64 keys"),
         (

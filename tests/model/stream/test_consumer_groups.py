@@ -209,7 +209,7 @@ def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFix
     assert stream.log.first_offset == 8
     with caplog.at_level(logging.WARNING):
         fill(stream, 40)
-    assert caplog.text.count("may hold back 20000 octets for groups") == 1
+    assert caplog.text.count("may hold back 20000 bytes for groups") == 1
     assert 28_000 < stream.log.octets <= 31_000
     group = host.groups.find(stream, "pinned")
     assert group.gone() == stream.log.first_offset - 8 > 0

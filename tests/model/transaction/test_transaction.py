@@ -106,7 +106,7 @@ def test_a_transaction_is_bounded(
     transaction = Transaction(host)
     monkeypatch.setattr(transactions, "OCTETS_MAX", 1000)
     transaction.publish(message(bytes(300)), (queue,), False)
-    with pytest.raises(ResourceError, match="more than 1000 octets"):
+    with pytest.raises(ResourceError, match="more than 1000 bytes"):
         transaction.publish(message(bytes(300)), (queue,), False)
     monkeypatch.setattr(transactions, "ITEMS_MAX", 1)
     with pytest.raises(ResourceError, match="more than 1 publishes and acks"):

@@ -55,7 +55,7 @@ def test_a_change_happens_as_a_whole(directory: UserDirectory) -> None:
     ("name", "value", "said"),
     [
         ("", 1, "may not be empty"),
-        ("é" * 128, 1, "longer than 255 octets"),
+        ("é" * 128, 1, "longer than 255 bytes"),
         ("a\nb", 1, "control characters"),
         ("a", float("nan"), "is not valid JSON"),
         ("a", {1, 2}, "is not valid JSON"),

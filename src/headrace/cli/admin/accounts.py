@@ -136,7 +136,7 @@ def read_password(given: str | None) -> str:
 def check_tags(tags: tuple[str, ...]) -> None:
     """Refuse tags that are not single words."""
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
-        raise click.ClickException("a tag is one word")
+        raise click.ClickException("a tag must be one word")
 
 
 PASSWORD = click.option(

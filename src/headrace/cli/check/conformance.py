@@ -60,9 +60,7 @@ def conformance(
     from headrace.conformance.run import VERSIONS, report
 
     if unknown := [name for name in names if name not in CHECKS]:
-        raise click.UsageError(
-            f"{unknown[0]!r} is not a check; there are {', '.join(sorted(CHECKS))}"
-        )
+        raise click.UsageError(f"unknown check {unknown[0]!r}; checks: {', '.join(sorted(CHECKS))}")
     try:
         settings = replace(parse_url(url), connection_timeout_s=timeout_s)
     except InvalidUrl as error:

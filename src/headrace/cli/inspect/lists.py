@@ -106,7 +106,7 @@ def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
         if not known:
             for name in wanted:
                 if name not in row:
-                    raise click.UsageError(f"there is no column {name}; there are {', '.join(row)}")
+                    raise click.UsageError(f"unknown column {name!r}; columns: {', '.join(row)}")
             known = True
         yield row
 

@@ -99,10 +99,11 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 )
 @json_flag
 @click.option(
-    "--body-octets",
+    "--body-bytes",
     type=click.IntRange(0, BODY_OCTETS_MAX),
     help=f"Maximum bytes of each body, except in tables. [{BODY_OCTETS}; all with --format body]",
 )
+@click.option("--body-octets", type=click.IntRange(0, BODY_OCTETS_MAX), hidden=True)  # Former name.
 @click.argument("queue", type=QUEUE)
 @click.pass_context
 def peek(
@@ -116,6 +117,7 @@ def peek(
     start: str | None,
     form: str | None,
     as_json: bool,
+    body_bytes: int | None,
     body_octets: int | None,
     queue: str,
 ) -> None:
@@ -128,7 +130,7 @@ def peek(
     both, and without a socket, it tries a local broker's port.
     """
     form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
-    octets = body_octets
+    octets = body_octets if body_bytes is None else body_bytes
     if octets is None:
         octets = BODY_OCTETS_MAX if form == "body" else BODY_OCTETS
     if form in ("table", "tsv"):

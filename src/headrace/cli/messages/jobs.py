@@ -47,8 +47,8 @@ def run_job(url: str, request: str, name: str | None, **fields: object) -> Answe
             raise
         except (ClientError, TimeoutError) as error:
             raise click.ClickException(
-                f"{reason(error)}; the state of the job is unknown: the same command with "
-                f"--id {name} tells, and does it if it was not done"
+                f"{reason(error)}; the state of the job is unknown: run the command "
+                f"again with --id {name} to learn the result, or to finish the job"
             ) from None
 
 

@@ -19,10 +19,11 @@ from headrace.cli.pipeline.run import given, told
 @click.option(
     "--keep-hours",
     type=click.IntRange(0),
-    help="Of Delta and Iceberg: delete files that are older and not part of the table. [keep all]",
+    help="Delta and Iceberg only: delete files that are older and not part of the table. "
+    "[keep all]",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Of Parquet and --keep-hours: print what would be done."
+    "--dry-run", is_flag=True, help="Parquet and --keep-hours only: print what would be done."
 )
 @click.option("--sink", help="The sink of type iceberg in PATH, a pipeline's file.")
 @click.option(

@@ -28,7 +28,7 @@ def status(socket: Path) -> Answer:
 @click.option(
     "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Run only this check. [all]"
 )
-@click.option("--vhost", metavar="NAME", help="Also whether this broker serves it.")
+@click.option("--vhost", metavar="NAME", help="Also check that this broker serves NAME.")
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
 @format_option
 def health(

@@ -65,7 +65,7 @@ def hosts_of(text: str) -> dict[str, str]:
     found = pairs(text)
     for name, hosts in found.items():
         if len(hosts.encode()) > HOSTS_BYTES_MAX:
-            raise OfferError(f"the hosts of {name!r} are longer than {HOSTS_BYTES_MAX} octets")
+            raise OfferError(f"the hosts of {name!r} are longer than {HOSTS_BYTES_MAX} bytes")
     return found
 
 

@@ -86,7 +86,7 @@ class FileIntake:
         if size > min(FILE_SIZE_MAX, self.staging.size_max):
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
-                f"a file of {size} octets is larger than the maximum of "
+                f"a file of {size} bytes is larger than the maximum of "
                 f"{min(FILE_SIZE_MAX, self.staging.size_max)}",
             )
         self.leave_part()
@@ -153,7 +153,7 @@ class FileIntake:
         self.files.priority_of(header)
         if 0 <= body_size != part.size - part.got:
             raise PreconditionFailed(
-                f"file.open said {part.size} octets and {part.got} are staged, but file.stage "
+                f"file.open said {part.size} bytes and {part.got} are staged, but file.stage "
                 f"brings {body_size}"
             )
         part.header = with_body_size(header, part.size)
@@ -187,10 +187,10 @@ class FileIntake:
             raise ResourceLocked("the file is staged over another connection now")
         self.leave_part()
         if self.excess:
-            raise PreconditionFailed(f"file.stage brings more than the {part.size} octets opened")
+            raise PreconditionFailed(f"file.stage brings more than the {part.size} bytes opened")
         if not part.whole:
             raise PreconditionFailed(
-                f"file.stage ends at octet {part.got} of the {part.size} opened"
+                f"file.stage ends at byte {part.got} of the {part.size} opened"
             )
 
     def staging_failed(self, part: Part, error: OSError) -> None:
@@ -226,7 +226,7 @@ class FileIntake:
         if not part.whole or not part.header:
             if part.holder is None or part.holder is self:
                 raise PreconditionFailed(
-                    f"file '{identifier}' is staged up to octet {part.got} of {part.size} only"
+                    f"file '{identifier}' is staged up to byte {part.got} of {part.size} only"
                 )
             self.files.pause()
             part.waiters.append(partial(self.retry, again))

@@ -308,7 +308,7 @@ class FileClass(FilePort):
             raise CommandInvalid("file.open-ok without file.open")
         if staged > sending.message.body_size:
             raise PreconditionFailed(
-                f"{staged} octets are staged of a file of {sending.message.body_size}"
+                f"{staged} bytes are staged of a file of {sending.message.body_size}"
             )
         self.offered = False
         self.say_stage(sending, staged)

@@ -92,7 +92,7 @@ class Converter:
         converted = write_basic(read_transfer(payload), body_size)
         if self.header_max and len(converted) > self.header_max:
             raise CannotConvert(
-                f"a header of {len(converted)} octets exceeds the {self.header_max} that the "
+                f"a header of {len(converted)} bytes exceeds the {self.header_max} that the "
                 "client takes in one frame"
             )
         self.transfer_source = payload

@@ -188,7 +188,7 @@ def _text(d: bytes, at: int, end: int) -> bytes:
 def _octets(d: bytes, at: int, end: int) -> bytes:
     """Return the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
-        raise CannotConvert("octets of a header segment are cut off")
+        raise CannotConvert("bytes of a header segment are cut off")
     return d[at + 2 : at + 2 + get16(d, at)]
 
 
@@ -297,7 +297,7 @@ def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
 def _skip_octets(d: bytes, at: int, end: int) -> int:
     """Return the position behind a vbin16, or a struct of that size."""
     if end - at < 2 or get16(d, at) > end - at - 2:
-        raise CannotConvert("octets of a header segment are cut off")
+        raise CannotConvert("bytes of a header segment are cut off")
     return at + 2 + get16(d, at)
 
 

@@ -418,5 +418,5 @@ def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> li
 def check_limits(raw: bytes) -> bytes:
     """Return an encoded map or table; refuse one that is too large."""
     if len(raw) > OCTETS_MAX:
-        raise CannotConvert(f"headers of {len(raw)} octets exceed {OCTETS_MAX}")
+        raise CannotConvert(f"headers of {len(raw)} bytes exceed {OCTETS_MAX}")
     return raw

@@ -211,7 +211,7 @@ def streams_of(call: RequestCall) -> list[Stream]:
     if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
         call.refuse("bad-request", "'stream', 'streams' or 'positions' is missing")
     if len(names) > STREAMS_MAX or len(set(names)) < len(names):
-        call.refuse("bad-request", f"streams are named once each, {STREAMS_MAX} at most")
+        call.refuse("bad-request", f"each stream must be named once, {STREAMS_MAX} at most")
     if not isinstance(ids, dict):
         call.refuse("bad-request", "'ids' is not an object")
     streams = []

@@ -124,7 +124,7 @@ class RequestCall:
         if not isinstance(value, str) or (not value and default != ""):
             self.refuse("bad-request", f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse("bad-request", f"'{field}' has more than {octets_max} octets")
+            self.refuse("bad-request", f"'{field}' has more than {octets_max} bytes")
         if not value.isprintable():
             self.refuse("bad-request", f"'{field}' has characters that cannot be printed")
         return value
@@ -253,7 +253,7 @@ class Service(Consumer):
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
             answer.give(failure("refused", f"{permission} access to '{name}' refused"))
         elif body_size > self.octets_max:
-            answer.give(failure("limit", f"a request has {self.octets_max} octets at most"))
+            answer.give(failure("limit", f"a request has {self.octets_max} bytes at most"))
         else:
             self.do(connection, body_of(data, at + size + 8), answer)
 
@@ -269,7 +269,7 @@ class Service(Consumer):
             what = request["do"]
             handler = self.handlers.get(what)
         except (ValueError, KeyError, TypeError):
-            answer.give(failure("bad-request", "a request is a JSON object with 'do'"))
+            answer.give(failure("bad-request", "a request must be a JSON object with 'do'"))
             return
         if handler is None:
             answer.give(failure("bad-request", f"there is no request {what!r}"))

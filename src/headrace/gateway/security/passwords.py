@@ -33,7 +33,7 @@ NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: login with a password is i
 def hash_password(password: str) -> str:
     """Return the salted hash to keep instead of a password."""
     if len(password.encode()) > PASSWORD_BYTES_MAX:
-        raise AccountError(f"a password may not be longer than {PASSWORD_BYTES_MAX} octets")
+        raise AccountError(f"a password may not be longer than {PASSWORD_BYTES_MAX} bytes")
     return _HASHER.hash(password)
 
 

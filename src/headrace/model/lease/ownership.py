@@ -65,9 +65,9 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
         PreconditionFailed: saying which.
     """
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
-        raise PreconditionFailed(f"a timeout is 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
+        raise PreconditionFailed(f"a timeout must be 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
     if on_timeout not in ON_TIMEOUT:
-        raise PreconditionFailed(f"on_timeout is one of {', '.join(ON_TIMEOUT)}")
+        raise PreconditionFailed(f"on_timeout must be one of {', '.join(ON_TIMEOUT)}")
 
 
 class LeaseOwnerships(dict["Lease", LeaseOwnership]):
@@ -103,7 +103,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             PreconditionFailed: the name is empty or too long.
         """
         if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
-            raise PreconditionFailed(f"an owner is a word of 1 to {OWNER_OCTETS_MAX} octets")
+            raise PreconditionFailed(f"an owner must be a word of 1 to {OWNER_OCTETS_MAX} bytes")
         ownership = self[lease]
         now_ms = self._counters.now_ms
         if ownership.owner != owner and not force and self.owner_of(lease):

@@ -214,7 +214,7 @@ class Leases:
         """Settle every number below ``upto``, dead-lettering ``rejects``.
 
         Numbers rejected in advance (:mod:`headrace.model.lease.rejects`) are dead-lettered, too.
-        SettleResult numbers are skipped, so that a repeated call changes nothing.
+        Settled numbers are skipped, so that a repeated call changes nothing.
 
         Raises:
             PreconditionFailed: ``upto`` is not taken yet, or a reject is not below it.
@@ -379,7 +379,7 @@ class Leases:
         vhost = self.vhost
         what = f"queue '{queue.name}' in vhost '{vhost.name}'"
         if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
-            raise PreconditionFailed(f"a group is a word of 1 to {GROUP_OCTETS_MAX} octets")
+            raise PreconditionFailed(f"a group must be a word of 1 to {GROUP_OCTETS_MAX} bytes")
         if queue.is_stream:
             raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
         if queue.browse_only:

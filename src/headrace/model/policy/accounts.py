@@ -80,6 +80,6 @@ def check_name(what: str, name: str) -> None:
     if not name:
         raise AccountError(f"the name of a {what} may not be empty")
     if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
-        raise AccountError(f"the name of a {what} may not be longer than {NAME_BYTES_MAX} octets")
+        raise AccountError(f"the name of a {what} may not be longer than {NAME_BYTES_MAX} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
         raise AccountError(f"the name of a {what} may not contain control characters")

@@ -151,7 +151,7 @@ def read_policy(name: str, value: object) -> Policy:
         InvalidArgument: it is malformed, or contradicts itself.
     """
     if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
-        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} octets at most")
+        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
     strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
@@ -163,8 +163,8 @@ def read_policy(name: str, value: object) -> Policy:
     priority = value.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > PRIORITY_MAX:
         raise InvalidArgument(
-            f"the priority of policy '{name}' is a whole number of {PRIORITY_MAX} at most, not "
-            f"{priority!r:.64}"
+            f"the priority of policy '{name}' must be a whole number of at most {PRIORITY_MAX}, "
+            f"not {priority!r:.64}"
         )
     target = value.get("apply-to", "all")
     kinds = APPLY_TO.get(target) if isinstance(target, str) else None

@@ -93,11 +93,11 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
             raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
             known = ", ".join(LIMIT_NAMES)
-            raise InvalidArgument(f"unknown limit '{name!s:.64}'; there are {known}")
+            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {known}")
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
             raise InvalidArgument(f"limit '{name}' is not a number: {number!r:.64}")
         if number == 0 and field == "message_rate":
-            raise InvalidArgument("limit 'max-message-rate' is at least 1; -1 means no limit")
+            raise InvalidArgument("limit 'max-message-rate' must be at least 1; -1 means no limit")
         found[field] = max(number, -1)
     return Limits(**found)
 
@@ -122,7 +122,7 @@ def read_metadata(value: object) -> Metadata:
         InvalidArgument: they are malformed.
     """
     if not isinstance(value, Mapping):
-        raise InvalidArgument("the metadata of a virtual host are not an object")
+        raise InvalidArgument("the metadata of a virtual host must be an object")
     strange = set(value) - set(Metadata._fields)
     if strange:
         raise InvalidArgument(f"a virtual host has no '{min(map(str, strange))!s:.64}'")
@@ -132,7 +132,7 @@ def read_metadata(value: object) -> Metadata:
     unknown = value.get("unknown_arguments") or ""
     if unknown not in ("", *UNKNOWN_ARGUMENTS):
         known = ", ".join(UNKNOWN_ARGUMENTS)
-        raise InvalidArgument(f"unknown_arguments is one of {known}, not {unknown!r:.64}")
+        raise InvalidArgument(f"unknown_arguments must be one of {known}, not {unknown!r:.64}")
     description = value.get("description") or ""
     if not isinstance(description, str) or len(description) > DESCRIPTION_CHARACTERS_MAX:
         raise InvalidArgument(
@@ -140,10 +140,10 @@ def read_metadata(value: object) -> Metadata:
         )
     tags = value.get("tags") or ()
     if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) for tag in tags):
-        raise InvalidArgument("tags are a list of words")
+        raise InvalidArgument("tags must be a list of words")
     protected = value.get("protected_from_deletion") or False
     if not isinstance(protected, bool):
-        raise InvalidArgument("protected_from_deletion is true or false")
+        raise InvalidArgument("protected_from_deletion must be true or false")
     return Metadata(kind, unknown, description, tuple(tags[:TAGS_MAX]), protected)
 
 

@@ -74,7 +74,7 @@ class Feeder(Consumer):
         return False
 
     def accepts(self, message: Message) -> int:
-        """Return True if the consumer has room for this message."""
+        """Return what the consumer answers, see ``Consumer.accepts``: 0, 1 or 2."""
         verdict: int = self.head.accepts(message)
         if verdict == 2:
             self.head.parked = True

@@ -113,7 +113,7 @@ class StreamLog:
         if not self.pin_failed:
             self.pin_failed = True
             log.warning(
-                "stream %r: it may hold back %d octets for groups; the oldest messages go unread",
+                "stream %r: it may hold back %d bytes for groups; the oldest messages go unread",
                 self.name,
                 self.pin_octets_max,
             )

@@ -162,7 +162,7 @@ def read_arguments(arguments: Mapping[str, object], what: str) -> Reading:
             raise _invalid("x-stream-filter", what, "expected a string or a list of strings")
         if any(len(each.encode()) > FILTER_OCTETS_MAX for each in texts):
             raise _invalid(
-                "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} octets at most"
+                "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} bytes at most"
             )
         values = frozenset(texts)
     unfiltered = switched(arguments, "x-stream-match-unfiltered", what)

@@ -116,11 +116,11 @@ def xid_of(sink: str, batch: int, branch: str) -> Xid:
         InvalidArgument: a name or number is out of bounds.
     """
     if not 0 < len(sink.encode()) <= SINK_OCTETS_MAX or not sink.isprintable():
-        raise InvalidArgument(f"a sink's name has 1 to {SINK_OCTETS_MAX} printable octets")
+        raise InvalidArgument(f"a sink's name has 1 to {SINK_OCTETS_MAX} printable bytes")
     if not 0 <= batch <= BATCH_MAX:
         raise InvalidArgument(f"a batch is a number from 0 to {BATCH_MAX}")
     if not 0 < len(branch.encode()) <= STAGE_OCTETS_MAX:
-        raise InvalidArgument(f"staged work has a name of 1 to {STAGE_OCTETS_MAX} octets")
+        raise InvalidArgument(f"staged work has a name of 1 to {STAGE_OCTETS_MAX} bytes")
     return Xid(STAGED, global_id(sink, batch), branch.encode())
 
 

@@ -252,7 +252,7 @@ class Transaction:
 
     def _check_room(self, octets: int) -> None:
         if self.octets + octets > OCTETS_MAX:
-            raise ResourceError(f"a transaction holds more than {OCTETS_MAX} octets")
+            raise ResourceError(f"a transaction holds more than {OCTETS_MAX} bytes")
         if len(self.publishes) + len(self.settles) + len(self.facts) >= ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
 

@@ -180,7 +180,7 @@ def number_of(name: object, number_id: object) -> Number:
         name = name.encode()
     if not isinstance(name, bytes) or not 0 < len(name) <= NAME_MAX:
         raise PreconditionFailed(
-            f"invalid message: x-publishing-id needs an x-publisher-name of 1 to {NAME_MAX} octets"
+            f"invalid message: x-publishing-id needs an x-publisher-name of 1 to {NAME_MAX} bytes"
         )
     if not isinstance(number_id, int) or isinstance(number_id, bool):
         raise PreconditionFailed("invalid message: x-publishing-id is not a whole number")

@@ -484,7 +484,7 @@ class Topology(ABC):
         if 0 <= most < self.definition_octets + octets:
             raise LimitReached(
                 f"cannot make {what.format(name)}: the definitions of vhost '{self.name}' may hold "
-                f"{most} octets of memory ({LIMIT}), and it needs {octets} beside "
+                f"{most} bytes of memory ({LIMIT}), and it needs {octets} beside "
                 f"{self.definition_octets}"
             )
 

@@ -36,7 +36,7 @@ QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}
 def server_properties(
     product: str, version: str, identity: str, *, per_consumer_qos: bool
 ) -> dict[str, object]:
-    """Return the server properties; an empty version stands for the real one."""
+    """Return the server properties; an empty version stands for this version."""
     return {
         "host": platform.node(),
         "product": product,

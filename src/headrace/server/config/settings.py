@@ -323,7 +323,7 @@ class Settings:
         1024, "0-10 sessions that are kept without a connection.", low=0, high=1 << 20
     )
     product: str = setting("Headrace", "Product name in the server properties.")
-    product_version: str = setting("", "Version in the server properties; empty: the real one.")
+    product_version: str = setting("", "Version in the server properties; empty: this version.")
     tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
     tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
 
@@ -360,7 +360,8 @@ class Settings:
         "`headrace.sasl` add more.",
     )
     plain_needs_tls: bool = setting(
-        False, "Refuse mechanisms that send a password or token as it is without TLS."
+        False,
+        "Refuse mechanisms that send a clear-text password or token over a connection without TLS.",
     )
     plain_on_loopback: bool = setting(True, "Allow them over loopback without TLS.")
     certificate_name: str = setting(
@@ -399,8 +400,8 @@ class Settings:
     )
     oauth_scope_aliases: str = setting(
         "",
-        "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; what "
-        "has to be is percent-encoded.",
+        "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; "
+        "reserved characters are percent-encoded.",
     )
     oauth_issuer: str = setting("", "The issuer that tokens must name in `iss`; empty: any issuer.")
     oauth_issuers: Path | None = setting(
@@ -495,8 +496,8 @@ class Settings:
     )
     stamp_timestamp: str = setting(
         "off",
-        "Write the time of arrival into messages, as timestamp_in_ms and timestamp; keep what is "
-        "there, or overwrite it.",
+        "Write the time of arrival into messages, as timestamp_in_ms and timestamp; keep "
+        "existing values, or overwrite them.",
         choices=("off", "keep", "overwrite"),
     )
     stamp_node: str = setting(

@@ -94,7 +94,7 @@ def read_document(octets: bytes) -> Document:
         DocumentError: it is not JSON, too large, or not a file of definitions.
     """
     if len(octets) > DOCUMENT_OCTETS_MAX:
-        raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} octets")
+        raise DocumentError("$", f"the file has more than {DOCUMENT_OCTETS_MAX} bytes")
     try:
         document = json.loads(
             octets.decode("utf-8-sig"),
@@ -103,7 +103,7 @@ def read_document(octets: bytes) -> Document:
             parse_float=finite,
         )
     except UnicodeDecodeError as error:
-        raise DocumentError("$", f"octet {error.start} is not valid UTF-8") from None
+        raise DocumentError("$", f"byte {error.start} is not valid UTF-8") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DocumentError("$", f"this is not valid JSON: {error.msg} at {where}") from None
@@ -112,7 +112,7 @@ def read_document(octets: bytes) -> Document:
     except RecursionError:
         raise DocumentError("$", "lists and objects are nested too deeply") from None
     if not isinstance(document, dict):
-        raise DocumentError("$", f"definitions are an object, not {json_type(document)}")
+        raise DocumentError("$", f"definitions must be an object, not {json_type(document)}")
     _not_repeated(document, "$")
     return _document(document)
 

@@ -243,9 +243,12 @@ def read_tags(element: Element) -> tuple[str, ...]:
     for index, tag in enumerate(given):
         path = f"tags[{index}]"
         if not isinstance(tag, str) or not tag or len(tag) > NAME_OCTETS_MAX:
-            raise DocumentError(f"{element.path}.{path}", "a tag is a word")
+            raise DocumentError(
+                f"{element.path}.{path}",
+                f"a tag must be a word of at most {NAME_OCTETS_MAX} characters",
+            )
         if any(character.isspace() or not character.isprintable() for character in tag):
-            raise DocumentError(f"{element.path}.{path}", "a tag is one word")
+            raise DocumentError(f"{element.path}.{path}", "a tag must be one word")
     return tuple(given)
 
 
@@ -275,7 +278,7 @@ def _hash(element: Element) -> tuple[str, str]:
     algorithm = algorithm or SHA256
     kept, size = FOREIGN_HASHES[algorithm]
     if len(octets) != size:
-        text = f"a hash of {algorithm} has {size} octets with its salt, not {len(octets)}"
+        text = f"a hash of {algorithm} has {size} bytes with its salt, not {len(octets)}"
         raise element.fail("password_hash", text)
     return f"{kept}${given}", ""
 
@@ -287,7 +290,7 @@ def _scram(element: Element) -> ScramKeys | None:
         return None
     iterations = fields.get("iterations")
     if not isinstance(iterations, int) or iterations not in SCRAM_ITERATIONS:
-        raise element.fail(SCRAM_FIELD, "iterations are a number from 4096 to 1000000")
+        raise element.fail(SCRAM_FIELD, "iterations must be a number from 4096 to 1000000")
     octets = []
     for name in ("salt", "stored_key", "server_key"):
         try:
@@ -295,13 +298,13 @@ def _scram(element: Element) -> ScramKeys | None:
         except (binascii.Error, ValueError, TypeError):
             raise element.fail(SCRAM_FIELD, f"{name} is not valid base64") from None
         if not 0 < len(octets[-1]) <= SCRAM_OCTETS_MAX:
-            raise element.fail(SCRAM_FIELD, f"{name} has 1 to {SCRAM_OCTETS_MAX} octets")
+            raise element.fail(SCRAM_FIELD, f"{name} must have 1 to {SCRAM_OCTETS_MAX} bytes")
     return ScramKeys(iterations, *octets)
 
 
 def _check_argument(name: str, value: object, path: str) -> None:
     if len(name.encode()) > NAME_OCTETS_MAX:
-        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} octets at most")
+        raise DocumentError(path, f"the name of an argument has {NAME_OCTETS_MAX} bytes at most")
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         raise DocumentError(path, "a whole number has 64 bits at most")
     if isinstance(value, dict):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many logins succeeded and failed, by protocol, and by where they came from."""
+"""How many logins succeeded and failed, by protocol, and by where they came from.
+
+These are counts for operators; delays are in :mod:`headrace.gateway.security.throttle`.
+"""
 
 from __future__ import annotations
 

@@ -113,5 +113,5 @@ def _fetch(place: Place, ca: Path | None) -> bytes:
 
 def _bounded(octets: bytes, size_max: int = SIZE_MAX) -> bytes:
     if len(octets) > size_max:
-        raise ValueError(f"it has more than {size_max} octets")
+        raise ValueError(f"it has more than {size_max} bytes")
     return octets

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of connections, renewed secrets, and the end of expired credentials."""
+"""Logins of connections, renewed secrets, and the end of expired credentials.
+
+``LoginService.admit`` serves logins by HTTP, too: the same mechanisms, delays and rules apply.
+"""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class Call:
         if not isinstance(value, str) or (not value and default is None):
             self.refuse("bad-request", f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse("bad-request", f"'{field}' has more than {octets_max} octets")
+            self.refuse("bad-request", f"'{field}' has more than {octets_max} bytes")
         return value
 
     def number(

@@ -229,17 +229,17 @@ class Client:
         try:
             line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
-            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} octets at most") from None
+            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} bytes at most") from None
         if not line:
             return None
         try:
             request = read_json(line)
         except UnfitValue as error:
-            raise Refused("bad-request", f"a line is a JSON object: {error}") from None
+            raise Refused("bad-request", f"each line must be a JSON object: {error}") from None
         except ValueError:
-            raise Refused("bad-request", "a line is a JSON object") from None
+            raise Refused("bad-request", "each line must be a JSON object") from None
         if not isinstance(request, dict):
-            raise Refused("bad-request", "a line is a JSON object")
+            raise Refused("bad-request", "each line must be a JSON object")
         if request.get("end") is True and len(request) == 1:
             self.owes_lines = False
             return None

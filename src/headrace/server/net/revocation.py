@@ -224,5 +224,5 @@ def contents(path: Path, octets_max: int) -> bytes:
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size > octets_max:
-            raise DerError(f"it has more than {octets_max} octets")
+            raise DerError(f"it has more than {octets_max} bytes")
         return file.read()

@@ -94,7 +94,7 @@ class Asking(RequestCall):
         if not isinstance(value, str) or not value.isprintable():
             self.refuse(BAD_REQUEST, f"'{field}' is missing or not a string")
         if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} octets")
+            self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} bytes")
         return str(value)
 
     def yes(self, values: dict[str, object], field: str, default: bool = False) -> bool:

@@ -287,7 +287,7 @@ def skip8(d: bytes, at: int, end: int) -> int:
 def skip16(d: bytes, at: int, end: int) -> int:
     """Return what follows the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
-        raise malformed("octets are cut off")
+        raise malformed("bytes are cut off")
     return at + 2 + get16(d, at)
 
 

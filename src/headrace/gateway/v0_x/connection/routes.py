@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that a 0-8, 0-9 or 0-9-1 connection has published by, remembered by address."""
+"""The routes that a 0-8, 0-9 or 0-9-1 connection has published by, remembered by address.
+
+They are made, with access and internal exchanges checked, by ``V0xContext.make_route``.
+"""
 
 from typing import TYPE_CHECKING
 

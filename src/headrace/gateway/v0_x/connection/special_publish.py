@@ -334,7 +334,7 @@ class SpecialPublisher:
         channel.tx_octets += p.body_size + len(p.data)
         if channel.tx_octets > TX_BYTES_MAX:
             raise AmqpError(
-                ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_BYTES_MAX} octets"
+                ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_BYTES_MAX} bytes"
             )
         if channel.tx_publishes is None:
             channel.tx_publishes = []

@@ -72,7 +72,7 @@ def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> No
     if block[:1] == b"\0":  # A method: no class id is that large.
         block = framed(FRAME_METHOD, channel.number, block)
     if len(block) > BLOCK_MAX:
-        text = f"a tunnelled block has more than {BLOCK_MAX} octets"
+        text = f"a tunnelled block has more than {BLOCK_MAX} bytes"
         raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
     number = channel.number.to_bytes(2, "big")
     at, pieces = 0, []

@@ -124,7 +124,7 @@ class MessageSide(ChannelState):
         room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
         if len(head) > room:
             raise CannotConvert(
-                f"what a transfer says takes {len(head)} octets and exceeds the {room} that the "
+                f"what a transfer says takes {len(head)} bytes and exceeds the {room} that the "
                 "client takes in one frame"
             )
         return head
@@ -190,7 +190,7 @@ class MessageConsumer(BasicConsumer):
 
     # Keeps 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
-        """Return True if this message may be sent."""
+        """Return 1 if this message may be sent, 0 if never, 2 if there is no room for it now."""
         if self.automatic:
             return 0 if self.no_local and self.publisher == message.publisher else 1
         return BasicConsumer.accepts(self, message)

@@ -94,7 +94,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
     if size > connection.body_max:
         raise AmqpError(
             ReplyCode.CONTENT_TOO_LARGE,
-            f"a body of {size} octets exceeds the {connection.body_max} that are allowed",
+            f"a body of {size} bytes exceeds the {connection.body_max} that are allowed",
         )
     p = read_message(method)
     if p.timestamp_s is None:

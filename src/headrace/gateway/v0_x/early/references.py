@@ -96,7 +96,7 @@ class References:
         if self._octets + len(data) > self._octets_max:
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
-                f"referenced bodies exceed the {self._octets_max} octets that are allowed",
+                f"referenced bodies exceed the {self._octets_max} bytes that are allowed",
             )
         self._octets += len(data)
         self._counters.memory_used += len(data)

@@ -83,7 +83,7 @@ def places_of(call: Call) -> tuple[Path, Path | None]:
         call.refuse("bad-request", "'name' is missing: users name no directories")
     directory, base = Path(call.text("directory")), call.text("base", "")
     if not directory.is_absolute() or (base and not Path(base).is_absolute()):
-        call.refuse("bad-request", "directories are named from the root")
+        call.refuse("bad-request", "'directory' and 'base' must be absolute paths")
     return directory, Path(base) if base else None
 
 

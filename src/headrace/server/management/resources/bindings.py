@@ -111,7 +111,7 @@ def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]
     """Return source, destination, routing key and arguments of a binding."""
     kind = call.text("kind", QUEUE)
     if kind not in (QUEUE, EXCHANGE):
-        call.refuse("bad-request", f"'kind' is {QUEUE} or {EXCHANGE}")
+        call.refuse("bad-request", f"'kind' must be {QUEUE} or {EXCHANGE}")
     destination = (kind, name_of(call, "destination"))
     key = name_of(call, "routing_key", "")
     return name_of(call, "source", ""), destination, key, arguments_of(call)

@@ -91,9 +91,9 @@ def kinds_of(call: Call) -> tuple[str, ...]:
     if kinds is None:
         return ()
     if not isinstance(kinds, list) or not 0 < len(kinds) <= KINDS_MAX:
-        call.refuse("bad-request", f"'kinds' is a list of 1 to {KINDS_MAX} kinds")
+        call.refuse("bad-request", f"'kinds' must be a list of 1 to {KINDS_MAX} kinds")
     if not all(isinstance(kind, str) and 0 < len(kind) <= KIND_CHARACTERS_MAX for kind in kinds):
-        call.refuse("bad-request", f"a kind has 1 to {KIND_CHARACTERS_MAX} characters")
+        call.refuse("bad-request", f"a kind must have 1 to {KIND_CHARACTERS_MAX} characters")
     return tuple(f"{kind}." for kind in kinds)
 
 

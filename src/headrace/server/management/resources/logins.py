@@ -34,7 +34,7 @@ async def login(call: Call) -> Answered:
         call.refuse("bad-request", "'peer' is not an address with a port")
     protocol = call.text("protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
-        call.refuse("bad-request", f"'protocol' is {', '.join(PROTOCOLS)}")
+        call.refuse("bad-request", f"'protocol' must be among {', '.join(PROTOCOLS)}")
     token = call.text("token", "", octets_max=SECRET_OCTETS_MAX)
     if token:
         mechanism, response = "OAUTHBEARER", f"n,,\x01auth=Bearer {token}\x01\x01"

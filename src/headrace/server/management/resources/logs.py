@@ -48,7 +48,7 @@ async def show_log(call: Call) -> Answered:
 def path_of(call: Call, which: str) -> Path:
     """Return the file of a log."""
     if which not in (BROKER, AUDIT):
-        call.refuse("bad-request", f"'of' is {BROKER} or {AUDIT}")
+        call.refuse("bad-request", f"'of' must be {BROKER} or {AUDIT}")
     if which == AUDIT:
         file = call.broker.audit.file
         if file is None:

@@ -268,7 +268,7 @@ async def payload_of(call: Call) -> bytes:
     """Return the body of a message, with that of the lines that follow."""
     encoding = call.text("payload_encoding", STRING)
     if encoding not in (STRING, BASE64):
-        call.refuse("bad-request", f"'payload_encoding' is {STRING} or {BASE64}")
+        call.refuse("bad-request", f"'payload_encoding' must be {STRING} or {BASE64}")
     first = piece_of(call, call.request, encoding)
     if not call.flag("lines"):
         return first

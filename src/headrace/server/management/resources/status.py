@@ -137,7 +137,7 @@ def health(call: Call) -> Answered:
     """
     wanted = call.request.get("checks", list(CHECKS))
     if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
-        call.refuse("bad-request", f"checks are {', '.join(CHECKS)}")
+        call.refuse("bad-request", f"'checks' must be among {', '.join(CHECKS)}")
     problems = {name: CHECKS[name](call.broker) for name in wanted}
     if "vhost" in call.request:
         problems["vhost"] = vhost_ok(call.broker, call.text("vhost"))

@@ -118,7 +118,10 @@ async def put_vhost(call: Call) -> Answered:
 
 @operation("delete vhost", ADMINISTER, fields="`name`")
 async def delete_vhost(call: Call) -> Answered:
-    """Delete a virtual host with everything in it, unless it is protected."""
+    """Delete a virtual host with everything in it, unless it is protected.
+
+    ``AccountChanges`` applies the deletion to the running broker (``VirtualHosts.drop``).
+    """
     name = call.text("name")
     snapshot = call.broker.access.snapshot
     if name not in snapshot.vhosts:
