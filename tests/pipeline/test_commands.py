@@ -187,15 +187,15 @@ def test_an_iceberg_table_is_compacted_by_its_pipeline(tmp_path: Path) -> None:
     table = IcebergTable(pipeline, "lake", "sales.orders")
     for number in range(3):
         columns = pa.schema([("id", pa.int64())])
-        table.made(columns, [], [], {}).append(pa.table({"id": [number]}, schema=columns))
+        table.ensure(columns, [], [], {}).append(pa.table({"id": [number]}, schema=columns))
     words = ("compact", str(file), "--set", "SPACE=sales", "--files-min", "2", "--keep-hours", "0")
     done = call(*words, "--sink", "lake", "--dry-run")
     assert (done.exit_code, done.output) == (0, "2 snapshots and 2 files would be deleted\n")
     done = call(*words, "--sink", "lake")
     assert done.exit_code == 0, done.output
     assert done.output.startswith("3 files became 1\n3 snapshots and ")
-    assert len(list(table.found().scan().plan_files())) == 1
-    assert sorted(table.found().scan().to_arrow().column("id").to_pylist()) == [0, 1, 2]
+    assert len(list(table.load_existing().scan().plan_files())) == 1
+    assert sorted(table.load_existing().scan().to_arrow().column("id").to_pylist()) == [0, 1, 2]
     assert "has no sink 'other' of type iceberg" in call(*words, "--sink", "other").output
     assert "name one of its tables with --sink" in call(*words).output
     assert "is a directory" in call("compact", str(tmp_path), "--sink", "lake").output

@@ -13,7 +13,7 @@ from headrace.pipeline.config.contract import literal
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.settings import FileSource
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.judge import asked
+from headrace.pipeline.run.judge import apply_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,7 +158,7 @@ def test_rows_are_asked_what_the_contract_says(spark: SparkSession, make: Make, 
     texts = spark.createDataFrame([(json.dumps(row),) for row in rows], "text STRING")
     frame = texts.selectExpr(f"from_json(text, '{DDL}') AS row").select("row.*")
     frames = graph.build(spark, pipeline, {"orders": frame}, {})
-    found = asked(pipeline, frames.asked.counts, frames.views, ["lake"])
+    found = apply_rules(pipeline, frames.asked.counts, frames.views, ["lake"])
     failed = {name.removeprefix("orders_"): one.failed for name, one in found.items()}
     assert failed == {
         "id_required": 1, "amount_required": 0, "amount_minimum": 1, "amount_exclusiveMaximum": 1,

@@ -66,7 +66,7 @@ def output(pipeline: Pipeline, home: Path) -> Output:
 
 
 def table_of(pipeline: Pipeline) -> Table:
-    return IcebergTable(pipeline, "lake", "sales.orders").found()
+    return IcebergTable(pipeline, "lake", "sales.orders").load_existing()
 
 
 def numbers(pipeline: Pipeline) -> list[int]:
@@ -174,7 +174,7 @@ def test_a_table_that_others_changed_between_batches(
     pipeline = lake('partition_by = ["id"]')
     output(pipeline, tmp_path).write(spark.range(2), "w", 0)
     ours = IcebergTable(pipeline, "lake", "sales.orders")
-    seen = ours.found()
+    seen = ours.load_existing()
     new = written(spark.range(2, 3), layout_of(seen, "ours"), [])
     with table_of(pipeline).update_schema() as update:
         from pyiceberg.types import StringType
@@ -283,7 +283,7 @@ def test_a_table_of_a_catalog_is_a_static_side(
     """)
     for _ in range(2):
         run(pipeline)
-    joined = IcebergTable(pipeline, "lake", "sales.joined").found().scan().to_arrow()
+    joined = IcebergTable(pipeline, "lake", "sales.joined").load_existing().scan().to_arrow()
     assert joined.sort_by("id").to_pylist() == [
         {"id": 2, "label": "n2"}, {"id": 4, "label": "n4"}, {"id": 5, "label": None}
     ]  # fmt: skip

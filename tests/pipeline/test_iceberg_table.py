@@ -121,7 +121,7 @@ def driver(make: Make, request: pytest.FixtureRequest) -> Open:
 
 
 def made(one: IcebergTable, partition_by: list[str] | None = None) -> Table:
-    return one.made(COLUMNS, partition_by or [], [], {})
+    return one.ensure(COLUMNS, partition_by or [], [], {})
 
 
 def files(table: Table, *numbers: int, prefix: str = "x") -> list[DataFile]:
@@ -139,7 +139,7 @@ def put(one: IcebergTable, batch: int, *numbers: int) -> bool:
 
 def numbers(one: IcebergTable) -> list[int]:
     """The numbers in the table by two readers, which agree."""
-    table = one.found()
+    table = one.load_existing()
     found = sorted(table.scan().to_arrow().column("id").to_pylist())
     assert sorted(row["id"] for row in rows_by_duckdb(table.metadata_location, "id")) == found
     return found
@@ -150,14 +150,14 @@ def test_a_batch_is_committed_once(driver: Open) -> None:
     assert put(driver(), 1, 3)
     assert not put(driver(), 1, 3)
     assert not put(driver(), 0, 1, 2)
-    assert last_batch(driver().found(), "w") == 1
+    assert last_batch(driver().load_existing(), "w") == 1
     assert numbers(driver()) == [1, 2, 3]
 
 
 def test_a_zombie_driver_does_not_add_a_batch_again(driver: Open) -> None:
     put(driver(), 0, 1)
     zombie = driver()
-    seen = zombie.found()
+    seen = zombie.load_existing()
     late = files(seen, 2, prefix="zombie")
     assert put(driver(), 1, 2)
     assert not zombie.commit("w", 1, seen, Change(late))
@@ -167,9 +167,9 @@ def test_a_zombie_driver_does_not_add_a_batch_again(driver: Open) -> None:
 def test_a_commit_that_meets_another_writer_is_done_again(driver: Open) -> None:
     put(driver(), 0, 1)
     ours = driver()
-    seen = ours.found()
+    seen = ours.load_existing()
     new = files(seen, 2)
-    driver().found().append(pa.table({"id": [100]}))  # Another program.
+    driver().load_existing().append(pa.table({"id": [100]}))  # Another program.
     assert ours.commit("w", 1, seen, Change(new))
     assert numbers(driver()) == [1, 2, 100]
     stored = ours.catalog.load_table("sales.orders").properties
@@ -184,7 +184,7 @@ def test_drivers_of_one_checkpoint_at_once(driver: Open) -> None:
     def drive() -> None:
         ours = driver()
         for batch in range(1, 5):
-            seen = ours.found()
+            seen = ours.load_existing()
             new = files(seen, batch)
             start.wait()
             done.append((batch, ours.commit("w", batch, seen, Change(new))))
@@ -212,7 +212,7 @@ def test_a_database_that_is_locked_is_asked_again(make: Make) -> None:
             raise OperationalError("UPDATE", {}, sqlite3.OperationalError("database is locked"))
 
     event.listen(ours.catalog.engine, "commit", refuse)
-    table = ours.found()
+    table = ours.load_existing()
     assert ours.commit("w", 1, table, Change(files(table, 2)))
     assert next(locked, None) is None
     assert numbers(ours) == [1, 2]
@@ -231,28 +231,28 @@ def test_a_catalog_in_a_database_keeps_no_connection(make: Make) -> None:
 def test_the_answer_to_a_commit_is_lost(make: Make, rest: RestCatalog) -> None:
     ours = IcebergTable(of_rest(make, rest), "lake", "sales.orders")
     put(ours, 0, 1)
-    table = ours.found()
+    table = ours.load_existing()
     rest.lost_answers = 1
     ours.commit("w", 1, table, Change(files(table, 2)))
     assert rest.lost_answers == 0
     assert numbers(ours) == [1, 2]
-    table = ours.found()
+    table = ours.load_existing()
     rest.refuse = True  # A catalog that is out of order.
     with pytest.raises(PipelineError, match=r"sales.orders of catalog 'lake': .* in a row failed"):
         ours.commit("w", 2, table, Change(files(table, 3)))
     rest.refuse = False
-    assert ours.commit("w", 2, ours.found(), Change(files(table, 3)))
+    assert ours.commit("w", 2, ours.load_existing(), Change(files(table, 3)))
     assert numbers(ours) == [1, 2, 3]
 
 
 def test_a_table_that_others_changed_meanwhile_has_its_files_written_anew(driver: Open) -> None:
     put(driver(), 0, 1)
     ours = driver()
-    seen = ours.found()
+    seen = ours.load_existing()
     new = files(seen, 2)
-    with driver().found().update_spec() as update:
+    with driver().load_existing().update_spec() as update:
         update.add_identity("id")
-    driver().found().append(pa.table({"id": [100]}))
+    driver().load_existing().append(pa.table({"id": [100]}))
     with pytest.raises(Changed):
         ours.commit("w", 1, seen, Change(new))
     with pytest.raises(PipelineError, match=r"is partitioned by \['id'\], not by \[\]: change"):
@@ -266,14 +266,14 @@ def test_a_table_that_others_changed_meanwhile_has_its_files_written_anew(driver
 def test_a_merge_is_not_committed_over_rows_that_it_has_not_seen(driver: Open) -> None:
     put(driver(), 0, 1)
     ours = driver()
-    seen = ours.found()
+    seen = ours.load_existing()
     old = [task.file for task in seen.scan().plan_files()]
     change = Change(files(seen, 1, 2), old)
     put(driver(), 1, 50)
     with pytest.raises(Changed):
         ours.commit("other", 0, seen, change, is_merge=True)
     assert numbers(driver()) == [1, 50]
-    assert ours.commit("other", 0, ours.found(), change, is_merge=True)
+    assert ours.commit("other", 0, ours.load_existing(), change, is_merge=True)
     assert numbers(driver()) == [1, 2, 50]
 
 
@@ -313,8 +313,8 @@ def test_old_snapshots_and_lost_files_go(driver: Open) -> None:
         put(driver(), batch, batch)
     compact(driver(), MIB, 2)
     ours = driver()
-    lost = files(ours.found(), 99)  # Of a driver that died before its commit.
-    place = Path(ours.found().location().removeprefix("file://"))
+    lost = files(ours.load_existing(), 99)  # Of a driver that died before its commit.
+    place = Path(ours.load_existing().location().removeprefix("file://"))
     assert expire(ours, 1) == (0, 0)
     assert len(list(place.glob("data/*.parquet"))) == 6
     hour = (datetime.now(UTC) - timedelta(hours=5)).timestamp()

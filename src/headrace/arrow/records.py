@@ -49,7 +49,9 @@ class Records:
         self._schema = wanted.arrow_schema(rescued)
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{one.stream!r} {one.first} to {one.last}" for one in self._ranges)
+        names = ", ".join(
+            f"{piece.stream!r} {piece.first} to {piece.last}" for piece in self._ranges
+        )
         return f"<Records of {names or 'nothing'}>"
 
     @property
@@ -85,9 +87,9 @@ class Records:
     def between(self, first: int, last: int) -> Records:
         """Return those of the records with offsets from `first` to before `last`."""
         ranges = tuple(
-            replace(one, first=max(first, one.first), last=min(last, one.last))
-            for one in self._ranges
-            if max(first, one.first) < min(last, one.last)
+            replace(piece, first=max(first, piece.first), last=min(last, piece.last))
+            for piece in self._ranges
+            if max(first, piece.first) < min(last, piece.last)
         )
         return Records(self._options, self._wanted, ranges, self._batch_rows)
 
@@ -101,18 +103,18 @@ class Records:
             survey = Survey(self._options, plain=True)
             ranges = tuple(
                 replace(
-                    one,
-                    first=one.first if since is None else survey.offset_at(one.stream, since),
-                    last=one.last if until is None else survey.offset_at(one.stream, until),
+                    piece,
+                    first=piece.first if since is None else survey.offset_at(piece.stream, since),
+                    last=piece.last if until is None else survey.offset_at(piece.stream, until),
                 )
-                for one in ranges
+                for piece in ranges
             )
         wide = Records(self._options, self._wanted, ranges, self._batch_rows)
-        found = [
+        pieces = [
             replace(new, first=max(new.first, old.first), last=min(new.last, old.last))
             for new, old in zip(wide.ranges, self._ranges, strict=True)
         ]
-        kept = tuple(one for one in found if one.first < one.last)
+        kept = tuple(piece for piece in pieces if piece.first < piece.last)
         return Records(self._options, self._wanted, kept, self._batch_rows)
 
     @property

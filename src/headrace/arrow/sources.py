@@ -126,14 +126,14 @@ def _records(
         raise OptionError(f"argument 'batch_rows' must be 1 to {BATCH_ROWS_MAX}; got {batch_rows}")
     try:
         read = read_options(given, streaming=False)
-        found = Records(
+        records = Records(
             read, wanted(read_schema(given), read.decoding), tuple(ranges(read)), batch_rows
         )
     except OptionError as error:
         raise OptionError(_as_arguments(str(error))) from None
     except StreamMissingError as error:
         raise StreamMissingError(_as_arguments(str(error))) from None
-    return found if columns is None else found.select(*columns)
+    return records if columns is None else records.select(*columns)
 
 
 def _as_arguments(text: str) -> str:
@@ -151,7 +151,9 @@ def _given(
     for key, argument in options.items():
         name = _OPTIONS.get(key)
         if name is None:
-            close = "".join(f"; did you mean {one!r}?" for one in get_close_matches(key, _OPTIONS))
+            close = "".join(
+                f"; did you mean {match!r}?" for match in get_close_matches(key, _OPTIONS)
+            )
             raise OptionError(
                 f"{what}() has no argument {key!r}{close}; those of its options are "
                 f"{', '.join(_OPTIONS)}"

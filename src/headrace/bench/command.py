@@ -83,12 +83,12 @@ def bench(
     if clients:
         _measure_clients(url, serve, runs, scale, json_path)
         return
-    known = GROWTH if growth else WORKLOADS
-    workloads = _chosen(known, names)
+    choices = GROWTH if growth else WORKLOADS
+    workloads = _chosen(choices, names)
     try:
         with ExitStack() as stack:
-            urls = [one for one in (url, compare) if one]
-            benches = [_bench(one, seconds, warm_s, scale) for one in urls]
+            urls = [broker for broker in (url, compare) if broker]
+            benches = [_bench(address, seconds, warm_s, scale) for address in urls]
             if serve:
                 served = Served()
                 stack.callback(served.close)
@@ -100,16 +100,18 @@ def bench(
                 benches[0].restartable = Restarted(benches[0].settings, restart)
             if pid:
                 benches[0].usage = Usage(pid)
-            for one in benches:
+            for broker_bench in benches:
                 if publish_version:
-                    one.publish_version = _version(publish_version)
+                    broker_bench.publish_version = _version(publish_version)
                 if consume_version:
-                    one.consume_version = _version(consume_version)
+                    broker_bench.consume_version = _version(consume_version)
             if len(benches) > 2:
                 raise click.UsageError("two brokers at most: URL, --compare or --serve")
             if not names:  # Only workloads that a client can run.
-                may_restart = any(one.restartable for one in benches)
-                workloads = [one for one in workloads if one.name != "W8" or may_restart]
+                may_restart = any(broker_bench.restartable for broker_bench in benches)
+                workloads = [
+                    workload for workload in workloads if workload.name != "W8" or may_restart
+                ]
             results = _measure(benches, workloads, runs)
     except (BenchError, InvalidUrl) as error:
         raise click.ClickException(str(error)) from None
@@ -179,16 +181,16 @@ def _version(label: str) -> Version:
     for version in Version:
         if version.label == label:
             return version
-    known = ", ".join(version.label for version in Version)
-    raise click.BadParameter(f"{label!r} is not one of {known}")
+    labels = ", ".join(version.label for version in Version)
+    raise click.BadParameter(f"{label!r} is not one of {labels}")
 
 
-def _chosen(known: dict[str, Workload], names: str) -> list[Workload]:
-    wanted = [name.strip() for name in names.split(",")] if names else list(known)
-    for name in wanted:
-        if name not in known:
-            raise click.BadParameter(f"{name!r} is not one of {', '.join(known)}")
-    return [known[name] for name in wanted]
+def _chosen(choices: dict[str, Workload], names: str) -> list[Workload]:
+    chosen = [name.strip() for name in names.split(",")] if names else list(choices)
+    for name in chosen:
+        if name not in choices:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(choices)}")
+    return [choices[name] for name in chosen]
 
 
 def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list[list[Result]]:
@@ -198,14 +200,14 @@ def _measure(benches: list[Bench], workloads: list[Workload], runs: int) -> list
 
     results: list[list[Result]] = [[] for _ in benches]
     for workload in workloads:
-        for of_broker, one in zip(results, benches, strict=True):
-            address = f"{one.settings.host}:{one.settings.port}"
+        for of_broker, broker_bench in zip(results, benches, strict=True):
+            address = f"{broker_bench.settings.host}:{broker_bench.settings.port}"
             result = Result(workload.name, workload.text, address)
             of_broker.append(result)
             for number in range(runs):
                 click.echo(f"{workload.name} on {address}, run {number + 1} of {runs}", err=True)
                 try:
-                    result.samples.append(workload.measure(one))
+                    result.samples.append(workload.measure(broker_bench))
                 except BenchError as error:
                     result.error = str(error)
                     click.echo(f"  {error}", err=True)

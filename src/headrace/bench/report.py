@@ -24,7 +24,7 @@ class Result:
 
     def median(self, figure: Figure) -> float | None:
         """The middle of the runs."""
-        values = [one.figures[figure] for one in self.samples if figure in one.figures]
+        values = [sample.figures[figure] for sample in self.samples if figure in sample.figures]
         return median(values) if values else None
 
     def figures(self) -> list[Figure]:
@@ -33,8 +33,8 @@ class Result:
 
     def problems(self) -> list[str]:
         """Return the faults found, each once."""
-        found = [problem for sample in self.samples for problem in sample.problems]
-        return list(dict.fromkeys([self.error, *found] if self.error else found))
+        problems = [problem for sample in self.samples for problem in sample.problems]
+        return list(dict.fromkeys([self.error, *problems] if self.error else problems))
 
     def as_json(self) -> Json:
         """Everything, for a machine to read."""
@@ -76,9 +76,9 @@ def table(results: list[Result], other: list[Result] | None = None) -> str:
                 row += [_number(theirs), _ratio(figure, ours, theirs)]
             rows.append(tuple(row))
             first = ""
-        for one in (result, rival):
-            if one is not None:
-                notes += [f"{one.workload} on {one.broker}: {text}" for text in one.problems()]
+        for side in (result, rival):
+            if side is not None:
+                notes += [f"{side.workload} on {side.broker}: {text}" for text in side.problems()]
     broker = results[0].broker if results else ""
     head = ["workload", "figure", broker]
     if other is not None:

@@ -56,18 +56,18 @@ class Outcome:
 
     def problems(self) -> list[str]:
         """Return the faults that a correct broker would not show."""
-        found = []
+        problems = []
         if self.lost:
-            found.append(f"{self.lost} messages lost")
+            problems.append(f"{self.lost} messages lost")
         if self.received > self.expected:
-            found.append(f"{self.received - self.expected} deliveries too many")
+            problems.append(f"{self.received - self.expected} deliveries too many")
         if self.repeated > self.redelivered:
-            found.append(f"{self.repeated} deliveries repeated, {self.redelivered} said so")
+            problems.append(f"{self.repeated} deliveries repeated, {self.redelivered} said so")
         if self.out_of_order:
-            found.append(f"{self.out_of_order} deliveries out of order")
+            problems.append(f"{self.out_of_order} deliveries out of order")
         if self.nacked:
-            found.append(f"{self.nacked} publishes refused")
-        return found
+            problems.append(f"{self.nacked} publishes refused")
+        return problems
 
 
 @dataclass(slots=True)
@@ -94,11 +94,11 @@ class Run:
         self.pipes: dict[str, Pipe] = {}
         self.processes: list[BaseProcess] = []
         self.own: list[Usage] = []  # Of the generator.
-        for name, work, wanted in (
+        for name, work, count in (
             ("consumers", consume, load.consumers),
             ("publishers", publish, load.publishers if load.publishes else 0),
         ):
-            if wanted:
+            if count:
                 ours, theirs = context.Pipe()
                 process = context.Process(
                     target=work, args=(load, settings, self.board, theirs), daemon=True
@@ -131,8 +131,8 @@ class Run:
             self.board[Place.STOP] = 1
             self.wait_for_rest()
             self.board[Place.END] = 1
-            found: dict[str, object] = {name: self.hear(name, 60.0) for name in self.pipes}
-            return self.outcome(begin, end, found)
+            reports: dict[str, object] = {name: self.hear(name, 60.0) for name in self.pipes}
+            return self.outcome(begin, end, reports)
         finally:
             for pipe in self.pipes.values():
                 with suppress(OSError):
@@ -147,12 +147,12 @@ class Run:
         if not self.pipes[name].poll(timeout_s):
             raise BenchError(f"the {name} do not answer")
         try:
-            said: object = self.pipes[name].recv()
+            answer: object = self.pipes[name].recv()
         except EOFError:
             raise BenchError(f"the {name} died") from None
-        if isinstance(said, BenchError):
-            raise BenchError(f"{name}: {said}")
-        return said
+        if isinstance(answer, BenchError):
+            raise BenchError(f"{name}: {answer}")
+        return answer
 
     def moment(self) -> Moment:
         """The counts now."""
@@ -163,7 +163,7 @@ class Run:
             board[Place.RECEIVED],
             board[Place.CONFIRMED],
             self.usage.cpu_s(),
-            sum(one.cpu_s() for one in self.own),
+            sum(usage.cpu_s() for usage in self.own),
         )
 
     def sleep(self, seconds: float) -> None:
@@ -192,8 +192,8 @@ class Run:
             self.check()
             if board[Place.RECEIVED] != received or not self.is_published:
                 moved_at, received = time.monotonic(), board[Place.RECEIVED]
-            wanted = board[Place.EXPECTED] if load.publishes else load.count
-            if self.is_published and (not load.consumers or received >= wanted):
+            target = board[Place.EXPECTED] if load.publishes else load.count
+            if self.is_published and (not load.consumers or received >= target):
                 return
             if time.monotonic() - moved_at > load.idle_s:
                 return
@@ -221,10 +221,10 @@ class Run:
                 return
             time.sleep(STEP_S)
 
-    def outcome(self, begin: Moment, end: Moment, found: dict[str, object]) -> Outcome:
+    def outcome(self, begin: Moment, end: Moment, reports: dict[str, object]) -> Outcome:
         """The figures of this run."""
         board, load = self.board, self.load
-        sent, received = found.get("publishers"), found.get("consumers")
+        sent, received = reports.get("publishers"), reports.get("consumers")
         assert sent is None or isinstance(sent, Sent)
         assert received is None or isinstance(received, Received)
         seconds = end.at - begin.at

@@ -115,7 +115,7 @@ class Restarted:
         deadline = began + READY_TIMEOUT_S
         while time.monotonic() < deadline:
             with suppress(OSError):
-                if found := find_listener(host, port):
-                    return found, began
+                if started := find_listener(host, port):
+                    return started, began
             time.sleep(0.01)
         raise BenchError(f"nothing listens on {self.settings.address} after its restart")

@@ -26,10 +26,10 @@ class ArchivedBroker:
 
     def identity(self) -> str:
         """Return the broker's identity; OptionError if it tells none."""
-        found = self._broker.identity()
-        if not found:
+        identity = self._broker.identity()
+        if not identity:
             raise OptionError("option 'archive' needs Headrace as the broker")
-        return found
+        return identity
 
     def places(self) -> dict[str, Place]:
         """The streams that are to be read now, and where they are at the broker."""
@@ -38,19 +38,19 @@ class ArchivedBroker:
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later; the end if none did."""
-        found, oldest = self._broker.offset_at(stream, moment), self.first_offset(stream)
-        if oldest >= found or found > self._broker.first_offset(stream):
-            return found
+        offset, oldest = self._broker.offset_at(stream, moment), self.first_offset(stream)
+        if oldest >= offset or offset > self._broker.first_offset(stream):
+            return offset
         archived = self._archive.offset_at(stream, moment)
-        return found if archived is None else min(found, archived)
+        return offset if archived is None else min(offset, archived)
 
     def first_offset(self, stream: str) -> int:
         """The offset of the oldest record, archived or not."""
-        found = self._broker.first_offset(stream)
+        offset = self._broker.first_offset(stream)
         self._archive.refresh()
         self._check(stream)
         archived = self._archive.first(stream)
-        return found if archived is None else min(found, archived)
+        return offset if archived is None else min(offset, archived)
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
         """As `batch_limits.Measure`; never asked, as the options exclude each other."""

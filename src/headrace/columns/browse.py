@@ -26,11 +26,11 @@ PARTS_MAX: Final = 1000  # Of a queue.
 
 def queue_parts(options: ReadOptions) -> list[Range]:
     """Return the parts of the queue with about as many messages each; none when it is empty."""
-    found = _snapshot(options, 1)
-    count = parts(options, found.messages)
+    snapshot = _snapshot(options, 1)
+    count = parts(options, snapshot.messages)
     if count > 1:
-        found = _snapshot(options, count)
-    return [Range(found.queue, first, last) for first, last in found.ranges() if first < last]
+        snapshot = _snapshot(options, count)
+    return [Range(snapshot.queue, first, last) for first, last in snapshot.ranges() if first < last]
 
 
 def parts(options: ReadOptions, messages: int) -> int:

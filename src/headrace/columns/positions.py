@@ -60,10 +60,10 @@ class Broker(Places, Protocol):
 
 def positions(broker: Places, bound: Bound, places: Mapping[str, Place]) -> dict[str, int]:
     """The offsets that a bound means now. A number outside of a stream is refused."""
-    wanted = bound.of(tuple(places))
+    bound_by_stream = bound.of(tuple(places))
     return {
         stream: _position(broker, bound, stream, at, places[stream])
-        for stream, at in wanted.items()
+        for stream, at in bound_by_stream.items()
     }
 
 
@@ -75,14 +75,14 @@ def _position(
     if at is Edge.EARLIEST:
         return broker.first_offset(stream)
     if isinstance(at, datetime):
-        found = broker.offset_at(stream, at)
-        if bound.strict and found >= place.next:
+        offset = broker.offset_at(stream, at)
+        if bound.strict and offset >= place.next:
             raise OptionError(
                 f"option {bound.option!r}: nothing arrived in stream {stream!r} at "
                 f"{at.isoformat()} or later; with option 'startingOffsetsByTimestampStrategy' "
                 "'latest' reading begins at the end then"
             )
-        return found
+        return offset
     assert isinstance(at, int)
     if at > place.next:
         raise OptionError(

@@ -53,15 +53,15 @@ def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range]
     """Return the ranges as if retention had dropped nothing, and where the archive ends in them."""
     broker = ArchivedBroker(Survey(options), archive)
     places = broker.places()
-    found = _ranges(options, broker, places)
+    ranges = _ranges(options, broker, places)
     oldest = {stream: place.first for stream, place in places.items()}
-    return found, border_of(archive, oldest, found, fail=options.fail_on_data_loss)
+    return ranges, border_of(archive, oldest, ranges, fail=options.fail_on_data_loss)
 
 
 def _ranges(options: ReadOptions, broker: Places, places: Mapping[str, Place]) -> list[Range]:
     start = positions(broker, options.starting, places)
     end = positions(broker, options.ending, places)
-    found = []
+    ranges = []
     for stream in sorted(places):
         if end[stream] < start[stream]:
             raise OptionError(
@@ -69,8 +69,8 @@ def _ranges(options: ReadOptions, broker: Places, places: Mapping[str, Place]) -
                 f"{stream!r}, before {start[stream]} of option {options.starting.option!r}"
             )
         if end[stream] > start[stream]:
-            found.append(Range(stream, start[stream], end[stream]))
-    return found
+            ranges.append(Range(stream, start[stream], end[stream]))
+    return ranges
 
 
 class Survey:
@@ -96,8 +96,10 @@ class Survey:
     def identity(self) -> str:
         """Return the broker's identity of the last answer; "" if it tells none."""
         if not self._identity and not self._plain:
-            found = self._do(lambda connection: connection.server_properties.get("headrace_id"))
-            self._identity = found if isinstance(found, str) else ""
+            headrace_id = self._do(
+                lambda connection: connection.server_properties.get("headrace_id")
+            )
+            self._identity = headrace_id if isinstance(headrace_id, str) else ""
         return self._identity
 
     def places(self) -> dict[str, Place]:
@@ -105,18 +107,18 @@ class Survey:
         names = self._current()
         if not self.identity():
             return {name: Place(0, self._of(name, _last)) for name in names}
-        found: dict[str, Place] = {}
-        for some in _chunks(names):
+        places: dict[str, Place] = {}
+        for chunk in _chunks(names):
             try:
-                answer = self.ask("stream.list", streams=some)
+                answer = self.ask("stream.list", streams=chunk)
             except RequestRefused as refused:
                 raise OptionError(f"option {self.streams.option!r}: {refused.text}") from None
             self._identity = answer["broker"]
             if answer["missing"] and self.streams.names:
                 raise missing(answer["missing"][0])
-            for one in answer["streams"]:
-                found[one["stream"]] = Place(one["first"], one["next"], one["id"])
-        return found
+            for info in answer["streams"]:
+                places[info["stream"]] = Place(info["first"], info["next"], info["id"])
+        return places
 
     def offset_at(self, stream: str, moment: datetime) -> int:
         """The offset of the first record that arrived at `moment` or later; the end if none did."""
@@ -146,11 +148,11 @@ class Survey:
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
         """Return the number of lost records of each stream that tasks reported, above 0."""
-        found: dict[str, int] = {}
+        skipped: dict[str, int] = {}
         if self.identity():
-            for some in _chunks(streams):
-                found |= self.ask("gap.count", reader=reader, streams=some)["records"]
-        return found
+            for chunk in _chunks(streams):
+                skipped |= self.ask("gap.count", reader=reader, streams=chunk)["records"]
+        return skipped
 
     def ask(self, what: str, **fields: Json) -> JsonObject:
         """Send a request to the broker; RequestRefused when it refuses."""
@@ -194,9 +196,9 @@ class Survey:
         after = ""
         while True:
             answer = self.ask("stream.list", after=after)
-            for one in answer["streams"]:
-                if pattern.fullmatch(one["stream"]):
-                    yield one["stream"]
+            for info in answer["streams"]:
+                if pattern.fullmatch(info["stream"]):
+                    yield info["stream"]
             after = answer["after"]
             if not after:
                 return
@@ -207,8 +209,8 @@ class Survey:
             answer = self.ask("superstream.info", exchange=exchange)
         except RequestRefused as refused:
             raise OptionError(f"option 'superStream': {refused.text}") from None
-        for one in answer["partitions"]:
-            yield one["stream"]
+        for partition in answer["partitions"]:
+            yield partition["stream"]
 
     def _of(self, stream: str, ask: Callable[[blocking.Stream], T]) -> T:
         return self._do_of(stream, lambda _, asked: ask(asked))
@@ -255,11 +257,11 @@ def _last(stream: blocking.Stream) -> int:
 
 
 def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
-    some: list[str] = []
+    chunk: list[str] = []
     for name in names:
-        some.append(name)
-        if len(some) == LISTED_MAX:
-            yield some
-            some = []
-    if some:
-        yield some
+        chunk.append(name)
+        if len(chunk) == LISTED_MAX:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -82,10 +82,10 @@ class Report:
 
     def to_json(self) -> str:
         """One line, with `lag_records`, and without what is empty."""
-        found = {key: value for key, value in asdict(self).items() if value not in (None, {}, ())}
+        values = {key: value for key, value in asdict(self).items() if value not in (None, {}, ())}
         if self.lag:
-            found["lag_records"] = self.lag_records
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+            values["lag_records"] = self.lag_records
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
     def __str__(self) -> str:
         label = self.name or self.query
@@ -203,12 +203,12 @@ def report_of(progress: StreamingQueryProgress) -> Report:
     lag: dict[str, int] = {}
     lost: dict[str, int] = {}
     for source in progress.sources:
-        for found, total in (
+        for records_by_stream, total in (
             (lag_of(source), lag),
             (_positions(source.endOffset, "lost"), lost),
             (_positions(source.endOffset, "skipped"), lost),
         ):
-            for stream, records in found.items():
+            for stream, records in records_by_stream.items():
                 total[stream] = total.get(stream, 0) + records
     written = progress.sink.numOutputRows
     return Report(
@@ -252,9 +252,9 @@ def _added(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]
 def lag_of(source: SourceProgress) -> dict[str, int]:
     """By stream, how many records are there that were not read; empty for other sources."""
     end, latest = _positions(source.endOffset), _positions(source.latestOffset)
-    begun = _positions(source.endOffset, "from")
+    starts = _positions(source.endOffset, "from")
     return {
-        stream: max(0, position - end.get(stream, begun.get(stream, 0)))
+        stream: max(0, position - end.get(stream, starts.get(stream, 0)))
         for stream, position in latest.items()
     }
 
@@ -275,10 +275,10 @@ def _owner(offset: object) -> str:
 def _ours(offset: object) -> Mapping[str, object]:
     """An offset of ours; empty for anything else."""
     try:
-        found: object = json.loads(offset) if isinstance(offset, str) else offset
+        decoded: object = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return {}
-    return found if isinstance(found, dict) and "v" in found else {}
+    return decoded if isinstance(decoded, dict) and "v" in decoded else {}
 
 
 def _finite(rate: float | str) -> float:

@@ -76,8 +76,8 @@ class QueryMetrics(Collector):
                 lag.add_metric((name, stream), records)
             for stream, records in report.lost.items():
                 lost.add_metric((name, stream), records)
-            found = {"rejected": report.rejected, "warned": report.warned}
-            for kind, rules in {**found, "checked": report.checked}.items():
+            counts = {"rejected": report.rejected, "warned": report.warned}
+            for kind, rules in {**counts, "checked": report.checked}.items():
                 for rule, counted in rules.items():
                     of_rules[kind].add_metric((name, rule), counted)
             for part, ms in report.durations_ms.items():

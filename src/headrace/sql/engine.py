@@ -97,9 +97,9 @@ def _named(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     if names == reader.schema.names:
         return reader
     fields = zip(reader.schema, names, strict=True)
-    schema = pa.schema([one.with_name(name) for one, name in fields])
+    schema = pa.schema([field.with_name(name) for field, name in fields])
     return pa.RecordBatchReader.from_batches(
-        schema, (pa.RecordBatch.from_arrays(one.columns, schema=schema) for one in reader)
+        schema, (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in reader)
     )
 
 

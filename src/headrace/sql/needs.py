@@ -67,16 +67,16 @@ def needs(
         connection.execute("RESET disabled_optimizers")
         for name in schemas:
             connection.execute(f"DROP TABLE {name}")
-    found: dict[str, Needs] = {}
+    by_name: dict[str, Needs] = {}
     for info in _scans(json.loads(rows[0][1])):
         name = str(info.get("Table", "")).rpartition(".")[2]
         if name.startswith(OURS) and name in schemas:
             scan = _of_scan(info, schemas[name].names)
-            if name in found:
-                found[name].widen(scan)
+            if name in by_name:
+                by_name[name].widen(scan)
             else:
-                found[name] = scan
-    return found
+                by_name[name] = scan
+    return by_name
 
 
 def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
@@ -88,23 +88,23 @@ def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
 
 def _of_scan(info: JsonObject, names: list[str]) -> Needs:
     projections, filters = _texts(info.get("Projections")), _texts(info.get("Filters"))
-    found = Needs()
+    scan_needs = Needs()
     for text in projections:
         base = text if text in names else text.partition(".")[0]
-        found.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
+        scan_needs.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
     for text in filters:
-        found.columns |= {name for name in names if name in text}
-        _bound(found, text)
-    return found
+        scan_needs.columns |= {name for name in names if name in text}
+        _bound(scan_needs, text)
+    return scan_needs
 
 
 def _texts(info: object) -> list[str]:
     if isinstance(info, list):
-        return [str(one) for one in info]
+        return [str(item) for item in info]
     return [str(info)] if info else []
 
 
-def _bound(found: Needs, text: str) -> None:
+def _bound(scan_needs: Needs, text: str) -> None:
     """Take the bounds of a filter that is one comparison, or several with AND."""
     if set(_TERM.sub("", text).replace(" AND ", "")) - set("()"):
         return
@@ -112,16 +112,16 @@ def _bound(found: Needs, text: str) -> None:
         if column == "offset" and number:
             value = int(number)
             if sign in (">=", ">", "="):
-                found.first = max(found.first, value + (sign == ">"))
+                scan_needs.first = max(scan_needs.first, value + (sign == ">"))
             if sign in ("<=", "<", "="):
-                found.last = min(found.last, value + (sign != "<"))
+                scan_needs.last = min(scan_needs.last, value + (sign != "<"))
         elif column == "timestamp" and moment:
             at = datetime.fromisoformat(moment)
             if sign in (">=", ">", "="):
-                found.since = at if found.since is None else max(found.since, at)
+                scan_needs.since = at if scan_needs.since is None else max(scan_needs.since, at)
             if sign in ("<=", "<", "="):
                 at += timedelta(milliseconds=1)  # Behind it, whichever sign it is.
-                found.until = at if found.until is None else min(found.until, at)
+                scan_needs.until = at if scan_needs.until is None else min(scan_needs.until, at)
 
 
 def _looser(

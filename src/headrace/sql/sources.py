@@ -79,22 +79,22 @@ class Places:
             raise self._missing("stream, queue or archive", place.name) from None
 
     def _missing(self, what: str, name: str) -> QueryError:
-        known = self.names()
-        close = get_close_matches(name, known, n=1)
+        names = self.names()
+        close = get_close_matches(name, names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        shown = ", ".join(map(repr, known[:SHOWN_MAX])) or "none"
-        more = f" and {len(known) - SHOWN_MAX} more" if len(known) > SHOWN_MAX else ""
+        shown = ", ".join(map(repr, names[:SHOWN_MAX])) or "none"
+        more = f" and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else ""
         return QueryError(
             f"there is no {what} {name!r}{hint}; the streams and archives are: {shown}{more}"
         )
 
     def _arguments(self, place: Place) -> dict[str, object]:
-        known = ARGUMENTS + (OF_STREAMS if place.kind == "stream" else ())
-        known += LOCAL if self.files else ()
+        allowed = ARGUMENTS + (OF_STREAMS if place.kind == "stream" else ())
+        allowed += LOCAL if self.files else ()
         for name, _ in place.arguments:
-            if name not in known:
+            if name not in allowed:
                 raise QueryError(
-                    f"{place.kind}() has no argument {name!r}; it has {', '.join(known)}"
+                    f"{place.kind}() has no argument {name!r}; it has {', '.join(allowed)}"
                 )
         return {name: list(v) if isinstance(v, tuple) else v for name, v in place.arguments}
 
@@ -108,7 +108,7 @@ class Places:
             )
         except (AccessRefused, RequestRefused):
             return []
-        return [one["stream"] for one in answer["streams"][:NAMES_MAX]]
+        return [stream["stream"] for stream in answer["streams"][:NAMES_MAX]]
 
     def _is_archive(self, name: str) -> bool:
         return name in self.archives or (self.files and "/" in name and Path(name).is_dir())
@@ -120,8 +120,8 @@ class Places:
         if path is None and self.files:
             path = Path(place.name)
         if path is None:
-            known = ", ".join(map(repr, sorted(self.archives))) or "none"
-            raise QueryError(f"unknown archive {place.name!r}; archives: {known}")
+            listed = ", ".join(map(repr, sorted(self.archives))) or "none"
+            raise QueryError(f"unknown archive {place.name!r}; archives: {listed}")
         if not path.is_dir():
             raise QueryError(f"the archive {str(path)!r} is not a directory")
         return _dataset(path)

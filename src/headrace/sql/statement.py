@@ -81,8 +81,8 @@ def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> JsonObject:
 def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, frozenset[str]]]:
     """Each table of a tree, with the names of WITH that are seen there."""
     if isinstance(node, list):
-        for one in node:
-            yield from _tables(one, ctes)
+        for child in node:
+            yield from _tables(child, ctes)
         return
     if not isinstance(node, dict):
         return
@@ -119,20 +119,20 @@ def _place(
 def _call(
     connection: duckdb.DuckDBPyConnection, function: str, arguments: list[JsonObject]
 ) -> Place:
-    found: dict[str, object] = {}
-    for index, one in enumerate(arguments):
-        expression = {**one["expression"], "alias": ""}
-        name = one["name"].lower() or ("name" if index == 0 else "")
-        if not name or name in found:
+    values: dict[str, object] = {}
+    for index, argument in enumerate(arguments):
+        expression = {**argument["expression"], "alias": ""}
+        name = argument["name"].lower() or ("name" if index == 0 else "")
+        if not name or name in values:
             raise QueryError(
                 f"{function}() takes one name, and then arguments by name: "
                 f"{function}('orders', first := 5)"
             )
-        found[name] = _value(connection, function, name, expression)
-    if not isinstance(found.get("name"), str):
+        values[name] = _value(connection, function, name, expression)
+    if not isinstance(values.get("name"), str):
         raise QueryError(f"{function}() needs a name in quotes: {function}('orders')")
-    name = str(found.pop("name"))
-    return Place(function, name, tuple(found.items()))
+    name = str(values.pop("name"))
+    return Place(function, name, tuple(values.items()))
 
 
 def _value(

@@ -168,9 +168,9 @@ class Publishers:
         self.load = load
         self.board = board
         self.all = [Publisher(load, settings, number) for number in load.publisher_numbers]
-        self.by_fd = {one.socket.fileno(): one for one in self.all}
+        self.by_fd = {publisher.socket.fileno(): publisher for publisher in self.all}
         self.sent = 0
-        self.beat_s = min(one.link.heartbeat_s for one in self.all) / 3
+        self.beat_s = min(publisher.link.heartbeat_s for publisher in self.all) / 3
         self.beat_at = time.monotonic() + self.beat_s
 
     def run(self) -> None:
@@ -204,14 +204,14 @@ class Publishers:
         measuring = bool(board[Place.MEASURING])
         blocked = []
         went = False
-        for one in self.all:
-            sender = one.sender
+        for publisher in self.all:
+            sender = publisher.sender
             sender.measuring = measuring
-            if not one.push():
-                blocked.append(one)
+            if not publisher.push():
+                blocked.append(publisher)
                 continue
             if load.window:
-                one.pull()
+                publisher.pull()
                 room = sender.room()
                 if room <= (0 if load.rate else load.window // 8):
                     continue
@@ -221,8 +221,8 @@ class Publishers:
             left -= count
             self.sent += count
             went = went or count > 0
-            if not one.push():
-                blocked.append(one)
+            if not publisher.push():
+                blocked.append(publisher)
         self.post()
         return blocked, went
 
@@ -230,8 +230,8 @@ class Publishers:
         """Put the counts on the board."""
         board = self.board
         board[Place.SENT] = self.sent
-        board[Place.EXPECTED] = sum(one.sender.expected for one in self.all)
-        board[Place.CONFIRMED] = sum(one.sender.confirmed for one in self.all)
+        board[Place.EXPECTED] = sum(publisher.sender.expected for publisher in self.all)
+        board[Place.CONFIRMED] = sum(publisher.sender.confirmed for publisher in self.all)
 
     def rest(self, seconds: float) -> None:
         """Wait for the next publish's time, reading confirms as they come."""
@@ -245,48 +245,48 @@ class Publishers:
     def wait(self, blocked: list[Publisher]) -> None:
         """Wait until a socket takes or has something."""
         poll = select.poll()
-        for one in self.all:
-            poll.register(one.socket, select.POLLIN)
-        for one in blocked:
-            poll.modify(one.socket, select.POLLIN | select.POLLOUT)
+        for publisher in self.all:
+            poll.register(publisher.socket, select.POLLIN)
+        for publisher in blocked:
+            poll.modify(publisher.socket, select.POLLIN | select.POLLOUT)
         for fd, events in poll.poll(TICK_S * 1000):
             if events & ~select.POLLOUT:
                 self.by_fd[fd].pull()
 
     def finish(self) -> None:
         """Send what is stamped and wait until the broker has taken it."""
-        for one in self.all:
-            one.socket.settimeout(CONFIRM_TIMEOUT_S)
-            while one.sender.lo < one.sender.hi:
-                one.push()
+        for publisher in self.all:
+            publisher.socket.settimeout(CONFIRM_TIMEOUT_S)
+            while publisher.sender.lo < publisher.sender.hi:
+                publisher.push()
         deadline = time.monotonic() + CONFIRM_TIMEOUT_S
-        for one in self.all:
+        for publisher in self.all:
             if self.load.window:
-                while one.sender.confirmed < one.sender.sent:
+                while publisher.sender.confirmed < publisher.sender.sent:
                     if time.monotonic() > deadline:
                         raise BenchError("confirms did not come within a minute")
                     with contextlib.suppress(TimeoutError):
-                        one.pull()
+                        publisher.pull()
                     self.post()
             else:
-                one.sync()
+                publisher.sync()
         self.post()
 
     def beat(self) -> None:
         """Send a heartbeat wherever nothing is half sent."""
         self.beat_at = time.monotonic() + self.beat_s
-        for one in self.all:
-            if one.sender.lo == one.sender.hi:
+        for publisher in self.all:
+            if publisher.sender.lo == publisher.sender.hi:
                 with contextlib.suppress(*NOT_NOW):
-                    one.socket.send(HEARTBEAT)
+                    publisher.socket.send(HEARTBEAT)
 
-    def found(self) -> Sent:
+    def figures(self) -> Sent:
         """The figures that are not on the board."""
         confirms = Histogram()
-        for one in self.all:
-            confirms.merge(one.sender.latency.as_list(), one.sender.latency.largest)
+        for publisher in self.all:
+            confirms.merge(publisher.sender.latency.as_list(), publisher.sender.latency.largest)
         return Sent(
-            nacked=sum(one.sender.nacked for one in self.all),
+            nacked=sum(publisher.sender.nacked for publisher in self.all),
             confirms=confirms.as_list(),
             confirms_largest=confirms.largest,
         )
@@ -407,19 +407,19 @@ class Consumers:
         board = self.board
         poll = select.epoll()
         numbers = {}
-        for i, one in enumerate(sockets):
-            one.setblocking(False)
-            numbers[one.fileno()] = i
-            poll.register(one, select.EPOLLIN)
+        for i, sock in enumerate(sockets):
+            sock.setblocking(False)
+            numbers[sock.fileno()] = i
+            poll.register(sock, select.EPOLLIN)
         while not board[Place.END]:
             events = poll.poll(TICK_S)
             for fd, _ in events:
                 i = numbers[fd]
-                one = sockets[i]
+                sock = sockets[i]
                 try:
-                    self.read(i, one)
-                    while isinstance(one, ssl.SSLSocket) and one.pending():
-                        self.read(i, one)
+                    self.read(i, sock)
+                    while isinstance(sock, ssl.SSLSocket) and sock.pending():
+                        self.read(i, sock)
                 except NOT_NOW:
                     pass
             if not events:
@@ -427,15 +427,15 @@ class Consumers:
                     self.flush(i)
             self.post()
 
-    def read(self, i: int, one: socket.socket) -> None:
+    def read(self, i: int, sock: socket.socket) -> None:
         """Read once behind what is left of the last reading."""
         tail = self.tails[i]
         if tail:
-            n = one.recv_into(self.view[len(tail) :], READ_OCTETS)
+            n = sock.recv_into(self.view[len(tail) :], READ_OCTETS)
             now = time.monotonic_ns()
             self.buffer[: len(tail)] = tail
         else:
-            n = one.recv_into(self.buffer, READ_OCTETS)
+            n = sock.recv_into(self.buffer, READ_OCTETS)
             now = time.monotonic_ns()
         if n == 0:
             raise BenchError("the broker closed a consumer's connection")
@@ -473,14 +473,14 @@ class Consumers:
 
     def send_acks(self, i: int) -> None:
         """Send the acks that the last look left."""
-        receiver, one = self.receivers[i], self.links[i].socket
+        receiver, sock = self.receivers[i], self.links[i].socket
         acks = memoryview(receiver.acks)[: receiver.acks_len]
         at = 0
         while at < len(acks):
             try:
-                at += one.send(acks[at:])
+                at += sock.send(acks[at:])
             except NOT_NOW:
-                select.select([], [one], [], TICK_S)
+                select.select([], [sock], [], TICK_S)
 
     def flush(self, i: int) -> None:
         """Acknowledge what is left when nothing more comes."""
@@ -488,14 +488,14 @@ class Consumers:
         if self.receivers[i].acks_len:
             self.send_acks(i)
 
-    def found(self) -> Received:
+    def figures(self) -> Received:
         """The figures that are not on the board."""
         return Received(
-            repeated=sum(one.repeated for one in self.receivers),
-            out_of_order=sum(one.out_of_order for one in self.receivers),
-            skipped=sum(one.skipped() for one in self.receivers),
-            redelivered=sum(one.redelivered for one in self.receivers),
-            unstamped=sum(one.unstamped for one in self.receivers),
+            repeated=sum(receiver.repeated for receiver in self.receivers),
+            out_of_order=sum(receiver.out_of_order for receiver in self.receivers),
+            skipped=sum(receiver.skipped() for receiver in self.receivers),
+            redelivered=sum(receiver.redelivered for receiver in self.receivers),
+            unstamped=sum(receiver.unstamped for receiver in self.receivers),
             ways=self.ways.as_list(),
             ways_largest=self.ways.largest,
         )
@@ -536,7 +536,7 @@ def _work(
         if pipe.recv() != "go":
             return
         workers.run()
-        pipe.send(workers.found())
+        pipe.send(workers.figures())
         pipe.recv()  # Stay connected until the other side has finished too.
     except (BenchError, BrokenFrames, OSError) as error:
         pipe.send(BenchError(str(error)))

@@ -219,9 +219,9 @@ def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
     ends, bodies = array("Q"), array("Q")
     at = 0
     for _ in range(repeats):
-        for one, body_at, _, _ in kinds:
+        for message, body_at, _, _ in kinds:
             bodies.append(at + body_at)
-            at += len(one)
+            at += len(message)
             ends.append(at)
     targets = array("Q", [kind[2] for kind in kinds] * repeats)
     fans = array("Q", [kind[3] for kind in kinds] * repeats)

@@ -167,8 +167,8 @@ def _measure(
 def _gist(text: str) -> str:
     """The line of an error of Spark that says what was wrong in Python, else its first."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
-    return (told or lines or ["no reason given"])[-1][:500]
+    errors = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
+    return (errors or lines or ["no reason given"])[-1][:500]
 
 
 def _line(figure: Figure) -> str:

@@ -86,13 +86,13 @@ class Filler:
         """Publish the next `count`; they are under way when it returns."""
         done = 0
         while done < count:
-            some = min(SHEET, count - done)
-            numbers = np.arange(self.number, self.number + some, dtype=">u8")
-            stamps = numbers.view(np.uint8).reshape(some, NUMBER_OCTETS)
-            self._sheet[:some, self._at : self._at + NUMBER_OCTETS] = stamps
-            self.link.socket.sendall(self._sheet[:some].tobytes())
-            self.number += some
-            done += some
+            size = min(SHEET, count - done)
+            numbers = np.arange(self.number, self.number + size, dtype=">u8")
+            stamps = numbers.view(np.uint8).reshape(size, NUMBER_OCTETS)
+            self._sheet[:size, self._at : self._at + NUMBER_OCTETS] = stamps
+            self.link.socket.sendall(self._sheet[:size].tobytes())
+            self.number += size
+            done += size
 
     def close(self) -> None:
         """No more will be published."""

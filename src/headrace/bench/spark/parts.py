@@ -137,17 +137,17 @@ def latency(stage: Stage) -> list[Figure]:
         startingOffsets="earliest",
         maxRecordsPerTrigger=LATENCY_ROWS,
     )
-    found: dict[str, list[float]] = {"rate": [], "amqp": []}
+    trigger_ms: dict[str, list[float]] = {"rate": [], "amqp": []}
     details: dict[str, dict[str, float]] = {}
     for number in range(2):  # In turns, so that both see the same machine.
         for name, reader in (("rate", rate), ("amqp", ours)):
             stage.say(f"latency: {name}, run {number + 1} of 2")
             batches = _batches(stage, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
             times = [each["durationMs"] for each in batches[LATENCY_WARM:]]
-            found[name] += [each["triggerExecution"] for each in times]
+            trigger_ms[name] += [each["triggerExecution"] for each in times]
             details[name] = {key: median(each.get(key, 0) for each in times) for key in times[0]}
     remove(stage.settings, "bench.latency")
-    base, own = median(found["rate"]), median(found["amqp"])
+    base, own = median(trigger_ms["rate"]), median(trigger_ms["amqp"])
     return [
         Figure("latency_rate_source", base, "ms", details=details["rate"]),
         Figure("latency_stream_source", own, "ms", details=details["amqp"]),
@@ -185,8 +185,8 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
             minute = int((time.monotonic() - began) // 60)
             if minute not in resident:
                 resident[minute] = samples[-1][1].resident_mib
-                told = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
-                stage.say(f"memory after {minute} of {minutes:g} minutes: {told}")
+                figures = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
+                stage.say(f"memory after {minute} of {minutes:g} minutes: {figures}")
     finally:
         stop.set()
         query.stop()

@@ -30,16 +30,16 @@ class Border:
         """Return the border of the batch that ends there."""
         return cls(end.archived, end.gaps)
 
-    def cut(self, found: Iterable[Range]) -> list[Range]:
+    def cut(self, ranges: Iterable[Range]) -> list[Range]:
         """Cut ranges where the archive ends and the broker begins, and leave out the gaps."""
         parts = []
-        for one in found:
-            at = min(max(self.archived.get(one.stream, 0), one.first), one.last)
-            if at > one.first:
-                cold = Range(one.stream, one.first, at)
-                parts += without(cold, self.gaps.get(one.stream, ()))
-            if at < one.last:
-                parts.append(Range(one.stream, at, one.last))
+        for piece in ranges:
+            at = min(max(self.archived.get(piece.stream, 0), piece.first), piece.last)
+            if at > piece.first:
+                cold = Range(piece.stream, piece.first, at)
+                parts += without(cold, self.gaps.get(piece.stream, ()))
+            if at < piece.last:
+                parts.append(Range(piece.stream, at, piece.last))
         return parts
 
     def has(self, piece: Range) -> bool:
@@ -54,7 +54,7 @@ class Border:
 
 
 def border_of(
-    archive: Archive, oldest: Mapping[str, int], found: Iterable[Range], *, fail: bool
+    archive: Archive, oldest: Mapping[str, int], ranges: Iterable[Range], *, fail: bool
 ) -> Border:
     """The border of some ranges; `oldest` are the first offsets that the broker still has.
 
@@ -63,21 +63,21 @@ def border_of(
     archived: dict[str, int] = {}
     gaps: dict[str, list[list[int]]] = {}
     short = set()
-    for one in found:
-        end = min(oldest[one.stream], one.last)
-        if end <= one.first:
+    for piece in ranges:
+        end = min(oldest[piece.stream], piece.last)
+        if end <= piece.first:
             continue
         if not archived:
             archive.refresh()
-        cover = archive.cover(one.stream, one.first, end)
+        cover = archive.cover(piece.stream, piece.first, end)
         if len(cover.holes) > GAPS_MAX and not fail:
             end = cover.holes[GAPS_MAX][0]
-            short.add(one.stream)
-            cover = archive.cover(one.stream, one.first, end)
-        cover.check(archive.where, one.stream, fail=fail)
-        archived[one.stream] = end
+            short.add(piece.stream)
+            cover = archive.cover(piece.stream, piece.first, end)
+        cover.check(archive.where, piece.stream, fail=fail)
+        archived[piece.stream] = end
         if cover.holes:
-            gaps[one.stream] = [list(hole) for hole in cover.holes]
+            gaps[piece.stream] = [list(hole) for hole in cover.holes]
     return Border(archived, gaps, frozenset(short))
 
 

@@ -99,10 +99,10 @@ class Archive:
         self._streams = {}
         for file, streams in self._known.items():
             for stream, runs in streams.items():
-                found = self._streams.setdefault(stream, [])
-                found += [Run(first, last, file.path) for first, last in runs]
-        for found in self._streams.values():
-            found.sort()
+                stream_runs = self._streams.setdefault(stream, [])
+                stream_runs += [Run(first, last, file.path) for first, last in runs]
+        for stream_runs in self._streams.values():
+            stream_runs.sort()
 
     def first(self, stream: str) -> int | None:
         """The smallest offset of a stream; None when there is none."""
@@ -115,24 +115,24 @@ class Archive:
 
     def cover(self, stream: str, first: int, last: int) -> Cover:
         """Return the runs that give a range, and what they lack or have twice."""
-        found = Cover()
+        cover = Cover()
         at, owner = first, ""
         for run in self._streams.get(stream, ()):
             lo, hi = max(run.first, first), min(run.last, last)
             if lo >= hi:
                 continue
             if lo < at:
-                found.repeated += min(hi, at) - lo
-                found.twice = found.twice or (lo, owner, run.path)
+                cover.repeated += min(hi, at) - lo
+                cover.twice = cover.twice or (lo, owner, run.path)
                 lo = at
             elif lo > at:
-                found.holes.append((at, lo))
+                cover.holes.append((at, lo))
             if lo < hi:
-                found.runs.append(Run(lo, hi, run.path))
+                cover.runs.append(Run(lo, hi, run.path))
                 at, owner = hi, run.path
         if at < last:
-            found.holes.append((at, last))
-        return found
+            cover.holes.append((at, last))
+        return cover
 
     def offset_at(self, stream: str, moment: datetime) -> int | None:
         """The first offset that arrived at `moment` or later; None when all arrived before."""
@@ -161,8 +161,8 @@ class Archive:
         here = pc.and_(pc.equal(table.column("stream"), stream), pc.greater_equal(arrived, since))
         here = pc.and_(here, pc.greater_equal(table.column("offset"), run.first))
         here = pc.and_(here, pc.less(table.column("offset"), run.last))
-        found: int | None = pc.min(table.filter(here).column("offset")).as_py()
-        return found
+        offset: int | None = pc.min(table.filter(here).column("offset")).as_py()
+        return offset
 
     def _runs_of(self, listed: LakeFile) -> dict[str, list[tuple[int, int]]]:
         with self._lake.opened(listed.path) as file:
@@ -174,20 +174,20 @@ class Archive:
                 )
             if not file.metadata.num_rows:
                 return {}
-            told = _by_footer(file)
-            if told is not None:
-                return told
+            by_footer = _by_footer(file)
+            if by_footer is not None:
+                return by_footer
             table = file.read(columns=["stream", "offset"])
-        found = {}
+        runs = {}
         for stream in pc.unique(table.column("stream")).to_pylist():
             offsets = table.filter(pc.equal(table.column("stream"), stream)).column("offset")
-            found[stream] = _runs(offsets.combine_chunks())
-            if len(found[stream]) > RUNS_MAX:
+            runs[stream] = _runs(offsets.combine_chunks())
+            if len(runs[stream]) > RUNS_MAX:
                 raise ArchiveError(
                     f"archive {self.where}: file {listed.path} has more than {RUNS_MAX} holes or "
                     f"repeated offsets of stream {stream!r}: write it sorted by stream and offset"
                 )
-        return found
+        return runs
 
 
 def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
@@ -201,9 +201,9 @@ def _by_footer(file: pq.ParquetFile) -> dict[str, list[tuple[int, int]]] | None:
             metadata.row_group(group).column(index).statistics
             for group in range(metadata.num_row_groups)
         ]
-        if not all(one is not None and one.has_min_max for one in columns):
+        if not all(column is not None and column.has_min_max for column in columns):
             return None
-        ends[name] = (min(one.min for one in columns), max(one.max for one in columns))
+        ends[name] = (min(column.min for column in columns), max(column.max for column in columns))
     (stream, other), (first, last) = ends["stream"], ends["offset"]
     if not isinstance(stream, str) or not isinstance(first, int) or not isinstance(last, int):
         return None

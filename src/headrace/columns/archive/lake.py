@@ -44,9 +44,9 @@ class Lake:
         except OSError as error:
             raise ArchiveError(f"archive {self.where} cannot be listed: {error}") from None
         return [
-            LakeFile(one.path, one.size, one.mtime_ns or 0)
-            for one in sorted(infos, key=lambda one: one.path)
-            if one.type == fs.FileType.File and self._is_data(one.path)
+            LakeFile(info.path, info.size, info.mtime_ns or 0)
+            for info in sorted(infos, key=lambda info: info.path)
+            if info.type == fs.FileType.File and self._is_data(info.path)
         ]
 
     def _is_data(self, path: str) -> bool:

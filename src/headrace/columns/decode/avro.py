@@ -136,10 +136,10 @@ class AvroCodec:
             mark = stream.read(SINGLE_OBJECT_LENGTH)
             if mark[:2] != SINGLE_OBJECT:
                 raise ValueError("the marker of a single object is missing")
-            found = self._writers.get(mark)
-            if found is None:
+            known_writer = self._writers.get(mark)
+            if known_writer is None:
                 raise ValueError(f"schema {mark[2:][::-1].hex()} is not known")
-            writer = found
+            writer = known_writer
         elif self.framing == "registry":
             mark = stream.read(REGISTRY_LENGTH)
             if len(mark) < REGISTRY_LENGTH or mark[0] != 0:
@@ -184,7 +184,7 @@ def _mark(schema: JsonObject) -> bytes:
 def plain(schema: Json) -> Json:
     """Return a schema without the logical types that we do not decode."""
     if isinstance(schema, list):
-        return [plain(one) for one in schema]
+        return [plain(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     less = {
@@ -192,8 +192,8 @@ def plain(schema: Json) -> Json:
         for key, value in schema.items()
     }
     logical = less.get("logicalType")
-    known = logical in (None, "decimal") or (less.get("type"), logical) in LOGICAL
-    if not known:
+    is_known = logical in (None, "decimal") or (less.get("type"), logical) in LOGICAL
+    if not is_known:
         del less["logicalType"]
     return less
 
@@ -222,9 +222,9 @@ class _Types:
         if kind == "fixed" and schema["size"] == 0:
             raise AvroSchemaError("has a fixed of no octets")
         if kind in ("enum", "fixed"):
-            found = StringType() if kind == "enum" else BinaryType()
-            self._named[schema["name"]] = found
-            return found
+            named_type = StringType() if kind == "enum" else BinaryType()
+            self._named[schema["name"]] = named_type
+            return named_type
         if kind == "array":
             element = self.of(schema["items"], depth + 1)
             if _is_empty(element):  # A few octets could say that there are 2**60 of them.
@@ -246,12 +246,12 @@ class _Types:
             raise AvroSchemaError(f"has columns of record {name!r} that differ in case only")
         if not fields and depth == 0:
             raise AvroSchemaError("has no fields")
-        found = StructType(fields)
-        self._named[name] = found
-        return found
+        record = StructType(fields)
+        self._named[name] = record
+        return record
 
     def _union(self, branches: list[Json], depth: int) -> DataType:
-        kinds = [self.of(one, depth + 1) for one in branches if one != "null"]
+        kinds = [self.of(branch, depth + 1) for branch in branches if branch != "null"]
         if len(kinds) == 1:
             return kinds[0]
         names = {type(kind) for kind in kinds}
@@ -267,10 +267,10 @@ class _Types:
     def _again(self, name: str) -> DataType:
         if name == "null":
             raise AvroSchemaError("has a field that is always null")
-        found = self._named.get(name)
-        if found is None:
+        named_type = self._named.get(name)
+        if named_type is None:
             raise AvroSchemaError(f"has the type {name!r}, which contains itself or is not known")
-        return found
+        return named_type
 
     def _decimal(self, schema: Mapping[str, Json]) -> DecimalType:
         precision, scale = schema["precision"], schema.get("scale", 0)
@@ -281,7 +281,7 @@ class _Types:
 
 def _is_empty(kind: DataType) -> bool:
     """Return True if a datum of the schema has no bytes."""
-    return isinstance(kind, StructType) and all(_is_empty(one.kind) for one in kind.fields)
+    return isinstance(kind, StructType) and all(_is_empty(field.kind) for field in kind.fields)
 
 
 def _conversion(kind: DataType) -> Callable[[Json], Json] | None:
@@ -301,10 +301,10 @@ def _conversion(kind: DataType) -> Callable[[Json], Json] | None:
         element = _conversion(kind.element)
         if element is None:
             return None
-        return lambda value: None if value is None else [element(one) for one in value]
+        return lambda value: None if value is None else [element(item) for item in value]
     if isinstance(kind, MapType):
         inner_value = _conversion(kind.value) or (lambda value: value)
         return lambda value: (
-            None if value is None else [(key, inner_value(one)) for key, one in value.items()]
+            None if value is None else [(key, inner_value(item)) for key, item in value.items()]
         )
     return None

@@ -52,8 +52,8 @@ class _Walk:
         if depth > DEPTH_MAX:
             raise AvroSchemaError(f"nests types deeper than {DEPTH_MAX}")
         if isinstance(schema, list):  # A union has the number of its branch.
-            for one in schema:
-                self.has_bytes(one, depth + 1)
+            for branch in schema:
+                self.has_bytes(branch, depth + 1)
             return True
         if isinstance(schema, str):
             if schema in self._named:

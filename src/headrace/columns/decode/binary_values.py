@@ -64,10 +64,10 @@ class _Plain:
         if self._room < 0 or depth > DEPTH_MAX:
             raise ValueError("its values are shared, or nested too deep")
         if isinstance(value, Mapping):
-            return {_key(key): self.of(one, depth + 1) for key, one in value.items()}
+            return {_key(key): self.of(item, depth + 1) for key, item in value.items()}
         if type(value) in (list, tuple):  # A kind that neither format has is a tuple, too.
             assert isinstance(value, list | tuple)
-            return [self.of(one, depth + 1) for one in value]
+            return [self.of(item, depth + 1) for item in value]
         return _leaf(value)
 
 

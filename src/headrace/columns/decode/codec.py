@@ -76,8 +76,8 @@ def _joined(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
         whole.faults |= {start + index: text for index, text in piece.faults.items()}
         whole.rescued |= {start + index: text for index, text in piece.rescued.items()}
         if piece.grown is not None:
-            known = whole.grown
-            whole.grown = piece.grown if known is None else grow(known, piece.grown)
+            grown_before = whole.grown
+            whole.grown = piece.grown if grown_before is None else grow(grown_before, piece.grown)
         if piece.first_new is not None and whole.first_new is None:
             whole.first_new = start + piece.first_new
     return whole

@@ -44,10 +44,10 @@ def zone_of(name: str) -> tzinfo | None:
 
 def parse_date(text: str) -> int | None:
     """Days since 1970; None for a text that is no date. A time after it does not count."""
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         return None
-    year, month, day = found.groups()
+    year, month, day = match.groups()
     try:
         return date(int(year), int(month or 1), int(day or 1)).toordinal() - EPOCH_DAY
     except ValueError:
@@ -60,10 +60,10 @@ def parse_moment(text: str, zone: tzinfo | None) -> int | None:
     `zone` is that of texts that name none. With None the result is a time of day at no place, and
     a text that names a zone is none.
     """
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, named = found.groups()
+    year, month, day, hour, minute, second, fraction, named = match.groups()
     if named is not None:
         if zone is None:
             return None

@@ -55,8 +55,8 @@ def type_of_json(value: object, depth: int = 0) -> DataType:
         return StructType([field for field in fields if field.name])
     if isinstance(value, list):
         element: DataType = NullType()
-        for one in value:
-            element = common(element, type_of_json(one, depth + 1))
+        for item in value:
+            element = common(element, type_of_json(item, depth + 1))
         return ArrayType(element)
     return NullType()
 
@@ -78,16 +78,16 @@ def type_of_text(text: str) -> DataType:
 
 def infer(rows: Iterable[object]) -> StructType:
     """The schema of parsed objects; what is no object is left out."""
-    found: DataType = NullType()
+    inferred: DataType = NullType()
     for row in rows:
         if isinstance(row, dict):
-            found = common(found, type_of_json(row))
-    return settled(found)
+            inferred = common(inferred, type_of_json(row))
+    return settled(inferred)
 
 
-def settled(found: DataType) -> StructType:
+def settled(inferred: DataType) -> StructType:
     """A schema that can be used: what is always null is STRING, and there are columns."""
-    kind = _without_nulls(found)
+    kind = _without_nulls(inferred)
     if not isinstance(kind, StructType) or not kind.fields:
         raise InferenceError("no record of the sample has columns")
     if _count(kind) > COLUMNS_MAX:
@@ -127,16 +127,16 @@ def _grown(kind: DataType, seen: DataType) -> DataType:
         return ArrayType(_grown(kind.element, seen.element))
     if not isinstance(kind, StructType) or not isinstance(seen, StructType):
         return kind
-    found = seen.types
+    seen_types = seen.types
     fields = [
-        StructField(field.name, _grown(field.kind, found.get(field.name, NullType())))
+        StructField(field.name, _grown(field.kind, seen_types.get(field.name, NullType())))
         for field in kind.fields
     ]
     # Spark compares the names of columns without case.
-    known = {field.name.lower() for field in kind.fields}
+    names = {field.name.lower() for field in kind.fields}
     for field in seen.fields:
-        if field.name.lower() not in known and not isinstance(field.kind, NullType):
-            known.add(field.name.lower())
+        if field.name.lower() not in names and not isinstance(field.kind, NullType):
+            names.add(field.name.lower())
             fields.append(StructField(field.name, _without_nulls(field.kind)))
     return StructType(fields)
 

@@ -153,7 +153,7 @@ def _fast(kind: DataType) -> bool:
 def _as_read(kind: pa.DataType) -> pa.DataType:
     """The type that Arrow's reader is asked for: dates and times stay text at first."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, _as_read(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_as_read(kind.value_type))
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):

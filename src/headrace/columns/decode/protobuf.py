@@ -94,10 +94,12 @@ def read_message(descriptors: bytes, name: str) -> Descriptor:
         return pool.FindMessageTypeByName(name)
     except KeyError:
         messages = sorted(
-            f"{file.package}.{one.name}".lstrip(".") for file in files for one in file.message_type
+            f"{file.package}.{message.name}".lstrip(".")
+            for file in files
+            for message in file.message_type
         )
-        known = ", ".join(messages[:20]) or "none"
-        raise ProtobufSchemaError(f"has no message {name!r}; it has {known}") from None
+        listed = ", ".join(messages[:20]) or "none"
+        raise ProtobufSchemaError(f"has no message {name!r}; it has {listed}") from None
     except TypeError as error:  # A file that it imports is missing, or contradicts itself.
         raise ProtobufSchemaError(
             f"is not complete: {reason(error)}; protoc needs --include_imports"
@@ -106,10 +108,10 @@ def read_message(descriptors: bytes, name: str) -> Descriptor:
 
 def spark_type(message: Descriptor) -> StructType:
     """The type of what a message decodes to. Messages without fields have no column."""
-    found = _struct(message, (), 0)
-    if not found.fields:
+    struct = _struct(message, (), 0)
+    if not struct.fields:
         raise ProtobufSchemaError(f"has a message {message.full_name!r} without columns")
-    return found
+    return struct
 
 
 class ProtobufCodec:
@@ -134,7 +136,7 @@ class ProtobufCodec:
                 parts.append(self._build(messages))
             except (_RangeError, UnicodeError):
                 parts.extend(
-                    self._alone(one, start + at, faults) for at, one in enumerate(messages)
+                    self._alone(message, start + at, faults) for at, message in enumerate(messages)
                 )
         values = pa.concat_arrays(parts) if parts else pa.array([], self.arrow)
         return Decoded(values, dict(sorted(faults.items())))
@@ -157,9 +159,9 @@ class ProtobufCodec:
         """The message behind the mark of a registry."""
         if len(body) <= REGISTRY_LENGTH or body[0] != 0:
             raise ValueError("the mark of a schema registry is missing")
-        found, at = _read_indexes(body, REGISTRY_LENGTH)
-        if found != self._mark:
-            raise ValueError(f"it is message {found} of its file, not {self._mark}")
+        indexes, at = _read_indexes(body, REGISTRY_LENGTH)
+        if indexes != self._mark:
+            raise ValueError(f"it is message {indexes} of its file, not {self._mark}")
         return body[at:]
 
     def _alone(self, message: Message | None, at: int, faults: dict[int, str]) -> pa.Array:
@@ -218,8 +220,8 @@ def _one_type(field: FieldDescriptor, within: tuple[str, ...], depth: int) -> Da
         return SCALARS[field.type]
     if field.message_type.full_name == TIMESTAMP:
         return TimestampType()
-    found = _struct(field.message_type, within, depth + 1)
-    return found if found.fields else None
+    struct = _struct(field.message_type, within, depth + 1)
+    return struct if struct.fields else None
 
 
 def _entry(field: FieldDescriptor) -> Descriptor | None:
@@ -232,11 +234,11 @@ def _struct_builder(message: Descriptor, arrow: pa.StructType) -> Build:
     """Return the function that makes an array of messages; None is null."""
     empty = GetMessageClass(message)()
     fields = [arrow.field(at) for at in range(arrow.num_fields)]
-    builders = [_field_builder(message.fields_by_name[one.name], one.type) for one in fields]
+    builders = [_field_builder(message.fields_by_name[field.name], field.type) for field in fields]
 
     def build(messages: Sequence[Json]) -> pa.Array:
-        absent = [one is None for one in messages]
-        present = [empty if one is None else one for one in messages]
+        absent = [value is None for value in messages]
+        present = [empty if value is None else value for value in messages]
         arrays = [make(present) for make in builders]
         return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(absent, pa.bool_()))
 
@@ -252,12 +254,14 @@ def _field_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
 
         def build_map(messages: Sequence[Json]) -> pa.Array:
             # A parsed map has the order of a hash; a batch that runs again has the same rows.
-            maps = [sorted(getattr(one, name).items(), key=itemgetter(0)) for one in messages]
+            maps = [
+                sorted(getattr(message, name).items(), key=itemgetter(0)) for message in messages
+            ]
             pairs = list(chain.from_iterable(maps))
             return pa.MapArray.from_arrays(
                 _offsets(maps),
-                keys([one[0] for one in pairs]),
-                items([one[1] for one in pairs]),
+                keys([pair[0] for pair in pairs]),
+                items([pair[1] for pair in pairs]),
                 arrow,
             )
 
@@ -266,28 +270,28 @@ def _field_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
         values = _one_builder(field, arrow.value_type)
 
         def build_list(messages: Sequence[Json]) -> pa.Array:
-            lists = [getattr(one, name) for one in messages]
+            lists = [getattr(message, name) for message in messages]
             flat = values(list(chain.from_iterable(lists)))
             return pa.ListArray.from_arrays(_offsets(lists), flat, arrow)
 
         return build_list
     one_value = _one_builder(field, arrow)
     if not field.has_presence:
-        return lambda messages: one_value([getattr(one, name) for one in messages])
+        return lambda messages: one_value([getattr(message, name) for message in messages])
     return lambda messages: one_value(
-        [getattr(one, name) if one.HasField(name) else None for one in messages]
+        [getattr(message, name) if message.HasField(name) else None for message in messages]
     )
 
 
 def _one_builder(field: FieldDescriptor, arrow: pa.DataType) -> Build:
     if field.message_type is not None and field.message_type.full_name == TIMESTAMP:
-        return lambda values: pa.array([_micros(one) for one in values], arrow)
+        return lambda values: pa.array([_micros(moment) for moment in values], arrow)
     if field.message_type is not None:
         return _struct_builder(field.message_type, arrow)
     if field.enum_type is not None:
-        names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+        names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
         return lambda values: pa.array(
-            [None if one is None else names.get(one, str(one)) for one in values], arrow
+            [None if number is None else names.get(number, str(number)) for number in values], arrow
         )
 
     def build(values: Sequence[Json]) -> pa.Array:
@@ -317,7 +321,7 @@ def _indexes(message: Descriptor) -> list[int]:
     outer = message.containing_type
     if outer is None:
         return [list(message.file.message_types_by_name).index(message.name)]
-    return [*_indexes(outer), [one.name for one in outer.nested_types].index(message.name)]
+    return [*_indexes(outer), [nested.name for nested in outer.nested_types].index(message.name)]
 
 
 def _read_indexes(body: bytes, at: int) -> tuple[list[int], int]:
@@ -325,11 +329,11 @@ def _read_indexes(body: bytes, at: int) -> tuple[list[int], int]:
     count, at = _read_number(body, at)
     if not 0 <= count <= INDEXES_MAX:
         raise ValueError("the mark of a schema registry is damaged")
-    found = []
+    indexes = []
     for _ in range(count):
         number, at = _read_number(body, at)
-        found.append(number)
-    return found or [0], at
+        indexes.append(number)
+    return indexes or [0], at
 
 
 def _read_number(body: bytes, at: int) -> tuple[int, int]:

@@ -81,5 +81,5 @@ def _matching(array: pa.Array, expression: str) -> pa.Array:
 
 
 def _all(array: pa.Array, expression: str) -> bool:
-    found = pc.all(pc.match_substring_regex(array, f"^(?:{expression})$"), min_count=0)
-    return bool(found.as_py())
+    matches = pc.all(pc.match_substring_regex(array, f"^(?:{expression})$"), min_count=0)
+    return bool(matches.as_py())

@@ -105,7 +105,7 @@ def dumps(value: object) -> str:
         return f'"{text}"' if text in NOT_FINITE else text
     if kind is dict:
         assert isinstance(value, dict)
-        inner = ",".join(f"{dumps(key)}:{dumps(one)}" for key, one in value.items())
+        inner = ",".join(f"{dumps(key)}:{dumps(item)}" for key, item in value.items())
         return "{" + inner + "}"
     if kind is list:
         assert isinstance(value, list)
@@ -155,10 +155,10 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
 
 def _leaf(convert: Callable[[Cell], object]) -> Convert:
     def leaf(value: object, notes: list[Note]) -> object:
-        found = convert(value)
-        if found is None:
+        converted = convert(value)
+        if converted is None:
             notes.append(Note("", value, new=False))
-        return found
+        return converted
 
     return leaf
 
@@ -192,17 +192,17 @@ def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
             notes.append(Note("", value, new=False))
             return None
         row = {}
-        for name, one in value.items():
-            if one is None:
+        for name, item in value.items():
+            if item is None:
                 continue
             convert = fields.get(name)
             if convert is not None:
                 before = len(notes)
-                row[name] = convert(one, notes)
+                row[name] = convert(item, notes)
                 if len(notes) > before:
                     _under(name, notes, before)
             elif unknown:
-                notes.append(Note(name, one, new=True))
+                notes.append(Note(name, item, new=True))
         return row
 
     return struct
@@ -214,13 +214,13 @@ def _array(element: Convert) -> Convert:
             notes.append(Note("", value, new=False))
             return None
         before = len(notes)
-        found = []
-        for index, one in enumerate(value):
+        items = []
+        for index, item in enumerate(value):
             first = len(notes)
-            found.append(None if one is None else element(one, notes))
+            items.append(None if item is None else element(item, notes))
             if len(notes) > first:
                 _under(f"[{index}]", notes, first)
-        return _whole_or_none(found, value, notes, before)
+        return _whole_or_none(items, value, notes, before)
 
     return array
 
@@ -231,23 +231,23 @@ def _map(element: Convert) -> Convert:
             notes.append(Note("", value, new=False))
             return None
         before = len(notes)
-        found = []
-        for key, one in value.items():
+        entries = []
+        for key, item in value.items():
             first = len(notes)
-            found.append((key, None if one is None else element(one, notes)))
+            entries.append((key, None if item is None else element(item, notes)))
             if _string(key) is None:
-                notes.append(Note("", one, new=False))
+                notes.append(Note("", item, new=False))
             if len(notes) > first:
                 _under(key, notes, first)
-        return _whole_or_none(found, value, notes, before)
+        return _whole_or_none(entries, value, notes, before)
 
     return mapping
 
 
-def _whole_or_none(found: list[Cell], value: object, notes: list[Note], before: int) -> object:
+def _whole_or_none(converted: list[Cell], value: object, notes: list[Note], before: int) -> object:
     """An array or map with an element that does not fit is null as a whole, as with Spark."""
     if len(notes) == before or all(note.new for note in notes[before:]):
-        return found
+        return converted
     del notes[before:]
     notes.append(Note("", value, new=False))
     return None

@@ -300,9 +300,9 @@ def _parsed(text: str) -> DataType:
 def _check_flat(kind: DataType) -> None:
     if not isinstance(kind, StructType):
         raise OptionError("option 'valueSchema' must be a list of columns for CSV")
-    for one in kind.fields:
-        if isinstance(one.kind, StructType | ArrayType | MapType):
+    for column in kind.fields:
+        if isinstance(column.kind, StructType | ArrayType | MapType):
             raise OptionError(
-                f"option 'valueSchema' gives column {one.name!r} a type with parts, "
+                f"option 'valueSchema' gives column {column.name!r} a type with parts, "
                 "which CSV has not"
             )

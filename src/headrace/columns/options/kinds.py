@@ -133,19 +133,19 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})\s*([bkmgt]?)(?:i?b)?", re.ASCII)
 
 def _duration(text: str) -> float | None:
     """Seconds."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS_S:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS_S:
         return None
-    seconds = float(found[1]) * _UNITS_S[found[2]]
+    seconds = float(match[1]) * _UNITS_S[match[2]]
     return seconds if seconds <= DURATION_MAX_S else None
 
 
 def _size(text: str) -> int | None:
     """Octets; 1k is 1024."""
-    found = _SIZE.fullmatch(text.strip().lower())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None:
         return None
-    octets = int(found[1]) << _UNITS_B[found[2]]
+    octets = int(match[1]) << _UNITS_B[match[2]]
     return octets if 1 <= octets <= COUNT_MAX else None
 
 
@@ -168,20 +168,20 @@ def _moment(value: object) -> datetime | None:
     return None if moment.tzinfo is None else moment.astimezone(UTC)
 
 
-def _by_stream(text: str, one: Callable[[object], object | None]) -> dict[str, object] | None:
+def _by_stream(text: str, parse: Callable[[object], object | None]) -> dict[str, object] | None:
     try:
         values = json.loads(text)
     except ValueError:
         return None
     if not isinstance(values, dict):
         return None
-    found = {}
+    by_stream = {}
     for stream, value in values.items():
-        parsed = one(value)
+        parsed = parse(value)
         if parsed is None:
             raise ValueError(f"got {value!r} for stream {stream!r}")
-        found[stream] = parsed
-    return found
+        by_stream[stream] = parsed
+    return by_stream
 
 
 def _position(value: object) -> Position | None:

@@ -79,9 +79,9 @@ class Bound:
             return dict.fromkeys(streams, self.everywhere)
         for stream in self.by_stream:
             if stream not in streams:
-                known = ", ".join(map(repr, streams))
+                listed = ", ".join(map(repr, streams))
                 raise OptionError(
-                    f"option {self.option!r} names stream {stream!r}, which is not read: {known}"
+                    f"option {self.option!r} names stream {stream!r}, which is not read: {listed}"
                 )
         missing = [stream for stream in streams if stream not in self.by_stream]
         if missing:

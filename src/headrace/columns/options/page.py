@@ -58,9 +58,9 @@ def _uses(option: Option) -> str:
     if option.uses == WRITES:
         return "writes"
     if option.uses == READS:
-        told = "reads"
+        text = "reads"
     else:
-        told = ", ".join(use.value for use in Use if use in option.uses)
+        text = ", ".join(use.value for use in Use if use in option.uses)
     if option.sources != ANY_SOURCE:
-        told += " of " + ", ".join(kind.value for kind in Source if kind in option.sources)
-    return told
+        text += " of " + ", ".join(kind.value for kind in Source if kind in option.sources)
+    return text

@@ -178,7 +178,7 @@ def _places(uses: frozenset[Use]) -> str:
         return "reading"
     if uses == WRITES:
         return "writing"
-    return " and ".join(sorted(one.value for one in uses))
+    return " and ".join(sorted(use.value for use in uses))
 
 
 def _unknown(key: str, use: Use) -> str:

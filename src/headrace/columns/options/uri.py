@@ -32,7 +32,7 @@ _PARAMETERS: Final = {
 def broker(given: Given) -> Secret:
     """The URLs of the broker, the first to be tried first."""
     if "uri" in given:
-        each = [one for several in given["uri"] for one in one_by_one(several)]
+        each = [url for several in given["uri"] for url in one_by_one(several)]
         return Secret(" ".join(_completed(given, url) for url in each))
     if "host" not in given:
         raise OptionError(
@@ -53,7 +53,7 @@ def urls(where: Secret) -> list[str]:
 def _completed(given: Given, url: str) -> str:
     """The URL with what the other options say."""
     parts = urlsplit(url)
-    said = dict(parse_qsl(parts.query, keep_blank_values=True))
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     host = parts.netloc.rpartition("@")[2]
     login = parts.netloc[: -len(host) - 1] if "@" in parts.netloc else ""
     if "user" in given or "password" in given:
@@ -66,7 +66,7 @@ def _completed(given: Given, url: str) -> str:
     query = [parts.query] if parts.query else []
     for option, parameter in _PARAMETERS.items():
         if option in given:
-            if parameter in said:
+            if parameter in parameters:
                 raise _said_twice(option)
             query.append(f"{parameter}={quote(_text(given[option]), safe='')}")
     made = f"{parts.scheme}://{login}{'@' if login else ''}{host}{path}"

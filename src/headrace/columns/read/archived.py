@@ -43,8 +43,8 @@ def read(
             for run in runs or _runs(where, piece.stream, at, piece.last):
                 if run.last <= at or run.first >= piece.last:
                     continue
-                begun = Run(max(run.first, at), min(run.last, piece.last), run.path)
-                for batch in _run(lake, piece.stream, begun, names):
+                unread = Run(max(run.first, at), min(run.last, piece.last), run.path)
+                for batch in _run(lake, piece.stream, unread, names):
                     yield Archived(piece.stream, names, batch).to_arrow()
                     at, replaced = at + batch.num_rows, 0
         except FileNotFoundError:
@@ -76,8 +76,8 @@ def _runs(where: str, stream: str, first: int, last: int) -> list[Run]:
 def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     """The rows of a run as the file has them: those columns that `names` are made of."""
     derived = set(names) - {*RAW, "stream", "offset"}
-    wanted = {name for name in RAW if name in names} | ({CONTENT_HEADER} if derived else set())
-    columns = ["stream", "offset", *sorted(wanted)]
+    raw_names = {name for name in RAW if name in names} | ({CONTENT_HEADER} if derived else set())
+    columns = ["stream", "offset", *sorted(raw_names)]
     at = run.first
     with lake.opened(run.path) as file:
         groups = _groups(file, run)
@@ -97,7 +97,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
         chosen = _once(batch, at)
         if chosen.num_rows and not _is_next(chosen, at):
             there = set(chosen.column("offset").to_pylist())
-            at = next(one for one in range(at, run.last) if one not in there)
+            at = next(offset for offset in range(at, run.last) if offset not in there)
             break
         yield chosen
         at += chosen.num_rows
@@ -113,12 +113,16 @@ def _groups(file: pq.ParquetFile, run: Run) -> list[int]:
     metadata = file.metadata
     names = [metadata.schema.column(index).path for index in range(metadata.num_columns)]
     index = names.index("offset")
-    found = []
+    groups = []
     for group in range(metadata.num_row_groups):
-        told = metadata.row_group(group).column(index).statistics
-        if told is None or not told.has_min_max or (told.min < run.last and told.max >= run.first):
-            found.append(group)
-    return found
+        statistics = metadata.row_group(group).column(index).statistics
+        if (
+            statistics is None
+            or not statistics.has_min_max
+            or (statistics.min < run.last and statistics.max >= run.first)
+        ):
+            groups.append(group)
+    return groups
 
 
 def _rows_max(file: pq.ParquetFile, groups: list[int]) -> int:

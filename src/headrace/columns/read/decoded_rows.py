@@ -178,17 +178,17 @@ class Decoding:
                 "'schemaEvolutionMode' is 'fail'"
             )
         assert decoded.first_new is not None
-        told = self._told(batch, {decoded.first_new: rows[decoded.first_new]})
+        text = self._told(batch, {decoded.first_new: rows[decoded.first_new]})
         if evolution is Evolution.FAIL_NEW:
             raise SchemaChangedError(
-                f"{told}: there are new columns; option 'schemaEvolutionMode' is 'failOnNewColumns'"
+                f"{text}: there are new columns; option 'schemaEvolutionMode' is 'failOnNewColumns'"
             )
         grown = decoded.grown
         assert grown is not None
         versions = SchemaLog(self.options.location)
         versions.put(self.options.format, lambda newest: _merged(newest, grown))
         raise SchemaChangedError(
-            f"{told}: there are new columns, and {self.options.location} has a new version of the "
+            f"{text}: there are new columns, and {self.options.location} has a new version of the "
             "schema; start the query again to read them"
         )
 
@@ -254,12 +254,12 @@ def _writers(options: DecodeOptions, reader: JsonObject) -> Callable[[int], Json
         return reader if writer == reader else writer
 
     def by_id(number: int) -> JsonObject:
-        found = parsed.get(number)
-        if found is None:
-            found = parsed[number] = parse(number)
-        if isinstance(found, str):
-            raise UnusableSchemaError(found)
-        return found
+        writer = parsed.get(number)
+        if writer is None:
+            writer = parsed[number] = parse(number)
+        if isinstance(writer, str):
+            raise UnusableSchemaError(writer)
+        return writer
 
     return by_id
 

@@ -68,11 +68,11 @@ def _encodings(heads: pa.Array) -> dict[int, tuple[str, ...]]:
     """The compressions of those rows that have some."""
     flags = pc.binary_slice(heads, FLAGS_AT, FLAGS_AT + 1)
     octets = np.frombuffer(flags.buffers()[2], np.uint8, len(heads))  # Each has one.
-    found = {}
+    encodings = {}
     for row in np.flatnonzero(octets & HAS_ENCODING).tolist():
         head = heads[row].as_py()
         at, end = property_range(head, CONTENT_ENCODING)
         names = compressions(head[at + 1 : end].decode(errors="replace"))
         if names:
-            found[row] = names
-    return found
+            encodings[row] = names
+    return encodings

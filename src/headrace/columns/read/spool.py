@@ -138,13 +138,13 @@ class Spool:
                 raise SpoolError(f"{self.path} holds a spool without its spool.json")
             made = {"v": 1, "id": secrets.randbits(53), **what}
             atomic_files.write_whole(path, json.dumps(made).encode())
-        known = json.loads(path.read_text())
+        stored = json.loads(path.read_text())
         for name, value in what.items():
-            if known.get(name) != value:
+            if stored.get(name) != value:
                 raise SpoolError(
-                    f"{self.path} is the spool of {name} {known.get(name)!r}, not of {value!r}"
+                    f"{self.path} is the spool of {name} {stored.get(name)!r}, not of {value!r}"
                 )
-        return int(known["id"])
+        return int(stored["id"])
 
     def _recover(self) -> None:
         files = segments(self.path)
@@ -155,15 +155,15 @@ class Spool:
                 end += octets
                 self.next = number + 1
                 if number >= self.settled:
-                    known = digest(header, body, exchange, routing_key)
-                    self.entries.append(Entry(number, octets, known))
+                    record_digest = digest(header, body, exchange, routing_key)
+                    self.entries.append(Entry(number, octets, record_digest))
             if end < path.stat().st_size:
                 if path != files[-1][1]:
                     raise SpoolError(f"{path} is damaged at octet {end}")
                 os.truncate(path, end)
             self.next = max(self.next, first)
-        wanted = list(range(self.settled, self.next))
-        if [entry.number for entry in self.entries] != wanted:
+        numbers = list(range(self.settled, self.next))
+        if [entry.number for entry in self.entries] != numbers:
             raise SpoolError(f"{self.path} has lost records from {self.settled} on")
 
     def _begin(self, number: int) -> None:
@@ -242,11 +242,11 @@ def scan(path: Path) -> Iterator[tuple[Record, int]]:
 
 def segments(path: Path) -> list[tuple[int, Path]]:
     """The files of a spool with the number that each begins with, in order."""
-    found = []
+    files = []
     for each in path.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(ValueError):
-            found.append((int(each.name.removesuffix(_SUFFIX)), each))
-    return sorted(found)
+            files.append((int(each.name.removesuffix(_SUFFIX)), each))
+    return sorted(files)
 
 
 def settled_of(path: Path) -> int:

@@ -105,8 +105,8 @@ class Registry:
             return None
         try:
             references = tuple(
-                Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
-                for one in answer.get("references") or ()
+                Reference(str(entry["name"]), str(entry["subject"]), int(entry["version"]))
+                for entry in answer.get("references") or ()
             )
             kind, text = answer.get("schemaType") or "AVRO", answer["schema"]
             if not isinstance(text, str) or not isinstance(kind, str):
@@ -165,12 +165,12 @@ class Registry:
             raise _AgainError(f"answers {error.code} {error.reason}")
         if error.code == NOT_FOUND:
             return
-        said = ""
+        explanation = ""
         try:
-            said = f": {str(json.loads(error.read(ANSWER_BYTES_MAX))['message'])[:TEXT_MAX]}"
+            explanation = f": {str(json.loads(error.read(ANSWER_BYTES_MAX))['message'])[:TEXT_MAX]}"
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             pass
-        raise RegistryError(f"{self._named(path)} answers {error.code} {error.reason}{said}")
+        raise RegistryError(f"{self._named(path)} answers {error.code} {error.reason}{explanation}")
 
     def _named(self, path: str) -> str:
         return f"schema registry {urlsplit(self.address.url).netloc}: {path}"

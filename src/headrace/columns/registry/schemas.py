@@ -64,13 +64,13 @@ class Schemas:
     def of(self, number: int) -> Schema:
         """The schema with this id; UnusableSchemaError if there is none that can be used."""
         key = (self._address.url, number)
-        found = _known.get(key)
-        if found is None:
-            found = self._kept(number) or self._asked(number)
-            _known[key] = found
+        schema = _known.get(key)
+        if schema is None:
+            schema = self._kept(number) or self._asked(number)
+            _known[key] = schema
             if len(_known) > KNOWN_MAX:
                 _known.popitem(last=False)
-        return found
+        return schema
 
     def _kept(self, number: int) -> Schema | None:
         if self._folder is None:
@@ -94,42 +94,44 @@ class Schemas:
             raise UnusableSchemaError(
                 f"schema {number} is not asked for: {UNKNOWN_MAX} others of this task are unknown"
             )
-        found = self._registry.schema(number)
-        if found is None:
+        registered = self._registry.schema(number)
+        if registered is None:
             self._unknown.add(number)
             raise UnusableSchemaError(f"the registry has no schema {number}")
-        schema = Schema(found.kind, found.text, tuple(self._references(number, found).items()))
+        schema = Schema(
+            registered.kind, registered.text, tuple(self._references(number, registered).items())
+        )
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             entry = {"v": FORMAT, "id": number, "type": schema.kind, "schema": schema.text}
-            entry["references"] = [list(one) for one in schema.references]
+            entry["references"] = [list(reference) for reference in schema.references]
             write_whole(self._folder / f"{number}.json", json.dumps(entry, indent=1))
         return schema
 
     def _references(self, number: int, schema: Registered) -> dict[str, str]:
         """All that a schema refers to, dependencies first."""
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         open_: set[tuple[str, int]] = set()
 
-        def add(one: Registered) -> None:
-            for reference in one.references:
+        def add(registered: Registered) -> None:
+            for reference in registered.references:
                 place = (reference.subject, reference.version)
-                told = f"schema {number} refers to version {place[1]} of {place[0]!r}"
+                problem = f"schema {number} refers to version {place[1]} of {place[0]!r}"
                 if place in open_:
-                    raise UnusableSchemaError(f"{told}, which refers to itself")
-                if reference.name in found:
+                    raise UnusableSchemaError(f"{problem}, which refers to itself")
+                if reference.name in texts:
                     continue
-                if len(found) + len(open_) >= REFERENCES_MAX:
+                if len(texts) + len(open_) >= REFERENCES_MAX:
                     raise UnusableSchemaError(
                         f"schema {number} has more than {REFERENCES_MAX} references"
                     )
                 other = self._registry.version(*place)
                 if other is None:
-                    raise UnusableSchemaError(f"{told}, which the registry does not have")
+                    raise UnusableSchemaError(f"{problem}, which the registry does not have")
                 open_.add(place)
                 add(other)
                 open_.discard(place)
-                found[reference.name] = other.text
+                texts[reference.name] = other.text
 
         add(schema)
-        return found
+        return texts

@@ -79,7 +79,7 @@ def link(uri: Secret, purpose: Purpose = Purpose.READ, lane: int = 0) -> blockin
         again = WRITING if purpose is Purpose.WRITE else None
         kept = blocking.connect(urls(uri), reconnect=again, name=f"{_product()}-{purpose.value}")
         _links.pop(key, None)
-        shared = [one for one in _links if one[3] == 0]
+        shared = [link_key for link_key in _links if link_key[3] == 0]
         while lane == 0 and len(shared) >= LINKS_MAX * len(Purpose):
             oldest = shared.pop(0)
             _requests.pop(oldest, None)
@@ -97,7 +97,7 @@ def own_lane(uri: Secret) -> Iterator[int]:
     that advance together, as the two sides of a join do, must not share one.
     """
     with _lock:
-        lane = next((one for one in range(1, LANES_MAX + 1) if one not in _lanes), 0)
+        lane = next((number for number in range(1, LANES_MAX + 1) if number not in _lanes), 0)
         if not lane:
             raise TooManyReadsError(
                 f"{LANES_MAX} reads are open at once in this process, which is the limit: let some "
@@ -123,8 +123,8 @@ def requests(connection: blocking.Connection) -> Requests:
         if kept is connection:
             asked = _requests.get(key)
             if asked is None or asked.source.connection is not connection.source:
-                told = connection.version is V0_9_1  # When the broker blocks the connection.
-                timeout_s = ANSWER_S if told else ANSWER_UNTOLD_S
+                is_told = connection.version is V0_9_1  # When the broker blocks the connection.
+                timeout_s = ANSWER_S if is_told else ANSWER_UNTOLD_S
                 asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
             return asked
     raise AssertionError("a connection that `link` did not give")

@@ -179,9 +179,9 @@ def all_columns() -> StructType:
     """Every column of a read, in order."""
     from headrace.columns.schema.ddl import parse_schema
 
-    found = parse_schema(DDL)
-    assert isinstance(found, StructType)
-    return found
+    columns = parse_schema(DDL)
+    assert isinstance(columns, StructType)
+    return columns
 
 
 def _columns() -> list[tuple[str, str]]:

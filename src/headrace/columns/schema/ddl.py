@@ -78,11 +78,11 @@ def parse_schema(text: str) -> DataType:
         raise SchemaTextError(f"has more than {DDL_LENGTH_MAX} characters")
     parser = _Parser(text)
     if re.match(r"\s*(?:struct|array|map)\s*<", text, re.IGNORECASE):
-        found = parser.type_of("the schema", 0)
+        parsed = parser.type_of("the schema", 0)
     else:
-        found = StructType(parser.fields(0))
+        parsed = StructType(parser.fields(0))
     parser.finish()
-    return found
+    return parsed
 
 
 class _Parser:
@@ -213,16 +213,16 @@ class _Parser:
         self._advance()
 
     def _advance(self) -> None:
-        found = _TOKEN.match(self.text, self.at)
-        if found is None:
+        match = _TOKEN.match(self.text, self.at)
+        if match is None:
             rest = self.text[self.at :].strip()
             if rest:
                 raise SchemaTextError(f"has {rest[:20]!r} where nothing like it can stand")
             self.symbol = self.kind = ""
             return
-        self.at = found.end()
-        self.kind = found.lastgroup or ""
-        self.symbol = found[self.kind]
+        self.at = match.end()
+        self.kind = match.lastgroup or ""
+        self.symbol = match[self.kind]
 
     def _unexpected(self, expected: str) -> SchemaTextError:
         before = self.text[: self.at - len(self.symbol)].rstrip()[-30:]

@@ -98,7 +98,7 @@ class Offset:
                 offset[key] = dict(sorted(values.items()))
         if self.gaps:
             offset["gaps"] = {
-                stream: [list(one) for one in some] for stream, some in sorted(self.gaps.items())
+                stream: [list(gap) for gap in gaps] for stream, gaps in sorted(self.gaps.items())
             }
         if self.owner:
             offset["owner"] = self.owner
@@ -150,12 +150,12 @@ def _numbers(value: object) -> dict[str, int]:
 
 def _gaps(value: object) -> dict[str, list[list[int]]]:
     if not isinstance(value, dict) or not all(
-        isinstance(some, list)
+        isinstance(gaps, list)
         and all(
-            isinstance(one, list) and len(one) == 2 and all(isinstance(at, int) for at in one)
-            for one in some
+            isinstance(gap, list) and len(gap) == 2 and all(isinstance(at, int) for at in gap)
+            for gap in gaps
         )
-        for some in value.values()
+        for gaps in value.values()
     ):
         raise OffsetError("the checkpoint has an offset with malformed gaps")
     return dict(value)
@@ -163,7 +163,7 @@ def _gaps(value: object) -> dict[str, list[list[int]]]:
 
 def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
     """Return the ranges between two offsets, of the streams of `end` that `start` has, too."""
-    found = []
+    pieces = []
     for stream in sorted(end):
         first = start[stream]
         if end[stream] < first:
@@ -172,40 +172,40 @@ def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
                 "stands: it was deleted and made again; start with a new checkpoint"
             )
         if end[stream] > first:
-            found.append(Range(stream, first, end[stream]))
-    return found
+            pieces.append(Range(stream, first, end[stream]))
+    return pieces
 
 
 def without(piece: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
     """Return what is left of a range; the gaps, first and end of each, are in order."""
-    found, at = [], piece.first
+    pieces, at = [], piece.first
     for first, last in gaps:
         if last <= at or first >= piece.last:
             continue
         if first > at:
-            found.append(Range(piece.stream, at, first))
+            pieces.append(Range(piece.stream, at, first))
         at = last
     if at < piece.last:
-        found.append(Range(piece.stream, at, piece.last))
-    return found
+        pieces.append(Range(piece.stream, at, piece.last))
+    return pieces
 
 
 def split(
-    found: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
+    uncut: Iterable[Range], count: int, size_min: int = 1, size_max: int | None = None
 ) -> list[Range]:
     """Cut ranges into about `count` pieces of nearly equal size, none below `size_min` for it.
 
     Every range gives at least one piece, and as many as it takes for none to be above `size_max`.
     A pure function, so that a replay plans the same tasks.
     """
-    whole = list(found)
+    whole = list(uncut)
     total = sum(map(len, whole))
     pieces = []
-    for one in whole:
-        share = max(1, round(count * len(one) / total))
-        share = min(share, max(1, len(one) // size_min))
+    for span in whole:
+        share = max(1, round(count * len(span) / total))
+        share = min(share, max(1, len(span) // size_min))
         if size_max is not None:
-            share = max(share, -(-len(one) // size_max))
-        cuts = [one.first + len(one) * i // share for i in range(share + 1)]
-        pieces += [Range(one.stream, a, b) for a, b in pairwise(cuts)]
+            share = max(share, -(-len(span) // size_max))
+        cuts = [span.first + len(span) * i // share for i in range(share + 1)]
+        pieces += [Range(span.stream, a, b) for a, b in pairwise(cuts)]
     return pieces

@@ -185,21 +185,21 @@ class StructType(DataType):
     @property
     def types(self) -> dict[str, DataType]:
         """Return the type of each field by its name, in order."""
-        return {one.name: one.kind for one in self.fields}
+        return {field.name: field.kind for field in self.fields}
 
     def text(self) -> str:
-        return f"struct<{','.join(f'{one.name}:{one.kind.text()}' for one in self.fields)}>"
+        return f"struct<{','.join(f'{field.name}:{field.kind.text()}' for field in self.fields)}>"
 
     def to_json(self) -> Json:
-        return {"type": "struct", "fields": [one.to_json() for one in self.fields]}
+        return {"type": "struct", "fields": [field.to_json() for field in self.fields]}
 
     @classmethod
     def from_json(cls, value: Json) -> StructType:
         """Return the type that Spark's JSON describes; ValueError when it is not a struct."""
-        found = _from_json(value)
-        if not isinstance(found, cls):
-            raise ValueError(f"{found.text()} is not a struct")
-        return found
+        parsed = _from_json(value)
+        if not isinstance(parsed, cls):
+            raise ValueError(f"{parsed.text()} is not a struct")
+        return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,7 @@ def arrow_type(kind: DataType) -> pa.DataType:
     if isinstance(kind, MapType):
         return pa.map_(arrow_type(kind.key), pa.field("value", arrow_type(kind.value)))
     if isinstance(kind, StructType):
-        return pa.struct([pa.field(one.name, arrow_type(one.kind)) for one in kind.fields])
+        return pa.struct([pa.field(field.name, arrow_type(field.kind)) for field in kind.fields])
     return _ARROW[type(kind)]
 
 
@@ -257,7 +257,7 @@ def _from_json(value: Json) -> DataType:
         return _BY_NAME[value]()
     if value["type"] == "struct":
         return StructType(
-            StructField(one["name"], _from_json(one["type"])) for one in value["fields"]
+            StructField(field["name"], _from_json(field["type"])) for field in value["fields"]
         )
     if value["type"] == "array":
         return ArrayType(_from_json(value["elementType"]))

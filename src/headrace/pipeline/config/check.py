@@ -76,10 +76,13 @@ def _as_made(pipeline: Pipeline) -> Pipeline:
 
     return replace(
         pipeline,
-        steps=[one.model_copy(update=named(one.source)) for one in pipeline.steps],
-        rules=[one.model_copy(update={"view": made[one.view.lower()]}) for one in pipeline.rules],
+        steps=[step.model_copy(update=named(step.source)) for step in pipeline.steps],
+        rules=[
+            rule.model_copy(update={"view": made[rule.view.lower()]}) for rule in pipeline.rules
+        ],
         sinks={
-            name: one.model_copy(update=named(one.source)) for name, one in pipeline.sinks.items()
+            name: sink.model_copy(update=named(sink.source))
+            for name, sink in pipeline.sinks.items()
         },
     )
 
@@ -168,7 +171,7 @@ class _Checking:
         pipeline = self.pipeline
         seen: dict[str, Place] = {name.lower(): ("sources", name) for name in pipeline.sources}
         others: list[tuple[str, Place]] = [(name, ("tables", name)) for name in pipeline.tables]
-        others += [(one.name, ("steps", at, "name")) for at, one in enumerate(pipeline.steps)]
+        others += [(step.name, ("steps", at, "name")) for at, step in enumerate(pipeline.steps)]
         for name, path in others:
             if name.lower() in seen:
                 line = self.lines.of(seen[name.lower()])
@@ -186,23 +189,23 @@ class _Checking:
 
     def steps(self) -> Pipeline:
         """Each step reads views that are there before it."""
-        known = [*self.pipeline.sources, *self.pipeline.tables]
+        view_names = [*self.pipeline.sources, *self.pipeline.tables]
         reads: dict[str, tuple[str, ...]] = {}
         for at, step in enumerate(self.pipeline.steps):
-            reads[step.name] = tuple(self._views_of_step(step, at, known))
-            known.append(step.name)
+            reads[step.name] = tuple(self._views_of_step(step, at, view_names))
+            view_names.append(step.name)
         self.pipeline = replace(self.pipeline, reads=reads)
         return self.pipeline
 
-    def _views_of_step(self, step: Step, at: int, known: list[str]) -> Iterable[str]:
+    def _views_of_step(self, step: Step, at: int, view_names: list[str]) -> Iterable[str]:
         path: Place = ("steps", at)
         if step.source is not None:
-            return self._known(step.source, known, (*path, "from"))
+            return self._known(step.source, view_names, (*path, "from"))
         if step.reads is not None:
-            found = []
+            names = []
             for index, name in enumerate(step.reads):
-                found += self._known(name, known, (*path, "reads", index))
-            return found
+                names += self._known(name, view_names, (*path, "reads", index))
+            return names
         assert step.sql is not None
         try:
             views = views_of(step.sql)
@@ -211,17 +214,17 @@ class _Checking:
             text = f"{error.text}; if Spark understands it, say which views it 'reads'"
             self._problem((*path, "sql"), text, line)
             return []
-        found = []
+        names = []
         for name, line in views:
             place = self.lines.inside((*path, "sql"), line)
-            found += self._known(name, known, (*path, "sql"), place)
-        return found
+            names += self._known(name, view_names, (*path, "sql"), place)
+        return names
 
     def _known(
-        self, name: str, known: Iterable[str], path: Place, line: int | None = None
+        self, name: str, view_names: Iterable[str], path: Place, line: int | None = None
     ) -> list[str]:
         """The view as it is written where it is made; a problem when there is none yet."""
-        names = {one.lower(): one for one in known}
+        names = {view.lower(): view for view in view_names}
         if name.lower() in names:
             return [names[name.lower()]]
         near = difflib.get_close_matches(name.lower(), names, 1)
@@ -236,8 +239,8 @@ class _Checking:
         for at, contract in enumerate(self.pipeline.contracts):
             self._known(contract.view, views, ("contracts", at, "view"))
             if contract.to is not None and contract.to not in self.pipeline.sinks:
-                known = ", ".join(self.pipeline.sinks)
-                text = f"there is no sink {contract.to!r}; there are {known}"
+                listed = ", ".join(self.pipeline.sinks)
+                text = f"there is no sink {contract.to!r}; there are {listed}"
                 self._problem(("contracts", at, "to"), text)
         written = {(sink.source or "").lower() for sink in self.pipeline.sinks.values()}
         for at, rule in enumerate(self.pipeline.rules):
@@ -258,9 +261,9 @@ class _Checking:
                 )
                 self._problem(("rules", at, "view"), text)
             if rule.to is not None and rule.to not in self.pipeline.sinks:
-                known = ", ".join(self.pipeline.sinks)
+                listed = ", ".join(self.pipeline.sinks)
                 self._problem(
-                    ("rules", at, "to"), f"there is no sink {rule.to!r}; there are {known}"
+                    ("rules", at, "to"), f"there is no sink {rule.to!r}; there are {listed}"
                 )
 
     def sinks(self) -> None:
@@ -311,14 +314,14 @@ class _Checking:
         """Tables name catalogs of the file."""
         pipeline = self.pipeline
         users: list[tuple[Place, object]] = [
-            (("sinks", name), one) for name, one in pipeline.sinks.items()
+            (("sinks", name), sink) for name, sink in pipeline.sinks.items()
         ]
-        users += [(("tables", name), one) for name, one in pipeline.tables.items()]
-        known = pipeline.catalogs
-        for path, one in users:
-            if isinstance(one, IcebergSink | StaticIceberg) and one.catalog not in known:
-                listed = f"there are {', '.join(known)}" if known else "add [catalogs.NAME]"
-                text = f"there is no catalog {one.catalog!r}; {listed}"
+        users += [(("tables", name), table) for name, table in pipeline.tables.items()]
+        catalogs = pipeline.catalogs
+        for path, user in users:
+            if isinstance(user, IcebergSink | StaticIceberg) and user.catalog not in catalogs:
+                listed = f"there are {', '.join(catalogs)}" if catalogs else "add [catalogs.NAME]"
+                text = f"there is no catalog {user.catalog!r}; {listed}"
                 self._problem((*path, "catalog"), text)
 
     def _views(self) -> list[str]:
@@ -410,9 +413,9 @@ class _Checking:
             made = views.get(step.source.lower())
         elif step.reads is None:
             assert step.sql is not None
-            found = columns_of(parsed(step.sql), views)
-            made = found.made
-            for name, there in found.missing:
+            query_columns = columns_of(parsed(step.sql), views)
+            made = query_columns.made
+            for name, there in query_columns.missing:
                 line = self.lines.inside((*path, "sql"), line_of(step.sql, name))
                 self._has((*path, "sql"), name, there, line)
         if step.watermark is not None:
@@ -450,8 +453,8 @@ class _Checking:
         for at, column in enumerate(source.columns):
             path = ("sources", name, "columns", at)
             if column not in COLUMNS.names:
-                known = ", ".join(COLUMNS.names)
-                self._problem(path, f"a message has no column {column!r}; it has {known}")
+                listed = ", ".join(COLUMNS.names)
+                self._problem(path, f"a message has no column {column!r}; it has {listed}")
             elif column in source.columns[:at]:
                 self._problem(path, f"the column {column!r} is named twice")
         if "value" in source.options:

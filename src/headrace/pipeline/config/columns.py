@@ -32,15 +32,15 @@ class Found:
 
 def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> Found:
     """Look through a query; ``views`` are by their names in lower case."""
-    found = Found()
+    result = Found()
     made: dict[int, Columns] = {}
     try:
         for scope in traverse_scope(query):
-            made[id(scope.expression)] = _look(scope, views, made, found)
+            made[id(scope.expression)] = _look(scope, views, made, result)
     except SqlglotError:
         return Found()
-    found.made = made.get(id(query))
-    return found
+    result.made = made.get(id(query))
+    return result
 
 
 def names_in(ddl: str) -> Columns:
@@ -49,7 +49,11 @@ def names_in(ddl: str) -> Columns:
         table = sqlglot.parse_one(f"CREATE TABLE t ({ddl})", dialect="spark")
     except SqlglotError:
         return None
-    return tuple(one.name.lower() for one in table.find_all(exp.ColumnDef) if _is_outermost(one))
+    return tuple(
+        definition.name.lower()
+        for definition in table.find_all(exp.ColumnDef)
+        if _is_outermost(definition)
+    )
 
 
 def _is_outermost(column: exp.Expression) -> bool:
@@ -57,7 +61,7 @@ def _is_outermost(column: exp.Expression) -> bool:
 
 
 def _look(
-    scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], found: Found
+    scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], result: Found
 ) -> Columns:
     """Note what a SELECT names and has not; return what it makes."""
     query = scope.expression
@@ -70,10 +74,10 @@ def _look(
     for columns in sources.values():
         there = None if there is None or columns is None else (*there, *columns)
     if not scope.is_subquery:
-        aliases = {one.alias.lower() for one in query.selects if one.alias}
+        aliases = {projection.alias.lower() for projection in query.selects if projection.alias}
         for column in scope.columns:
             if column.parent_select is query:  # Not of a query inside, which may name ours.
-                _check(column, sources, there, aliases, found)
+                _check(column, sources, there, aliases, result)
     return _made(query, sources, there)
 
 
@@ -91,9 +95,9 @@ def _check(
     sources: Mapping[str, Columns],
     there: Columns,
     aliases: Collection[str],
-    found: Found,
+    result: Found,
 ) -> None:
-    parts = [one.name for one in column.parts]
+    parts = [part.name for part in column.parts]
     if column.find_ancestor(exp.Hint, exp.Lambda, exp.Kwarg) is not None:
         return
     if len(parts) > 1 and parts[0].lower() in sources:
@@ -103,21 +107,27 @@ def _check(
         if name.lower() in aliases or name.lower() in OTHERS | UNITS:
             return
     if columns is not None and name != "*" and name.lower() not in columns:
-        found.missing.append((name, columns))
+        result.missing.append((name, columns))
 
 
 def _made(query: exp.Select, sources: Mapping[str, Columns], there: Columns) -> Columns:
     names: list[str] = []
-    for one in query.selects:
+    for projection in query.selects:
         columns: Columns
-        if isinstance(one, exp.Star):
-            columns = None if any(one.args.values()) else there
-        elif isinstance(one, exp.Column) and isinstance(one.this, exp.Star):
-            columns = None if any(one.this.args.values()) else sources.get(one.table.lower())
+        if isinstance(projection, exp.Star):
+            columns = None if any(projection.args.values()) else there
+        elif isinstance(projection, exp.Column) and isinstance(projection.this, exp.Star):
+            columns = (
+                None
+                if any(projection.this.args.values())
+                else sources.get(projection.table.lower())
+            )
         else:
-            name = one.alias or (one.name if isinstance(one, exp.Column | exp.Dot) else "")
+            name = projection.alias or (
+                projection.name if isinstance(projection, exp.Column | exp.Dot) else ""
+            )
             columns = (name.lower(),) if name else None  # Spark makes up a name.
-        if columns is None or isinstance(one, exp.Aliases):
+        if columns is None or isinstance(projection, exp.Aliases):
             return None
         names += columns
     return tuple(names)

@@ -83,19 +83,19 @@ def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
         try:
             if isinstance(source, AmqpSource) and "value" not in source.options:
                 raise ContractError(f"source {contract.view!r} needs the option 'value'")
-            found = read(pipeline.located(contract.file), contract, prefix)
+            view_contract = read(pipeline.located(contract.file), contract, prefix)
         except ContractError as error:
             place = ("contracts", at, "file")
             problems.append(Problem(lines.of(place), shown(place), str(error)))
             continue
-        terms[contract.view] = found.terms
-        rules += found.rules
-        origin |= {rule.name: at for rule in found.rules}
+        terms[contract.view] = view_contract.terms
+        rules += view_contract.rules
+        origin |= {rule.name: at for rule in view_contract.rules}
         if isinstance(source, AmqpSource) and "valueSchema" not in source.options:
-            options = {**source.options, "valueSchema": found.ddl}
+            options = {**source.options, "valueSchema": view_contract.ddl}
             sources[contract.view] = source.model_copy(update={"options": options})
         elif isinstance(source, FileSource) and source.ddl is None:
-            sources[contract.view] = source.model_copy(update={"ddl": found.ddl})
+            sources[contract.view] = source.model_copy(update={"ddl": view_contract.ddl})
     made = replace(pipeline, sources=sources, rules=rules, terms=terms, of_contract=origin)
     return made, problems
 
@@ -114,60 +114,62 @@ def read(path: str, contract: Contract, prefix: str = "") -> ViewContract:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ContractError(f"{path}: no YAML: {str(error).splitlines()[0]}") from None
     except (ValidationError, TypeError) as error:
-        told = error.errors()[0] if isinstance(error, ValidationError) else None
-        where = "" if told is None else f"{'.'.join(map(str, told['loc']))}: {told['msg']}"
+        first = error.errors()[0] if isinstance(error, ValidationError) else None
+        where = "" if first is None else f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ContractError(f"{path}: no contract: {where or error}") from None
     if whole.kind != "DataContract":
         raise ContractError(f"{path}: its 'kind' is not DataContract")
-    known = {one.name or "": one for one in whole.schema_ or ()}
-    if contract.schema_name is None and len(known) != 1:
-        raise ContractError(f"{path}: 'schema' chooses one of {', '.join(known) or 'none'}")
-    chosen = known.get(contract.schema_name or next(iter(known)))
+    schemas = {schema.name or "": schema for schema in whole.schema_ or ()}
+    if contract.schema_name is None and len(schemas) != 1:
+        raise ContractError(f"{path}: 'schema' chooses one of {', '.join(schemas) or 'none'}")
+    chosen = schemas.get(contract.schema_name or next(iter(schemas)))
     if chosen is None:
-        listed = ", ".join(known) or "none"
+        listed = ", ".join(schemas) or "none"
         raise ContractError(f"{path}: it has no schema {contract.schema_name!r}, but {listed}")
     return _view_contract(chosen, contract, prefix)
 
 
 def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> ViewContract:
     properties = schema.properties or []
-    for one in properties:
-        if not one.name:
+    for field in properties:
+        if not field.name:
             raise ContractError("a property has no name")
-    columns = {str(one.name): allowed_types(one) for one in properties}
+    columns = {str(field.name): allowed_types(field) for field in properties}
     rules: list[Rule] = []
     names: set[str] = set()
 
-    def add(kind: str, **said: object) -> None:
+    def add(kind: str, **terms: object) -> None:
         base = re.sub(r"\W+", "_", f"{contract.view}_{kind}")[: NAME_MAX - 4]
         name = next(
-            one for at in range(1000) if (one := f"{base}_{at}" if at else base) not in names
+            candidate
+            for at in range(1000)
+            if (candidate := f"{base}_{at}" if at else base) not in names
         )
         names.add(name)
-        rules.append(Rule.model_validate({"name": name, "view": contract.view, **said}))
+        rules.append(Rule.model_validate({"name": name, "view": contract.view, **terms}))
 
     of_rows = {"action": contract.action, "to": contract.to}
     of_batch = {"action": "fail" if contract.action == "fail" else "warn"}
-    keys = [one for one in properties if one.primaryKey]
-    keys.sort(key=lambda one: one.primaryKeyPosition or 0)
+    keys = [field for field in properties if field.primaryKey]
+    keys.sort(key=lambda field: field.primaryKeyPosition or 0)
     for place in _all(properties, ()):
         column = prefix + ".".join(f"`{part}`" for part in place.path)
-        told = "_".join(place.path)
+        stem = "_".join(place.path)
         for kind, check in _conditions(place.property, column):
-            add(f"{told}_{kind}", check=check, **of_rows)
+            add(f"{stem}_{kind}", check=check, **of_rows)
         if contract.batches and place.property.unique and prefix == "" and len(place.path) == 1:
-            add(f"{told}_unique", unique=[place.path[0]], **of_batch)
+            add(f"{stem}_unique", unique=[place.path[0]], **of_batch)
         if contract.batches:
             for quality in place.property.quality or ():
                 for kind, having in _metrics(quality, column):
-                    add(f"{told}_{kind}", having=having, **of_batch)
+                    add(f"{stem}_{kind}", having=having, **of_batch)
     if contract.batches:
         if keys and prefix == "":
-            add("primary_key", unique=[str(one.name) for one in keys], **of_batch)
+            add("primary_key", unique=[str(key.name) for key in keys], **of_batch)
         for quality in schema.quality or ():
             for kind, having in _metrics(quality, None):
                 add(kind, having=having, **of_batch)
-    ddl = ", ".join(f"`{one.name}` {type_of(one)}" for one in properties)
+    ddl = ", ".join(f"`{field.name}` {type_of(field)}" for field in properties)
     value = {"value": ("STRUCT",)}
     return ViewContract(Terms(value if prefix else columns), ddl, tuple(rules))
 
@@ -180,22 +182,22 @@ class _Place:
 
 def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_Place]:
     """Yield properties, and those of objects in them."""
-    for one in properties:
-        path = (*above, str(one.name))
-        yield _Place(one, path)
-        if one.logicalType == "object":
-            yield from _all(one.properties or [], path)
+    for field in properties:
+        path = (*above, str(field.name))
+        yield _Place(field, path)
+        if field.logicalType == "object":
+            yield from _all(field.properties or [], path)
 
 
-def _conditions(one: SchemaProperty, column: str) -> Iterator[tuple[str, str]]:
+def _conditions(field: SchemaProperty, column: str) -> Iterator[tuple[str, str]]:
     """Yield the conditions on each row, by what they are about."""
-    if one.required or one.primaryKey:
+    if field.required or field.primaryKey:
         yield "required", f"{column} IS NOT NULL"
-    for option, bound in (one.logicalTypeOptions or {}).items():
+    for option, bound in (field.logicalTypeOptions or {}).items():
         if option in BOUNDS:
             condition = BOUNDS[option].format(column=column, bound=literal(bound))
             yield option, f"{column} IS NULL OR {condition}"
-    values = [each.value for each in one.enum or ()]
+    values = [each.value for each in field.enum or ()]
     if values:
         yield "enum", f"{column} IS NULL OR {column} IN ({', '.join(map(literal, values))})"
 
@@ -254,28 +256,30 @@ def literal(value: object) -> str:
     return f"'{text}'"
 
 
-def allowed_types(one: SchemaProperty) -> tuple[str, ...]:
+def allowed_types(field: SchemaProperty) -> tuple[str, ...]:
     """Return the types of Spark that a property may have; ContractError for an unknown one."""
-    if one.logicalType is None:
-        raise ContractError(f"property {one.name!r} has no 'logicalType'")
-    if one.logicalType not in TYPES:
-        raise ContractError(f"property {one.name!r}: logicalType {one.logicalType!r} is not known")
-    return TYPES[one.logicalType]
+    if field.logicalType is None:
+        raise ContractError(f"property {field.name!r} has no 'logicalType'")
+    if field.logicalType not in TYPES:
+        raise ContractError(
+            f"property {field.name!r}: logicalType {field.logicalType!r} is not known"
+        )
+    return TYPES[field.logicalType]
 
 
-def type_of(one: SchemaProperty) -> str:
+def type_of(field: SchemaProperty) -> str:
     """Return the type of a property as DDL."""
-    kind = allowed_types(one)[0]
-    physical = one.physicalType or ""
-    if one.logicalType == "number" and re.fullmatch(DECIMAL, physical):
+    kind = allowed_types(field)[0]
+    physical = field.physicalType or ""
+    if field.logicalType == "number" and re.fullmatch(DECIMAL, physical):
         return physical.upper()
     if kind == "ARRAY":
-        if one.items is None:
-            raise ContractError(f"property {one.name!r} is an array without 'items'")
-        return f"ARRAY<{type_of(one.items)}>"
+        if field.items is None:
+            raise ContractError(f"property {field.name!r} is an array without 'items'")
+        return f"ARRAY<{type_of(field.items)}>"
     if kind == "STRUCT":
-        parts = ", ".join(f"`{part.name}`: {type_of(part)}" for part in one.properties or ())
+        parts = ", ".join(f"`{part.name}`: {type_of(part)}" for part in field.properties or ())
         if not parts:
-            raise ContractError(f"property {one.name!r} is an object without 'properties'")
+            raise ContractError(f"property {field.name!r} is an object without 'properties'")
         return f"STRUCT<{parts}>"
     return kind

@@ -42,4 +42,6 @@ class ConfigError(PipelineError):
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file = file
         self.problems = tuple(sorted(problems))
-        super().__init__("\n".join(f"{file}:{one.line}: {one}" for one in self.problems))
+        super().__init__(
+            "\n".join(f"{file}:{problem.line}: {problem}" for problem in self.problems)
+        )

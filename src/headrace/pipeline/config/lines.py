@@ -54,10 +54,10 @@ class Lines:
         return bisect.bisect_left(self._ends, at) + 1
 
     def _skip(self, pattern: re.Pattern[str]) -> str:
-        found = pattern.match(self._text, self._at)
-        assert found is not None, (pattern, self._at)
-        self._at = found.end()
-        return found.group()
+        match = pattern.match(self._text, self._at)
+        assert match is not None, (pattern, self._at)
+        self._at = match.end()
+        return match.group()
 
     def _walk(self) -> None:
         table: Path = ()

@@ -57,8 +57,8 @@ def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> P
     document = _document(text, name)
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     where = document.get("pipeline", {})
-    wanted = {key: where[key] for key in ("name", "state") if key in where}
-    values = reading.filled(wanted, ("pipeline",)) if isinstance(where, dict) else {}
+    unfilled = {key: where[key] for key in ("name", "state") if key in where}
+    values = reading.filled(unfilled, ("pipeline",)) if isinstance(where, dict) else {}
     head = reading.table(settings.Head, values, ("pipeline",))
     if head is None or reading.problems:
         raise ConfigError(name, reading.problems)
@@ -83,9 +83,9 @@ def _text_of(file: str | Path) -> tuple[str, str, Path]:
 
 def ready_path(name: str) -> Path:
     """Return the path of a ready-made pipeline of the package."""
-    known = ready_names()
-    if name not in known:
-        raise PipelineError(f"no ready-made pipeline {name!r}; there are {', '.join(known)}")
+    names = ready_names()
+    if name not in names:
+        raise PipelineError(f"no ready-made pipeline {name!r}; there are {', '.join(names)}")
     return Path(__file__).parent.parent / "ready" / f"{name}.toml"
 
 
@@ -102,10 +102,10 @@ def parse(
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     pipeline = reading.pipeline(document, file, home)
     if pipeline is not None:
-        pipeline, found = with_contracts(pipeline, reading.lines)
-        if not found:
-            pipeline, found = problems_of(pipeline, reading.lines)
-        reading.problems += found
+        pipeline, problems = with_contracts(pipeline, reading.lines)
+        if not problems:
+            pipeline, problems = problems_of(pipeline, reading.lines)
+        reading.problems += problems
     if reading.problems or pipeline is None:
         raise ConfigError(file, reading.problems)
     return pipeline
@@ -178,18 +178,18 @@ class _Reading:
     def filled(self, value: Json, path: Place) -> Json:
         """The value with variables put in; keys that come out empty are left out."""
         if isinstance(value, dict):
-            filled = {key: self.filled(one, (*path, key)) for key, one in value.items()}
-            return {key: one for key, one in filled.items() if one is not None}
+            filled = {key: self.filled(item, (*path, key)) for key, item in value.items()}
+            return {key: item for key, item in filled.items() if item is not None}
         if isinstance(value, list):
-            return [self.filled(one, (*path, index)) for index, one in enumerate(value)]
+            return [self.filled(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, str) or "$" not in value:
             return value
-        text = _VARIABLE.sub(lambda found: self._variable(found, path), value)
+        text = _VARIABLE.sub(lambda match: self._variable(match, path), value)
         whole = _VARIABLE.fullmatch(value)
         return None if whole is not None and whole.group(1) and not text else text
 
-    def _variable(self, found: re.Match[str], path: Place) -> str:
-        name, colon, default = found.groups()
+    def _variable(self, match: re.Match[str], path: Place) -> str:
+        name, colon, default = match.groups()
         if name is None:
             return "$"
         value = self.variables.get(name)
@@ -206,8 +206,8 @@ class _Reading:
         try:
             return kind.model_validate(values)
         except ValidationError as error:
-            for one in error.errors():
-                self._invalid(kind, path, dict(one))
+            for problem in error.errors():
+                self._invalid(kind, path, dict(problem))
         return None
 
     def _invalid(self, kind: type[Table], path: Place, error: JsonObject) -> None:
@@ -236,9 +236,9 @@ class _Reading:
             elif not isinstance(table, dict):
                 self._problem(path, "must be a table")
             elif table.get("type") not in kinds:
-                said = f"{table['type']!r} is not" if "type" in table else "'type' is missing:"
+                fault = f"{table['type']!r} is not" if "type" in table else "'type' is missing:"
                 place = (*path, "type") if "type" in table else path
-                self._problem(place, f"{said} one of {', '.join(kinds)}")
+                self._problem(place, f"{fault} one of {', '.join(kinds)}")
             else:
                 made = self.table(kinds[table["type"]], table, path)
                 if made is not None:
@@ -251,7 +251,7 @@ class _Reading:
             self._problem((section,), f"must be written [[{section}]]")
             return []
         made = (self.table(kind, table, (section, index)) for index, table in enumerate(tables))
-        return [one for one in made if one is not None]
+        return [item for item in made if item is not None]
 
 
 def keys_of(kind: type[Table]) -> tuple[str, ...]:

@@ -218,7 +218,7 @@ class Rule(Table):
 
     @model_validator(mode="after")
     def _one_question(self) -> Rule:
-        if sum(one is not None for one in (self.check, self.having, self.unique)) != 1:
+        if sum(question is not None for question in (self.check, self.having, self.unique)) != 1:
             raise ValueError("a rule needs one of 'check', 'having' and 'unique'")
         if self.check is None and self.action not in ("warn", "fail"):
             raise ValueError(
@@ -464,20 +464,20 @@ class Pipeline:
 
     def above(self, view: str) -> set[str]:
         """A view and all views that it is made of, directly or not."""
-        found, open_ = set(), [view]
+        views, open_ = set(), [view]
         while open_:
-            one = open_.pop()
-            if one not in found:
-                found.add(one)
-                open_ += self.reads.get(one, ())
-        return found
+            name = open_.pop()
+            if name not in views:
+                views.add(name)
+                open_ += self.reads.get(name, ())
+        return views
 
     def only(self, source: str) -> Pipeline:
         """The part that a source alone feeds: the steps, rules and sinks below it."""
         others = set(self.sources) - {source}
-        steps = [one for one in self.steps if not others & self.above(one.name)]
-        views = {source, *(one.name for one in steps)}
-        rules = [one for one in self.rules if one.view in views]
+        steps = [step for step in self.steps if not others & self.above(step.name)]
+        views = {source, *(step.name for step in steps)}
+        rules = [rule for rule in self.rules if rule.view in views]
         return replace(self, steps=steps, rules=rules)
 
     def feeds(self) -> dict[str, list[str]]:
@@ -508,17 +508,17 @@ class PartitionField:
 
 def partition_field(text: str) -> PartitionField:
     """Return what `column`, `day(column)` or `bucket(16, column)` means; ValueError otherwise."""
-    found = _PARTITION.fullmatch(text.strip())
-    if found is None:
+    match = _PARTITION.fullmatch(text.strip())
+    if match is None:
         if "(" not in text:
             return PartitionField(text, "identity")
         raise ValueError(
             f"{text!r} is not a partition: a column, or year, month, day or hour of one as in "
             "'day(moment)', or 'bucket(16, column)' or 'truncate(4, column)'"
         )
-    if found["timed"]:
-        return PartitionField(found["column"], found["timed"])
-    return PartitionField(found["of"], found["wide"], int(found["width"]))
+    if match["timed"]:
+        return PartitionField(match["column"], match["timed"])
+    return PartitionField(match["of"], match["wide"], int(match["width"]))
 
 
 def check_trigger(text: str) -> str:

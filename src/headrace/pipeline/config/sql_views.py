@@ -31,7 +31,7 @@ def views_of(sql: str) -> list[tuple[str, int]]:
 
     SqlError for what is no query. Files that are read directly are no views.
     """
-    found: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     query = parsed(sql)
     if not isinstance(query, exp.Query):
         raise SqlError(1, f"a step is one query, such as SELECT; this is {query.key.upper()}")
@@ -42,8 +42,8 @@ def views_of(sql: str) -> list[tuple[str, int]]:
             continue
         if isinstance(table.this, exp.Func) or table.find_ancestor(exp.Hint) is not None:
             continue  # A table function, or a name in a hint.
-        found.setdefault(name, line_of(sql, name))
-    return list(found.items())
+        first_lines.setdefault(name, line_of(sql, name))
+    return list(first_lines.items())
 
 
 def check_condition(text: str) -> None:
@@ -62,7 +62,9 @@ def parsed(sql: str, of: str | None = None) -> exp.Expression:
     """Take a text of SQL apart; SqlError for what is not one query."""
     text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
     try:
-        statements = [one for one in sqlglot.parse(text, dialect="spark") if one is not None]
+        statements = [
+            statement for statement in sqlglot.parse(text, dialect="spark") if statement is not None
+        ]
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         line = int(first.get("line") or 1)
@@ -73,12 +75,12 @@ def parsed(sql: str, of: str | None = None) -> exp.Expression:
         raise SqlError(1, str(error).splitlines()[0]) from None
     if len(statements) != 1:
         raise SqlError(1, f"one query is wanted, not {len(statements)}")
-    one = statements[0]
-    assert isinstance(one, exp.Expression)
-    return one
+    query = statements[0]
+    assert isinstance(query, exp.Expression)
+    return query
 
 
 def line_of(sql: str, name: str) -> int:
     """The line, from 1, on which a name stands first."""
-    found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
-    return sql.count("\n", 0, found.start()) + 1 if found else 1
+    match = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", sql)
+    return sql.count("\n", 0, match.start()) + 1 if match else 1

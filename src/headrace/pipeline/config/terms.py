@@ -19,12 +19,12 @@ class Terms:
 
     def misfits(self, types: Mapping[str, str]) -> list[str]:
         """Return what is wrong with the columns of a view, by their types in Spark's words."""
-        found = []
+        misfits = []
         there = {name.lower(): kind for name, kind in types.items()}
         for name, allowed in self.columns.items():
             kind = there.get(name.lower())
             if kind is None:
-                found.append(f"there is no column {name!r}")
+                misfits.append(f"there is no column {name!r}")
             elif re.split(r"[(<]", kind)[0].upper() not in allowed:
-                found.append(f"column {name!r} is {kind}, and not {' or '.join(allowed)}")
-        return found
+                misfits.append(f"column {name!r} is {kind}, and not {' or '.join(allowed)}")
+        return misfits

@@ -115,8 +115,8 @@ def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             raise PipelineError(f"{what}: {extras.said(error) or error}") from None
         lines = str(error).strip().splitlines()
-        said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        raise PipelineError(f"{what}: {scrubbed(said, properties)}") from None
+        text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+        raise PipelineError(f"{what}: {scrubbed(text, properties)}") from None
 
 
 def scrubbed(text: str, properties: Mapping[str, str]) -> str:

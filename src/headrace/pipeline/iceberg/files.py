@@ -53,13 +53,15 @@ class Layout:
 def layout_of(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> Layout:
     """Return the layout of a table as it is; `prefix` begins the names of the files."""
     order = table.sort_order().order_id
-    wanted = {name: value for name, value in table.properties.items() if name.startswith("write.")}
+    properties = {
+        name: value for name, value in table.properties.items() if name.startswith("write.")
+    }
     return Layout(
         table.schema().model_dump_json(),
         table.spec().model_dump_json(),
         order or None,
         table.location(),
-        wanted,
+        properties,
         dict(table.io.properties),
         prefix,
         target_bytes,
@@ -77,10 +79,12 @@ def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFi
         spec = PartitionSpec.model_validate_json(layout.spec)
         # Few files are open at once where rows of one partition follow one another.
         same = [
-            one.source_id for one in spec.fields if isinstance(one.transform, IdentityTransform)
+            partition.source_id
+            for partition in spec.fields
+            if isinstance(partition.transform, IdentityTransform)
         ]
-        first = [schema.find_column_name(one) for one in same]
-        names = list(dict.fromkeys([*(one for one in first if one), *sort_by]))
+        first = [schema.find_column_name(source_id) for source_id in same]
+        names = list(dict.fromkeys([*(name for name in first if name), *sort_by]))
         frame = frame.sortWithinPartitions(*names)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,11 +94,11 @@ def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFi
             files = list(Writing(layout).write(batches))
         except Exception as error:  # noqa: BLE001  # Any may tell a secret.
             raise PipelineError(scrubbed(f"{type(error).__name__}: {error}", layout.io)) from None
-        kept = [pickle.dumps(one) for one in files]
+        kept = [pickle.dumps(file) for file in files]
         yield pa.RecordBatch.from_arrays([pa.array(kept, pa.binary())], names=["file"])
 
-    found = frame.mapInArrow(write, "file binary").collect()
-    return [pickle.loads(row["file"]) for row in found]  # noqa: S301  # Our own tasks made them.
+    rows = frame.mapInArrow(write, "file binary").collect()
+    return [pickle.loads(row["file"]) for row in rows]  # noqa: S301  # Our own tasks made them.
 
 
 @dataclass(slots=True)
@@ -129,11 +133,13 @@ class Writing:
         self.codec = layout.properties.get(COMPRESSION, "zstd").replace("uncompressed", "none")
         self._open: OrderedDict[tuple[Cell, ...], _Open] = OrderedDict()
         self._transforms: list[tuple[str, Arrow]] = []
-        for one in self.spec.fields:
-            source = self.schema.find_field(one.source_id)
-            name = self.schema.find_column_name(one.source_id)
+        for partition in self.spec.fields:
+            source = self.schema.find_field(partition.source_id)
+            name = self.schema.find_column_name(partition.source_id)
             assert name is not None
-            self._transforms.append((name, one.transform.pyarrow_transform(source.field_type)))
+            self._transforms.append(
+                (name, partition.transform.pyarrow_transform(source.field_type))
+            )
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[DataFile]:
         """Write the rows; a file is given when it is closed."""
@@ -152,13 +158,13 @@ class Writing:
         """Return rows with the columns of the table: in its order, with its types, null if new."""
         import pyarrow as pa
 
-        found = []
-        for one in self.columns:
-            if one.name in rows.column_names:
-                found.append(_cast(rows.column(one.name), one.type))
+        arrays = []
+        for column in self.columns:
+            if column.name in rows.column_names:
+                arrays.append(_cast(rows.column(column.name), column.type))
             else:
-                found.append(pa.chunked_array([pa.nulls(rows.num_rows, one.type)]))
-        return pa.Table.from_arrays(found, schema=self.columns)
+                arrays.append(pa.chunked_array([pa.nulls(rows.num_rows, column.type)]))
+        return pa.Table.from_arrays(arrays, schema=self.columns)
 
     def _parts(self, rows: pa.Table) -> Iterator[tuple[tuple[Cell, ...], pa.Table]]:
         """The rows of each partition, in their order."""
@@ -180,14 +186,14 @@ class Writing:
             yield tuple(group[name] for name in names), rows.take(group["row_list"])
 
     def _add(self, values: tuple[Cell, ...], rows: pa.Table) -> Iterator[DataFile]:
-        one = self._open.get(values)
-        if one is None:
+        open_file = self._open.get(values)
+        if open_file is None:
             if len(self._open) >= WRITERS_MAX:
                 yield self._close(next(iter(self._open)))
-            one = self._open[values] = self._begin(values)
+            open_file = self._open[values] = self._begin(values)
         self._open.move_to_end(values)
-        one.waiting.append(rows)
-        one.waiting_bytes += rows.nbytes
+        open_file.waiting.append(rows)
+        open_file.waiting_bytes += rows.nbytes
         while sum(each.waiting_bytes for each in self._open.values()) > WAITING_BYTES_MAX:
             largest = max(self._open, key=lambda key: self._open[key].waiting_bytes)
             _flush(self._open[largest])
@@ -223,21 +229,21 @@ class Writing:
         from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
         from pyiceberg.typedef import Record
 
-        one = self._open.pop(values)
-        _flush(one)
-        one.writer.close()
-        one.stream.close()
+        open_file = self._open.pop(values)
+        _flush(open_file)
+        open_file.writer.close()
+        open_file.stream.close()
         statistics = data_file_statistics_from_parquet_metadata(
-            parquet_metadata=one.metadata[0],
+            parquet_metadata=open_file.metadata[0],
             stats_columns=compute_statistics_plan(self.schema, self.layout.properties),
             parquet_column_mapping=parquet_path_to_id_mapping(self.schema),
         )
         return DataFile.from_args(
             content=DataFileContent.DATA,
-            file_path=one.path,
+            file_path=open_file.path,
             file_format=FileFormat.PARQUET,
-            partition=Record() if one.key is None else one.key.partition,
-            file_size_in_bytes=len(self.io.new_input(one.path)),
+            partition=Record() if open_file.key is None else open_file.key.partition,
+            file_size_in_bytes=len(self.io.new_input(open_file.path)),
             sort_order_id=self.layout.order_id,
             equality_ids=None,
             key_metadata=None,
@@ -245,12 +251,12 @@ class Writing:
         )
 
 
-def _flush(one: _Open) -> None:
+def _flush(open_file: _Open) -> None:
     import pyarrow as pa
 
-    if one.waiting:
-        one.writer.write_table(pa.concat_tables(one.waiting).combine_chunks())
-        one.waiting, one.waiting_bytes = [], 0
+    if open_file.waiting:
+        open_file.writer.write_table(pa.concat_tables(open_file.waiting).combine_chunks())
+        open_file.waiting, open_file.waiting_bytes = [], 0
 
 
 def _column(rows: pa.Table, name: str) -> Arrow:
@@ -258,8 +264,8 @@ def _column(rows: pa.Table, name: str) -> Arrow:
     import pyarrow.compute as pc
 
     first, *inner = name.split(".")
-    found = rows.column(first)
-    return pc.struct_field(found, inner) if inner else found
+    column = rows.column(first)
+    return pc.struct_field(column, inner) if inner else column
 
 
 def _cast(column: Arrow, kind: Arrow) -> Arrow:
@@ -272,10 +278,10 @@ def _cast(column: Arrow, kind: Arrow) -> Arrow:
     rows = column.combine_chunks()
     names = {rows.type.field(number).name for number in range(rows.type.num_fields)}
     parts = [
-        _cast(pa.chunked_array([pc.struct_field(rows, one.name)]), one.type).combine_chunks()
-        if one.name in names
-        else pa.nulls(len(rows), one.type)
-        for one in kind
+        _cast(pa.chunked_array([pc.struct_field(rows, part.name)]), part.type).combine_chunks()
+        if part.name in names
+        else pa.nulls(len(rows), part.type)
+        for part in kind
     ]
     made = pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(rows))
     return pa.chunked_array([made])

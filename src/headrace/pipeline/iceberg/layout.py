@@ -51,7 +51,7 @@ def _nullable(kind: Arrow) -> Arrow:
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _nullable(one.type)) for one in kind])
+        return pa.struct([pa.field(part.name, _nullable(part.type)) for part in kind])
     if pa.types.is_list(kind):
         return pa.list_(pa.field("element", _nullable(kind.value_type)))
     if pa.types.is_map(kind):
@@ -62,25 +62,29 @@ def _nullable(kind: Arrow) -> Arrow:
 def add_partitions(update: UpdateSpec, schema: Schema, partition_by: Sequence[str]) -> None:
     """Partition a new table; PipelineError when the type of a column does not allow it."""
     for text in partition_by:
-        wanted = partition_field(text)
-        kind = schema.find_field(wanted.column).field_type
-        transform = _transform(wanted)
+        partition = partition_field(text)
+        kind = schema.find_field(partition.column).field_type
+        transform = _transform(partition)
         if not transform.can_transform(kind):
             raise PipelineError(f"{text!r} is not a partition of a column of type {kind}")
-        update.add_field(wanted.column, transform, _name(wanted))
+        update.add_field(partition.column, transform, _name(partition))
 
 
 def check_partitions(table: Table, partition_by: Sequence[str], what: str) -> None:
     """PipelineError when the table has other partitions than the pipeline says."""
     schema = table.schema()
-    found = [
-        (schema.find_column_name(one.source_id), str(one.transform)) for one in table.spec().fields
+    current = [
+        (schema.find_column_name(partition.source_id), str(partition.transform))
+        for partition in table.spec().fields
     ]
-    wanted = [(one.column, str(_transform(one))) for one in map(partition_field, partition_by)]
-    if found != wanted:
-        told = [column if how == "identity" else f"{how} of {column}" for column, how in found]
+    expected = [
+        (partition.column, str(_transform(partition)))
+        for partition in map(partition_field, partition_by)
+    ]
+    if current != expected:
+        listed = [column if how == "identity" else f"{how} of {column}" for column, how in current]
         raise PipelineError(
-            f"{what} is partitioned by {told}, not by {list(partition_by)}: change 'partition_by'"
+            f"{what} is partitioned by {listed}, not by {list(partition_by)}: change 'partition_by'"
         )
 
 
@@ -96,23 +100,23 @@ def evolve(table: Table, columns: pa.Schema, what: str) -> bool:
 
     has = {field.name: field.type for field in schema_to_pyarrow(table.schema())}
     has = {name: kind for name, kind in has.items() if name in columns.names}
-    wanted = []
+    changed_fields = []
     for field in columns:
         kind = has.get(field.name)
         if kind is not None and _holds(kind, field.type):
             continue
-        wanted.append(field)
-    if not wanted:
+        changed_fields.append(field)
+    if not changed_fields:
         return False
     with table.update_schema() as update:
-        for field in wanted:
+        for field in changed_fields:
             try:
                 update.union_by_name(pa.schema([field]))
             except (ValidationError, ValueError, TypeError) as error:
-                said = str(error).strip().splitlines()[0]
+                reason = str(error).strip().splitlines()[0]
                 raise PipelineError(
                     f"{what}: the column {field.name!r} is now {field.type}, and the table has "
-                    f"{has.get(field.name)}, which cannot take it ({said}): cast it, or name it "
+                    f"{has.get(field.name)}, which cannot take it ({reason}): cast it, or name it "
                     "anew"
                 ) from None
     return True
@@ -132,8 +136,8 @@ def _holds(table: Arrow, rows: Arrow) -> bool:
         if is_kind(table) and is_kind(rows):
             return True
     if pa.types.is_struct(table) and pa.types.is_struct(rows):
-        names = {one.name: one.type for one in table}
-        return all(one.name in names and _holds(names[one.name], one.type) for one in rows)
+        names = {part.name: part.type for part in table}
+        return all(part.name in names and _holds(names[part.name], part.type) for part in rows)
     if _is_list(table) and _is_list(rows):
         return _holds(table.value_type, rows.value_type)
     if pa.types.is_map(table) and pa.types.is_map(rows):

@@ -47,16 +47,16 @@ def rows_of(
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             for batch in batches:
-                for one in batch.column(0).to_pylist():
-                    for rows in _rows(metadata, location, io, projected, one, file_column):
+                for pickled in batch.column(0).to_pylist():
+                    for rows in _rows(metadata, location, io, projected, pickled, file_column):
                         yield rows.cast(columns_now)
         except Exception as error:  # noqa: BLE001  # Any may tell a secret.
             raise PipelineError(scrubbed(f"{type(error).__name__}: {error}", io)) from None
 
     columns_now = to_arrow_schema(schema, timezone="UTC")
     parts = min(len(kept), TASKS_MAX)
-    wanted = spark.createDataFrame(kept, "task binary").repartition(parts)
-    return wanted.mapInArrow(read, schema)
+    frame = spark.createDataFrame(kept, "task binary").repartition(parts)
+    return frame.mapInArrow(read, schema)
 
 
 def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
@@ -65,10 +65,10 @@ def columns_of(schema: Schema, file_column: str | None = None) -> StructType:
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StringType
 
-    found = from_arrow_schema(
+    struct = from_arrow_schema(
         schema_to_pyarrow(schema, include_field_ids=False), prefer_timestamp_ntz=True
     )
-    return found if file_column is None else found.add(file_column, StringType())
+    return struct if file_column is None else struct.add(file_column, StringType())
 
 
 def _rows(
@@ -86,13 +86,13 @@ def _rows(
     from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadataUtil
 
-    known = TableMetadataUtil.parse_raw(metadata)
-    wanted: FileScanTask = pickle.loads(task)  # noqa: S301  # The driver made it.
+    table_metadata = TableMetadataUtil.parse_raw(metadata)
+    scan_task: FileScanTask = pickle.loads(task)  # noqa: S301  # The driver made it.
     schema = Schema.model_validate_json(projected)
-    scan = ArrowScan(known, load_file_io(io, location), schema, AlwaysTrue())
-    for batch in scan.to_record_batches([wanted]):
+    scan = ArrowScan(table_metadata, load_file_io(io, location), schema, AlwaysTrue())
+    for batch in scan.to_record_batches([scan_task]):
         if file_column is None:
             yield batch
             continue
-        paths = pa.repeat(wanted.file.file_path, batch.num_rows)
+        paths = pa.repeat(scan_task.file.file_path, batch.num_rows)
         yield batch.append_column(file_column, paths)

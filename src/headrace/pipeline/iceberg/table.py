@@ -78,14 +78,14 @@ class IcebergTable:
         table.metadata.properties[_RETRIES] = "0"
         return table
 
-    def found(self) -> Table:
+    def load_existing(self) -> Table:
         """Return the table as it is now; PipelineError when there is none."""
         table = self.load()
         if table is None:
             raise PipelineError(f"{self.what} does not exist")
         return table
 
-    def made(
+    def ensure(
         self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
         properties: dict[str, str],
     ) -> Table:  # fmt: skip
@@ -129,8 +129,8 @@ class IcebergTable:
                     add_partitions(spec, transaction.table_metadata.schema(), partition_by)
             if sort_by:
                 with transaction.update_sort_order() as order:
-                    for one in sort_by:
-                        order.asc(one, IdentityTransform(), NullOrder.NULLS_FIRST)
+                    for column in sort_by:
+                        order.asc(column, IdentityTransform(), NullOrder.NULLS_FIRST)
 
     def commit(
         self, writer: str, batch: int, written: Table, change: Change, *, is_merge: bool = False
@@ -232,14 +232,14 @@ def _commit(table: Table, change: Change, marks: dict[str, str]) -> None:
     update = transaction.update_snapshot(snapshot_properties=change.summary or {})
     if change.removed:
         with update.overwrite() as overwrite:
-            for one in change.removed:
-                overwrite.delete_data_file(one)
-            for one in change.added:
-                overwrite.append_data_file(one)
+            for file in change.removed:
+                overwrite.delete_data_file(file)
+            for file in change.added:
+                overwrite.append_data_file(file)
     elif change.added:
         with update.fast_append() as append:
-            for one in change.added:
-                append.append_data_file(one)
+            for file in change.added:
+                append.append_data_file(file)
     transaction.commit_transaction()
 
 

@@ -51,7 +51,7 @@ def compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted
 
 def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacted:
     done = Compacted()
-    seen = table.found()
+    seen = table.load_existing()
     with about(table.what, table.properties):
         groups = list(_groups(seen, target_bytes))
     for group in groups:
@@ -66,8 +66,9 @@ def _compact(table: IcebergTable, target_bytes: int, files_min: int) -> Compacte
 
         def has_it(now: Table, mark: str = mark) -> bool:
             return any(
-                one.summary is not None and one.summary.additional_properties.get(COMPACTED) == mark
-                for one in now.snapshots()
+                snapshot.summary is not None
+                and snapshot.summary.additional_properties.get(COMPACTED) == mark
+                for snapshot in now.snapshots()
             )
 
         table.apply(seen, change, {}, has_it, is_merge=False)
@@ -92,7 +93,7 @@ def _batches(table: Table, tasks: list[FileScanTask]) -> Iterator[pa.RecordBatch
     from pyiceberg.io.pyarrow import ArrowScan
 
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    for task in sorted(tasks, key=lambda one: one.file.file_path):
+    for task in sorted(tasks, key=lambda task: task.file.file_path):
         yield from scan.to_record_batches([task])
 
 
@@ -104,15 +105,15 @@ def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tu
     """
     from pyiceberg.exceptions import CommitFailedException
 
-    before = table.found()
+    before = table.load_existing()
     moment = datetime.now(UTC) - timedelta(hours=keep_hours)
     limit_ms = int(moment.timestamp() * 1000)
     with about(table.what, table.properties):
-        kept = {one.snapshot_id for one in before.refs().values()}
+        kept = {ref.snapshot_id for ref in before.refs().values()}
         old = [
-            one.snapshot_id
-            for one in before.snapshots()
-            if one.timestamp_ms < limit_ms and one.snapshot_id not in kept
+            snapshot.snapshot_id
+            for snapshot in before.snapshots()
+            if snapshot.timestamp_ms < limit_ms and snapshot.snapshot_id not in kept
         ]
         if old and not dry_run:
             try:
@@ -121,9 +122,9 @@ def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tu
                 raise PipelineError(
                     f"{table.what}: others changed it at the same time: try again"
                 ) from None
-        after = table.found()
-        wanted = _reachable(after, set(old))
-        lost = [path for path in _listed(after, moment) if _plain(path) not in wanted]
+        after = table.load_existing()
+        live = _reachable(after, set(old))
+        lost = [path for path in _listed(after, moment) if _plain(path) not in live]
         if not dry_run:
             for path in lost:
                 after.io.delete(path)
@@ -132,20 +133,20 @@ def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tu
 
 def _reachable(table: Table, without: set[int]) -> set[str]:
     """The live files of all snapshots but these: data, deletes, manifests and their lists."""
-    found: set[str] = set()
+    live: set[str] = set()
     seen: set[str] = set()
     for snapshot in table.snapshots():
         if snapshot.snapshot_id in without:
             continue
-        found.add(_plain(snapshot.manifest_list))
+        live.add(_plain(snapshot.manifest_list))
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path in seen:
                 continue
             seen.add(manifest.manifest_path)
-            found.add(_plain(manifest.manifest_path))
+            live.add(_plain(manifest.manifest_path))
             entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-            found.update(_plain(entry.data_file.file_path) for entry in entries)
-    return found
+            live.update(_plain(entry.data_file.file_path) for entry in entries)
+    return live
 
 
 def _listed(table: Table, before: datetime) -> Iterator[str]:
@@ -159,11 +160,11 @@ def _listed(table: Table, before: datetime) -> Iterator[str]:
     base = f"{where.netloc}{where.path}"
     for folder in ("data", "metadata"):
         selector = fs.FileSelector(f"{base}/{folder}", allow_not_found=True, recursive=True)
-        for one in files.get_file_info(selector):
-            name = one.base_name
+        for info in files.get_file_info(selector):
+            name = info.base_name
             is_ours = folder == "data" or name.endswith(".avro")
-            if one.type == fs.FileType.File and is_ours and one.mtime < before:
-                yield f"{root}{one.path.removeprefix(base)}"
+            if info.type == fs.FileType.File and is_ours and info.mtime < before:
+                yield f"{root}{info.path.removeprefix(base)}"
 
 
 def _plain(path: str) -> str:

@@ -68,19 +68,20 @@ class Piece:
 
 def pieces(lake: Path, choice: Choice) -> dict[str, list[Piece]]:
     """Return the files of each stream; PipelineError when the directory is no archive."""
-    found: dict[str, list[Piece]] = {}
+    by_stream: dict[str, list[Piece]] = {}
     for path in _files(lake, choice):
         for stream, piece in _pieces_of(path, choice):
-            found.setdefault(stream, []).append(piece)
-    return found
+            by_stream.setdefault(stream, []).append(piece)
+    return by_stream
 
 
 def messages(lake: Path, choice: Choice, after: dict[str, int] | None = None) -> Iterator[Row]:
     """The chosen messages in order; of each stream in `after` those from that offset on."""
-    found = pieces(lake, choice)
+    by_stream = pieces(lake, choice)
     begin = after or {}
     streams = [
-        _stream(stream, some, choice, begin.get(stream, 0)) for stream, some in found.items()
+        _stream(stream, stream_pieces, choice, begin.get(stream, 0))
+        for stream, stream_pieces in by_stream.items()
     ]
     return heapq.merge(*streams, key=_moment)
 
@@ -134,11 +135,11 @@ def _pieces_of(path: Path, choice: Choice) -> Iterator[tuple[str, Piece]]:
         yield stream, Piece(path, ends["min"].as_py(), ends["max"].as_py(), bool(rising))
 
 
-def _stream(stream: str, some: list[Piece], choice: Choice, begin: int) -> Iterator[Row]:
+def _stream(stream: str, stream_pieces: list[Piece], choice: Choice, begin: int) -> Iterator[Row]:
     """The messages of one stream, each offset once; files are opened when their turn comes."""
     waiting: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
-    for index, piece in enumerate(some):
+    for index, piece in enumerate(stream_pieces):
         rows.append(_rows(piece, stream, choice))
         if piece.last >= begin:
             heapq.heappush(waiting, (piece.first, index, None))

@@ -87,8 +87,8 @@ def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
 
 def _looked_at(connection: Connection, queue: str, limit: int) -> Iterator[Received]:
     with connection.session() as session:
-        found = session.query_queue(queue)
-        if found is None or not found.queue:
+        answer = session.query_queue(queue)
+        if answer is None or not answer.queue:
             raise PipelineError(f"there is no queue {queue!r}")
         with session.subscribe(queue, acquire=False, accept=False) as subscription:
             left = limit
@@ -111,9 +111,9 @@ def _by_version(url: str) -> str:
 
 def grouped(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
     """The messages by what their deaths have in common; the largest groups first."""
-    known = {one.name for one in fields(Death)}
+    names = {attribute.name for attribute in fields(Death)}
     for name in by:
-        if name not in known:
+        if name not in names:
             raise PipelineError(f"{name!r} is not one of {', '.join(GROUPED_BY)}")
     groups: dict[tuple[str, ...], Group] = {}
     for letter in letters:
@@ -144,10 +144,10 @@ def rules_of(file: Path) -> list[LetterRule]:
         try:
             rules.append(LetterRule.model_validate(table))
         except ValidationError as error:
-            for one in error.errors():
-                path = ("rules", index, *one["loc"][:1])
-                said = str(one["msg"]).removeprefix("Value error, ")
-                problems.append(Problem(lines.of(path), shown(path), said))
+            for fault in error.errors():
+                path = ("rules", index, *fault["loc"][:1])
+                message = str(fault["msg"]).removeprefix("Value error, ")
+                problems.append(Problem(lines.of(path), shown(path), message))
     if not rules and not problems:
         problems.append(Problem(1, "", "there are no [[rules]]"))
     if problems:
@@ -174,14 +174,14 @@ def settle(
     outcome = Outcome()
     try:
         with _connected(url) as connection, connection.channel(confirm=False) as channel:
-            known: set[str] = set()
+            checked: set[str] = set()
             left = min(limit, _depth(channel, queue))
             while left:
                 chunk = _chunk(channel, queue, rules, min(CHUNK, left))
                 if not chunk:
                     break
                 left -= len(chunk)
-                _move(connection, channel, queue, chunk, known)
+                _move(connection, channel, queue, chunk, checked)
                 for _, rule, _ in chunk:
                     outcome.add(rule)
                 show(outcome)
@@ -204,7 +204,7 @@ def _chunk(channel: Channel, queue: str, rules: list[LetterRule], count: int) ->
 
 
 def _move(
-    connection: Connection, channel: Channel, queue: str, chunk: list[Chosen], known: set[str]
+    connection: Connection, channel: Channel, queue: str, chunk: list[Chosen], checked: set[str]
 ) -> None:
     """One transaction: what goes elsewhere, and is settled here."""
     targets = [
@@ -213,9 +213,9 @@ def _move(
         if rule is not None and rule.action != "leave"
     ]
     for _, _, exchange, routing_key in targets:
-        if exchange == "" and routing_key and routing_key not in known:
+        if exchange == "" and routing_key and routing_key not in checked:
             _check_queue(connection, routing_key)
-            known.add(routing_key)
+            checked.add(routing_key)
     transaction = channel.transaction()
     try:
         with transaction:

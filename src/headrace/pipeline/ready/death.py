@@ -81,7 +81,7 @@ def _of_table(death: Mapping[str, object]) -> Death:
 
 def without_deaths(letter: Message) -> dict[str, object]:
     """The headers without those about deaths: the message begins anew."""
-    return {key: one for key, one in letter.headers.items() if not DEATH_HEADERS.fullmatch(key)}
+    return {key: value for key, value in letter.headers.items() if not DEATH_HEADERS.fullmatch(key)}
 
 
 class LetterRule(Table):

@@ -85,7 +85,7 @@ def message_of(row: Row, without: frozenset[str] = frozenset()) -> Message:
     if "delivery_mode" in without:
         fields.pop("persistent", None)
     return Message(
-        row["body"] or b"", **{key: one for key, one in fields.items() if key not in without}
+        row["body"] or b"", **{key: value for key, value in fields.items() if key not in without}
     )
 
 
@@ -93,7 +93,7 @@ def _from_header(header: bytes) -> dict[str, Cell]:
     properties = decode_properties(header)
     fields = {name: getattr(properties, name) for name in SELDOM}
     headers = properties.headers or {}
-    fields["headers"] = {key: one for key, one in headers.items() if key not in LEFT_OUT}
+    fields["headers"] = {key: value for key, value in headers.items() if key not in LEFT_OUT}
     fields["persistent"] = properties.delivery_mode == 2
     fields["expiration"] = _expiration(properties.expiration)
     return fields
@@ -103,7 +103,7 @@ def _from_columns(row: Row) -> dict[str, Cell]:
     properties = row.get("properties") or {}
     fields = {name: properties.get(name) for name in SELDOM}
     headers = dict(row.get("headers") or ())
-    fields["headers"] = {key: one for key, one in headers.items() if key not in LEFT_OUT}
+    fields["headers"] = {key: value for key, value in headers.items() if key not in LEFT_OUT}
     fields["persistent"] = properties.get("delivery_mode") == 2
     fields["expiration"] = _expiration(properties.get("expiration"))
     return fields
@@ -199,10 +199,10 @@ def _begun(order: Order) -> dict[str, int]:
     if order.progress is None or not order.progress.exists():
         return {}
     try:
-        found: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
+        offsets: dict[str, int] = json.loads(order.progress.read_text("utf-8"))["next"]
     except (ValueError, KeyError):
         raise PipelineError(f"{order.progress} is not a progress file of a replay") from None
-    return found
+    return offsets
 
 
 def _save(order: Order, reached: dict[str, int]) -> None:

@@ -27,10 +27,10 @@ def table(status: Status) -> Table:
     made.add_column("state")
     for heading in ("batch", "rows", "rows/s in", "rows/s done", "lag", "rejected", "seconds"):
         made.add_column(heading, justify="right")
-    for one in status.queries:
-        made.add_row(one.name, Text(one.state, COLORS.get(one.state, "")), *_figures(one))
+    for query in status.queries:
+        made.add_row(query.name, Text(query.state, COLORS.get(query.state, "")), *_figures(query))
     notes = waiting(status)
-    errors = [f"{one.name}: {one.error}" for one in status.queries if one.error]
+    errors = [f"{query.name}: {query.error}" for query in status.queries if query.error]
     if not errors and status.error:
         errors = [status.error]
     if errors or notes:
@@ -45,17 +45,17 @@ def rules_table(status: Status) -> Table:
         made.add_column(heading)
     for heading in ("asked", "failed", "share", "last batch", "failed", "share"):
         made.add_column(heading, justify="right")
-    for one in status.queries:
-        for rule, told in one.rules.items():
+    for query in status.queries:
+        for rule, counts in query.rules.items():
             figures = []
             for prefix in ("", "batch_"):
-                figures += [f"{told[f'{prefix}{name}']:,}" for name in ("checked", "failed")]
-                figures.append(f"{told[f'{prefix}share']:.2%}")
-            made.add_row(one.name, rule, *figures)
+                figures += [f"{counts[f'{prefix}{name}']:,}" for name in ("checked", "failed")]
+                figures.append(f"{counts[f'{prefix}share']:.2%}")
+            made.add_row(query.name, rule, *figures)
     uncounted = [
-        f"{one.name}: {one.uncounted:,} batches are not counted"
-        for one in status.queries
-        if one.uncounted
+        f"{query.name}: {query.uncounted:,} batches are not counted"
+        for query in status.queries
+        if query.uncounted
     ]
     made.caption = "\n".join(uncounted) or None
     return made
@@ -63,41 +63,41 @@ def rules_table(status: Status) -> Table:
 
 def tables(status: Status) -> list[Table]:
     """The queries; and the rules, if there are counts of any."""
-    has_rules = any(one.rules for one in status.queries)
+    has_rules = any(query.rules for query in status.queries)
     return [table(status), rules_table(status)] if has_rules else [table(status)]
 
 
 def waiting(status: Status) -> list[str]:
     """A line for each query that has rows which it has not written: those of open windows."""
     return [
-        f"{one.name}: rows that wait in open windows: {one.waiting:,}; a row that is later than a "
-        "window's end and the watermark's delay ends it"
-        for one in status.queries
-        if one.waiting
+        f"{query.name}: rows that wait in open windows: {query.waiting:,}; a row that is later "
+        "than a window's end and the watermark's delay ends it"
+        for query in status.queries
+        if query.waiting
     ]
 
 
-def _figures(one: QueryStatus) -> tuple[str, ...]:
+def _figures(query: QueryStatus) -> tuple[str, ...]:
     return (
-        "" if one.batch is None else f"{one.batch:,}",
-        f"{one.rows:,}",
-        f"{one.rows_per_s:,.0f}",
-        f"{one.processed_per_s:,.0f}",
-        "" if one.lag is None else f"{one.lag:,}",
-        f"{sum(one.rejected.values()):,}",
-        f"{one.batch_s:.1f}",
+        "" if query.batch is None else f"{query.batch:,}",
+        f"{query.rows:,}",
+        f"{query.rows_per_s:,.0f}",
+        f"{query.processed_per_s:,.0f}",
+        "" if query.lag is None else f"{query.lag:,}",
+        f"{sum(query.rejected.values()):,}",
+        f"{query.batch_s:.1f}",
     )
 
 
-def line(one: QueryStatus) -> str:
+def line(query: QueryStatus) -> str:
     """The same in a line, for logs."""
-    batch, rows, come, done, lag, rejected, seconds = _figures(one)
-    refused = f"{rejected} rejected, " if one.rejected else ""
-    failed = {rule: told["batch_failed"] for rule, told in one.rules.items()}
-    for rule in sorted(rule for rule in failed if failed[rule] and rule not in one.rejected):
+    batch, rows, come, done, lag, rejected, seconds = _figures(query)
+    refused = f"{rejected} rejected, " if query.rejected else ""
+    failed = {rule: counts["batch_failed"] for rule, counts in query.rules.items()}
+    for rule in sorted(rule for rule in failed if failed[rule] and rule not in query.rejected):
         refused += f"rule {rule} fails {failed[rule]:,} times, "
     return (
-        f"{one.name}: {one.state}, batch {batch or '-'}, {rows} rows, {come}/s in, "
+        f"{query.name}: {query.state}, batch {batch or '-'}, {rows} rows, {come}/s in, "
         f"{done}/s done, lag {lag or '-'}, {refused}{seconds} s"
     )
 
@@ -109,13 +109,13 @@ def showing(console: Console) -> Iterator[Callable[[Status], None]]:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda status: live.update(Group(*tables(status)), refresh=True)
         return
-    said: dict[str, str] = {}
+    shown: dict[str, str] = {}
 
     def say(status: Status) -> None:
-        for one in status.queries:
-            told = (one.state in ("running", "idle"), one.batch, one.state == "failed")
-            if said.get(one.name) != str(told):
-                said[one.name] = str(told)
-                console.print(line(one), highlight=False, soft_wrap=True)
+        for query in status.queries:
+            summary = (query.state in ("running", "idle"), query.batch, query.state == "failed")
+            if shown.get(query.name) != str(summary):
+                shown[query.name] = str(summary)
+                console.print(line(query), highlight=False, soft_wrap=True)
 
     yield say

@@ -121,58 +121,58 @@ class Events:
 
     def tell(self, status: Status, progress: Mapping[str, Json]) -> None:
         """Send what is due."""
-        for one in status.queries:
-            if one.name in self._over:
+        for query in status.queries:
+            if query.name in self._over:
                 continue
-            last = progress.get(one.name)
-            if last is not None and one.name not in self._first:
-                self._first[one.name] = _positions(last, "startOffset")
-            end = ENDS.get(one.state)
+            last = progress.get(query.name)
+            if last is not None and query.name not in self._first:
+                self._first[query.name] = _positions(last, "startOffset")
+            end = ENDS.get(query.state)
             moment = monotonic()
-            if one.name not in self._sent:
-                self._send(RunState.START, status, one, None)
-                self._sent[one.name] = moment
+            if query.name not in self._sent:
+                self._send(RunState.START, status, query, None)
+                self._sent[query.name] = moment
             if end is not None:
-                self._over.add(one.name)
-                self._send(end, status, one, last)
-            elif last is not None and moment - self._sent[one.name] >= self._every_s:
-                self._sent[one.name] = moment
-                self._send(RunState.RUNNING, status, one, last)
+                self._over.add(query.name)
+                self._send(end, status, query, last)
+            elif last is not None and moment - self._sent[query.name] >= self._every_s:
+                self._sent[query.name] = moment
+                self._send(RunState.RUNNING, status, query, last)
 
-    def _send(self, state: RunState, status: Status, one: QueryStatus, last: Json) -> None:
+    def _send(self, state: RunState, status: Status, query: QueryStatus, last: Json) -> None:
         facets: dict[str, RunFacet] = {}
         if last is not None:
             rules = {
-                rule: {"checked": told["checked"], "failed": told["failed"]}
-                for rule, told in one.rules.items()
+                rule: {"checked": counts["checked"], "failed": counts["failed"]}
+                for rule, counts in query.rules.items()
             }
             facets["headrace_batch"] = BatchFacet(
-                str(last["id"]), int(last["batchId"]), one.rows, rules, producer=PRODUCER
+                str(last["id"]), int(last["batchId"]), query.rows, rules, producer=PRODUCER
             )
-        if one.error:
+        if query.error:
             facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
-                one.error, "python", producer=PRODUCER
+                query.error, "python", producer=PRODUCER
             )
-        run = str(uuid.uuid5(uuid.UUID(status.run), one.name))
+        run = str(uuid.uuid5(uuid.UUID(status.run), query.name))
         self.sender.send(
             RunEvent(
                 eventType=state,
                 eventTime=datetime.now(UTC).isoformat(),
                 run=Run(run, facets),
-                job=Job(self.settings.namespace, f"{status.pipeline}.{one.name}"),
-                inputs=list(self._inputs(one, last)),
-                outputs=[self._output(sink) for sink in one.sinks],
+                job=Job(self.settings.namespace, f"{status.pipeline}.{query.name}"),
+                inputs=list(self._inputs(query, last)),
+                outputs=[self._output(sink) for sink in query.sinks],
                 producer=PRODUCER,
             )
         )
 
-    def _inputs(self, one: QueryStatus, last: Json) -> Iterator[InputDataset]:
-        before = self._told.get(one.name, self._first.get(one.name, {}))
+    def _inputs(self, query: QueryStatus, last: Json) -> Iterator[InputDataset]:
+        before = self._told.get(query.name, self._first.get(query.name, {}))
         ends = {} if last is None else _positions(last, "endOffset")
         quality: dict[str, InputDatasetFacet] = (
-            {"dataQualityAssertions": self._quality(one)} if one.rules else {}
+            {"dataQualityAssertions": self._quality(query)} if query.rules else {}
         )
-        names = {name for sink in one.sinks for name in self.pipeline.sources_of(sink)}
+        names = {name for sink in query.sinks for name in self.pipeline.sources_of(sink)}
         for name, source in self.pipeline.sources.items():
             if name not in names:
                 continue
@@ -193,22 +193,22 @@ class Events:
                     )
                 yield InputDataset(space, f"{vhost}/{stream}", facets=facets, inputFacets=quality)
         if last is not None:
-            self._told[one.name] = {**before, **ends}
+            self._told[query.name] = {**before, **ends}
 
-    def _quality(self, one: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
+    def _quality(self, query: QueryStatus) -> assertions.DataQualityAssertionsDatasetFacet:
         actions = {rule.name: rule for rule in self.pipeline.rules}
         return assertions.DataQualityAssertionsDatasetFacet(
             [
                 assertions.Assertion(
                     assertion=actions[rule].asked if rule in actions else rule,
-                    success=not told["failed"],
+                    success=not counts["failed"],
                     name=rule,
                     severity="warn"
                     if rule in actions and actions[rule].action == "warn"
                     else "error",
-                    actual=str(told["failed"]),
+                    actual=str(counts["failed"]),
                 )
-                for rule, told in one.rules.items()
+                for rule, counts in query.rules.items()
             ],
             producer=PRODUCER,
         )
@@ -228,17 +228,17 @@ class Events:
 
 def broker_of(uri: str) -> tuple[str, str]:
     """Return the namespace of a broker, without its login, and the virtual host."""
-    found = urlsplit(uri)
-    hosts = found.netloc.rpartition("@")[2]
-    return f"{found.scheme}://{hosts}", unquote(found.path.removeprefix("/")) or "/"
+    parts = urlsplit(uri)
+    hosts = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{hosts}", unquote(parts.path.removeprefix("/")) or "/"
 
 
 def place_of(path: str) -> tuple[str, str]:
     """Return the namespace and the name of a directory or of a place in an object store."""
     if "://" not in path:
         return "file", path
-    found = urlsplit(path)
-    return f"{found.scheme}://{found.netloc}", found.path.strip("/") or "/"
+    parts = urlsplit(path)
+    return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/"
 
 
 def is_of(source: AmqpSource, stream: str) -> bool:
@@ -260,7 +260,7 @@ def seconds(interval: str) -> float:
 
 def _positions(progress: Json, key: str) -> dict[str, int]:
     """Return the positions by stream of all sources in a batch's progress."""
-    found: dict[str, int] = {}
+    positions: dict[str, int] = {}
     for source in progress["sources"]:
         offset = source[key]
         if isinstance(offset, str):
@@ -269,9 +269,9 @@ def _positions(progress: Json, key: str) -> dict[str, int]:
             except ValueError:
                 continue
         if isinstance(offset, dict) and isinstance(offset.get("pos"), dict):
-            begun = offset["from"] if isinstance(offset.get("from"), dict) else {}
-            found |= {str(name): int(at) for name, at in {**begun, **offset["pos"]}.items()}
-    return found
+            starts = offset["from"] if isinstance(offset.get("from"), dict) else {}
+            positions |= {str(name): int(at) for name, at in {**starts, **offset["pos"]}.items()}
+    return positions
 
 
 def client_of(settings: Lineage, home: Path) -> OpenLineageClient:

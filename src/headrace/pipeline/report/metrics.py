@@ -58,20 +58,20 @@ def _of_queries(status: Status) -> Iterator[Metric]:
             ("uncounted_batches", "Batches that the counts of rules lack"),
         )
     }
-    for one in status.queries:
-        of = (status.pipeline, one.name)
+    for query in status.queries:
+        of = (status.pipeline, query.name)
         for name in STATES:
-            state.add_metric((*of, name), int(one.state == name))
-        rows.add_metric(of, one.rows)
-        for rule, refused in one.rejected.items():
+            state.add_metric((*of, name), int(query.state == name))
+        rows.add_metric(of, query.rows)
+        for rule, refused in query.rejected.items():
             rejected.add_metric((*of, rule), refused)
         figures = {
-            "batch": one.batch,
-            "batch_seconds": one.batch_s,
-            "rows_per_second": one.processed_per_s,
-            "lag_records": one.lag,
-            "waiting_rows": one.waiting,
-            "uncounted_batches": one.uncounted,
+            "batch": query.batch,
+            "batch_seconds": query.batch_s,
+            "rows_per_second": query.processed_per_s,
+            "lag_records": query.lag,
+            "waiting_rows": query.waiting,
+            "uncounted_batches": query.uncounted,
         }
         for name, figure in figures.items():
             if figure is not None:
@@ -92,9 +92,9 @@ def _of_rules(status: Status) -> Iterator[Metric]:
     share = GaugeMetricFamily(
         f"{prefix}batch_failed_share", "The share of these rows in the newest batch", labels=RULE
     )
-    for one in status.queries:
-        for rule, figures in one.rules.items():
-            of = (status.pipeline, one.name, rule)
+    for query in status.queries:
+        for rule, figures in query.rules.items():
+            of = (status.pipeline, query.name, rule)
             for name, counter in counters.items():
                 counter.add_metric(of, figures[name])
             share.add_metric(of, figures["batch_share"])

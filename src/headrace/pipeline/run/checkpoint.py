@@ -71,75 +71,79 @@ def names(state: State) -> list[str]:
 
 def read(state: State, name: str) -> Checkpoint:
     """The checkpoint of a query; PipelineError when there is none, or it cannot be read."""
-    one = _outline(state, name)
-    ends = {number: offset_log.read(file) for number, file in _numbered(one.path / "offsets")}
-    return replace(one, offsets=ends)
+    checkpoint = _outline(state, name)
+    ends = {
+        number: offset_log.read(file) for number, file in _numbered(checkpoint.path / "offsets")
+    }
+    return replace(checkpoint, offsets=ends)
 
 
 def _outline(state: State, name: str) -> Checkpoint:
     """Return the checkpoint without its offsets, which may be damaged."""
     path = state.checkpoints / name
     if name not in names(state):
-        known = ", ".join(names(state)) or "none"
-        raise PipelineError(f"there is no checkpoint of {name!r}; there are {known}")
+        listed = ", ".join(names(state)) or "none"
+        raise PipelineError(f"there is no checkpoint of {name!r}; there are {listed}")
     commits = tuple(number for number, _ in _numbered(path / "commits"))
     # Each kind of state store has names of its own; queries without state have no file there.
     stateful = any(file.is_file() for file in (path / "state").rglob("*"))
-    known = made_for(path).get("sources", {})
-    queues = tuple(source for source, said in known.items() if said.get("type") == "queue")
+    sources = made_for(path).get("sources", {})
+    queues = tuple(source for source, noted in sources.items() if noted.get("type") == "queue")
     return Checkpoint(name, path, checkpoint_id(path), {}, commits, stateful, queues)
 
 
 def described(
-    state: State, query: str | None, known: Collection[str] | None = None
+    state: State, query: str | None, queries: Collection[str] | None = None
 ) -> Iterator[str]:
-    """Return the contents of the checkpoints in lines; ``known`` are the file's queries."""
+    """Return the contents of the checkpoints in lines; ``queries`` are the file's queries."""
     chosen = names(state) if query is None else [query]
     if not chosen:
         yield f"there is no checkpoint in {state.checkpoints}"
     for name in chosen:
-        one = read(state, name)
-        extra = ", with state" if one.is_stateful else ""
-        done = "none is done" if one.done is None else f"{one.done} is the last done"
-        yield f"{name}: {len(one.offsets)} batches are known, {done}{extra}"
-        if known is not None and name not in known:
+        checkpoint = read(state, name)
+        extra = ", with state" if checkpoint.is_stateful else ""
+        done = "none is done" if checkpoint.done is None else f"{checkpoint.done} is the last done"
+        yield f"{name}: {len(checkpoint.offsets)} batches are known, {done}{extra}"
+        if queries is not None and name not in queries:
             yield "  the file has no such query any more"
-        for number in sorted(one.offsets)[-SHOWN_MAX:]:
-            mark = "done" if number in one.commits else "planned"
-            yield f"  batch {number}, {mark}: up to {_told(one.offsets[number])}"
+        for number in sorted(checkpoint.offsets)[-SHOWN_MAX:]:
+            mark = "done" if number in checkpoint.commits else "planned"
+            yield f"  batch {number}, {mark}: up to {_told(checkpoint.offsets[number])}"
 
 
 def positions(texts: Sequence[str]) -> dict[str, int]:
     """STREAM=OFFSET, several times."""
-    found = {}
+    offsets = {}
     for text in texts:
         name, _, offset = text.rpartition("=")
         if not name or not offset.isascii() or not offset.isdigit():
             raise PipelineError(f"{text!r} is not STREAM=OFFSET")
-        found[name] = int(offset)
-    return found
+        offsets[name] = int(offset)
+    return offsets
 
 
 def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan:
     """Return the plan of a rewind; PipelineError when it is not possible."""
     if batch is None and not at:
-        one = _outline(state, name)
-        return Plan(one, f"{name}: forget {len(one.commits)} batches, and begin anew")
-    one = read(state, name)
-    _check_rewindable(one)
-    assert one.done is not None
+        checkpoint = _outline(state, name)
+        return Plan(checkpoint, f"{name}: forget {len(checkpoint.commits)} batches, and begin anew")
+    checkpoint = read(state, name)
+    _check_rewindable(checkpoint)
+    assert checkpoint.done is not None
     if batch is not None:
-        if batch not in one.commits or batch not in one.offsets:
-            known = f"{one.commits[0]} to {one.done}"
-            raise PipelineError(f"{name}: batch {batch} is not among those that are kept: {known}")
-        ends = one.offsets[batch]
-        again = _between(ends, one.offsets[one.done])
-        text = f"{name}: go back from batch {one.done} to the end of batch {batch}"
+        if batch not in checkpoint.commits or batch not in checkpoint.offsets:
+            kept = f"{checkpoint.commits[0]} to {checkpoint.done}"
+            raise PipelineError(f"{name}: batch {batch} is not among those that are kept: {kept}")
+        ends = checkpoint.offsets[batch]
+        again = _between(ends, checkpoint.offsets[checkpoint.done])
+        text = f"{name}: go back from batch {checkpoint.done} to the end of batch {batch}"
         text += f", up to {_told(ends)}"
-        return Plan(one, f"{text}: {again} read again, and written again", batch)
-    ends = _moved(one.offsets[one.done], at, name)
-    again = _between(ends, one.offsets[one.done])
-    return Plan(one, f"{name}: go on at {_told(ends)}: {again} read again", one.done, ends)
+        return Plan(checkpoint, f"{text}: {again} read again, and written again", batch)
+    ends = _moved(checkpoint.offsets[checkpoint.done], at, name)
+    again = _between(ends, checkpoint.offsets[checkpoint.done])
+    return Plan(
+        checkpoint, f"{name}: go on at {_told(ends)}: {again} read again", checkpoint.done, ends
+    )
 
 
 def apply(state: State, plan: Plan) -> Path:
@@ -147,15 +151,15 @@ def apply(state: State, plan: Plan) -> Path:
 
     Whatever crashes in between, the query has its old checkpoint or its new one.
     """
-    one = plan.checkpoint
+    checkpoint = plan.checkpoint
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
-    backup = state.backups / f"{moment}-{uuid.uuid4().hex[:6]}" / one.name
+    backup = state.backups / f"{moment}-{uuid.uuid4().hex[:6]}" / checkpoint.name
     backup.parent.mkdir(parents=True)
     if plan.batch is None:
-        one.path.rename(backup)
+        checkpoint.path.rename(backup)
         return backup
-    made = state.checkpoints / f".{one.name}.{uuid.uuid4().hex[:6]}"
-    shutil.copytree(one.path, made)
+    made = state.checkpoints / f".{checkpoint.name}.{uuid.uuid4().hex[:6]}"
+    shutil.copytree(checkpoint.path, made)
     for folder in ("offsets", "commits"):
         for number, file in _numbered(made / folder):
             if number > plan.batch:
@@ -165,30 +169,30 @@ def apply(state: State, plan: Plan) -> Path:
         _add_batch(made, plan.batch, plan.ends)
     write_whole(made / "metadata", json.dumps({"id": str(uuid.uuid4())}))
     (made / ".metadata.crc").unlink(missing_ok=True)
-    exchange(made, one.path)
+    exchange(made, checkpoint.path)
     made.rename(backup)
     return backup
 
 
-def _check_rewindable(one: Checkpoint) -> None:
-    if one.done is None:
-        raise PipelineError(f"{one.name}: no batch is done")
-    if one.is_stateful:
+def _check_rewindable(checkpoint: Checkpoint) -> None:
+    if checkpoint.done is None:
+        raise PipelineError(f"{checkpoint.name}: no batch is done")
+    if checkpoint.is_stateful:
         raise PipelineError(
-            f"{one.name}: it remembers windows or rows between batches, which would not go back "
-            "with it; --all begins anew"
+            f"{checkpoint.name}: it remembers windows or rows between batches, which would not go "
+            "back with it; --all begins anew"
         )
-    if one.queues:
+    if checkpoint.queues:
         raise PipelineError(
-            f"{one.name}: the messages of a queue are gone once their batch is done"
+            f"{checkpoint.name}: the messages of a queue are gone once their batch is done"
         )
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
-    found = [(int(path.name), path) for path in folder.iterdir() if path.name.isdigit()]
-    return sorted(found)
+    files = [(int(path.name), path) for path in folder.iterdir() if path.name.isdigit()]
+    return sorted(files)
 
 
 def _positions(offset: Json) -> dict[str, int] | None:
@@ -204,10 +208,10 @@ def _told(ends: Ends) -> str:
 def _told_one(offset: Json) -> str:
     if offset is None:
         return "nothing"
-    found = _positions(offset)
-    if found is None:
+    by_stream = _positions(offset)
+    if by_stream is None:
         return json.dumps(offset)
-    return ", ".join(f"{name} {at}" for name, at in found.items())
+    return ", ".join(f"{name} {at}" for name, at in by_stream.items())
 
 
 def _between(start: Ends, end: Ends) -> str:
@@ -226,20 +230,22 @@ def _between(start: Ends, end: Ends) -> str:
 def _moved(ends: Ends, at: dict[str, int], name: str) -> Ends:
     """Return the ends with other positions of some streams; PipelineError if none reads one."""
     given = {source: _positions(offset) for source, offset in ends.by_source.items()}
-    if any(given[source] is None for source, one in ends.by_source.items() if one is not None):
+    if any(
+        given[source] is None for source, offset in ends.by_source.items() if offset is not None
+    ):
         raise PipelineError(f"{name}: --position is for queries of streams only")
-    known = sorted({stream for found in given.values() if found for stream in found})
+    streams = sorted({stream for by_stream in given.values() if by_stream for stream in by_stream})
     for stream in at:
-        if stream not in known:
-            raise PipelineError(f"{name}: it reads no {stream!r}, but {', '.join(known)}")
+        if stream not in streams:
+            raise PipelineError(f"{name}: it reads no {stream!r}, but {', '.join(streams)}")
     moved = {}
     for source, offset in ends.by_source.items():
-        found = given[source]
-        if found is None:
+        by_stream = given[source]
+        if by_stream is None:
             moved[source] = offset
             continue
         moved[source] = {key: value for key, value in offset.items() if key != "from"}
-        moved[source]["pos"] = {stream: at.get(stream, old) for stream, old in found.items()}
+        moved[source]["pos"] = {stream: at.get(stream, old) for stream, old in by_stream.items()}
     return ends.at(moved)
 
 

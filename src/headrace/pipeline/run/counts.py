@@ -60,26 +60,26 @@ class Counts:
             return
         self.id = checkpoint
         try:
-            found = json.loads(self.path.read_text("utf-8"))
-            if found["id"] != checkpoint:
+            saved = json.loads(self.path.read_text("utf-8"))
+            if saved["id"] != checkpoint:
                 return
-            self.batch, self.missed = int(found["batch"]), int(found["missed"])
-            self._before, self.last = _read(found["before"]), _read(found["last"])
+            self.batch, self.missed = int(saved["batch"]), int(saved["missed"])
+            self._before, self.last = _read(saved["before"]), _read(saved["last"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return  # Figures: a damaged file must not end the pipeline.
 
-    def take(self, batch: int, found: Found) -> bool:
+    def take(self, batch: int, counts: Found) -> bool:
         """Keep the counts of a batch; False for a batch before the last, which is counted."""
         if self.batch is not None and batch < self.batch:
             return False
         if batch != self.batch:
             self._before = self.total
             self.missed += batch - (-1 if self.batch is None else self.batch) - 1
-        self.batch, self.last = batch, dict(found)
+        self.batch, self.last = batch, dict(counts)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        said = {"id": self.id, "batch": batch, "missed": self.missed}
+        head = {"id": self.id, "batch": batch, "missed": self.missed}
         parts = {"before": _said(self._before), "last": _said(self.last)}
-        write_whole(self.path, json.dumps({**said, **parts}))
+        write_whole(self.path, json.dumps({**head, **parts}))
         return True
 
     @property
@@ -106,9 +106,9 @@ class Counts:
         }
 
 
-def _said(found: Found) -> dict[str, list[int]]:
-    return {rule: [one.checked, one.failed] for rule, one in found.items()}
+def _said(counts: Found) -> dict[str, list[int]]:
+    return {rule: [count.checked, count.failed] for rule, count in counts.items()}
 
 
-def _read(found: Mapping[str, list[int]]) -> dict[str, Count]:
-    return {rule: Count(int(checked), int(failed)) for rule, (checked, failed) in found.items()}
+def _read(saved: Mapping[str, list[int]]) -> dict[str, Count]:
+    return {rule: Count(int(checked), int(failed)) for rule, (checked, failed) in saved.items()}

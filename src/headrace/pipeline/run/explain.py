@@ -34,7 +34,7 @@ def described(pipeline: Pipeline) -> Iterator[str]:
         extra = [f"watermark {step.watermark.delay}"] if step.watermark else []
         extra += [f"one of each {', '.join(step.deduplicate.by)}"] if step.deduplicate else []
         reads = ", ".join(pipeline.reads[step.name])
-        yield f"  step {step.name} of {reads}{''.join(f'; {one}' for one in extra)}"
+        yield f"  step {step.name} of {reads}{''.join(f'; {text}' for text in extra)}"
         yield from _rules(pipeline, step.name)
     for query in queries_of(pipeline):
         for name in query.sinks:

@@ -69,7 +69,7 @@ def naming(spark: SparkSession, *, named: bool) -> Iterator[None]:
 
 def static_frames(spark: SparkSession, pipeline: Pipeline) -> dict[str, DataFrame]:
     """The DataFrame of each static table."""
-    return {name: _static(spark, pipeline, one) for name, one in pipeline.tables.items()}
+    return {name: _static(spark, pipeline, table) for name, table in pipeline.tables.items()}
 
 
 def build(
@@ -119,12 +119,12 @@ def of_sink(pipeline: Pipeline, frames: Frames, name: str) -> DataFrame:
 
 
 def _written(frames: Frames, name: str) -> str:
-    return {one.lower(): one for one in frames.views}[name.lower()]
+    return {view.lower(): view for view in frames.views}[name.lower()]
 
 
 def _add(frames: Frames, pipeline: Pipeline, name: str, frame: DataFrame) -> None:
     if name in pipeline.terms:
-        types = {one.name: one.dataType.simpleString() for one in frame.schema}
+        types = {column.name: column.dataType.simpleString() for column in frame.schema}
         misfits = pipeline.terms[name].misfits(types)
         if misfits:
             raise PipelineError(f"view {name!r} breaks its contract: {'; '.join(misfits)}")
@@ -210,12 +210,12 @@ def delta_frame(spark: SparkSession, path: str) -> DataFrame:
     if table is None:
         raise PipelineError(f"{path} is not a Delta table")
     schema, files = files_of(table)
-    wanted = from_arrow_schema(schema)
+    struct = from_arrow_schema(schema)
     if not files:
-        return spark.createDataFrame([], wanted)
+        return spark.createDataFrame([], struct)
     frame = spark.read.option("basePath", path).parquet(*files)
     return frame.select(
-        *(f.col(f"`{one.name}`").cast(one.dataType).alias(one.name) for one in wanted)
+        *(f.col(f"`{column.name}`").cast(column.dataType).alias(column.name) for column in struct)
     )
 
 
@@ -225,7 +225,7 @@ def iceberg_frame(spark: SparkSession, pipeline: Pipeline, table: StaticIceberg)
     from headrace.pipeline.iceberg.read import rows_of
     from headrace.pipeline.iceberg.table import IcebergTable
 
-    known = IcebergTable(pipeline, table.catalog, table.table)
-    found = known.found()
-    with about(known.what, known.properties):
-        return rows_of(spark, found, list(found.scan().plan_files()))
+    iceberg_table = IcebergTable(pipeline, table.catalog, table.table)
+    current = iceberg_table.load_existing()
+    with about(iceberg_table.what, iceberg_table.properties):
+        return rows_of(spark, current, list(current.scan().plan_files()))

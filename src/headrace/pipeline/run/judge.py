@@ -23,29 +23,31 @@ def observed(spark: SparkSession, query: str) -> dict[str, Count]:
     """
     running = spark._jsparkSession.streams().get(query)
     metrics = running.streamingQuery().lastExecution().observedMetrics()
-    found = {}
+    counts = {}
     names = metrics.keysIterator()
     while names.hasNext():
         name = str(names.next())
         for prefix in (REJECTED, WARNED):
             if name.startswith(prefix):
                 row = metrics.apply(name)
-                checked, failed = (int(row.get(row.fieldIndex(one))) for one in ("checked", "rows"))
-                found[name.removeprefix(prefix)] = Count(checked, failed)
-    return found
+                checked, failed = (
+                    int(row.get(row.fieldIndex(figure))) for figure in ("checked", "rows")
+                )
+                counts[name.removeprefix(prefix)] = Count(checked, failed)
+    return counts
 
 
-def counted(frames: Mapping[str, DataFrame]) -> dict[str, Count]:
+def counts_of(frames: Mapping[str, DataFrame]) -> dict[str, Count]:
     """Return the counts of frames of one row each, by rule."""
-    found = {}
+    counts = {}
     for rule, frame in frames.items():
         row = frame.first()
         assert row is not None, rule
-        found[rule] = Count(row["checked"], row["rows"])
-    return found
+        counts[rule] = Count(row["checked"], row["rows"])
+    return counts
 
 
-def asked(
+def apply_rules(
     pipeline: Pipeline,
     counts: Mapping[str, DataFrame],
     views: Mapping[str, DataFrame],
@@ -53,8 +55,8 @@ def asked(
 ) -> dict[str, Count]:
     """Ask the rules of some sinks about a batch whose views are no streams."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
-    found = counted({name: counts[name] for name in counts if name in rules})
-    return found | of_batch(rules.values(), views)
+    of_rows = counts_of({name: counts[name] for name in counts if name in rules})
+    return of_rows | of_batch(rules.values(), views)
 
 
 def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
@@ -64,7 +66,7 @@ def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str,
     """
     from pyspark.sql import functions as f
 
-    found = {}
+    counts = {}
     for rule in rules:
         if not rule.is_of_batch:
             continue
@@ -74,32 +76,32 @@ def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str,
             row = of_each.agg(f.sum("n"), f.sum(f.col("n") - 1)).first()
             assert row is not None, rule
             if row[0]:
-                found[rule.name] = Count(row[0], row[1])
+                counts[rule.name] = Count(row[0], row[1])
         else:
             row = frame.agg(f.count(f.lit(1)), f.expr(f"({rule.having})")).first()
             assert row is not None, rule
             if row[0]:
-                found[rule.name] = Count(1, int(row[1] is not True))
-    return found
+                counts[rule.name] = Count(1, int(row[1] is not True))
+    return counts
 
 
-def judge(rules: Iterable[Rule], found: Found, batch: int) -> None:
+def judge(rules: Iterable[Rule], counts: Found, batch: int) -> None:
     """PipelineError for the first rule that does not let the batch be written."""
     for rule in rules:
-        count = found.get(rule.name)
+        count = counts.get(rule.name)
         if count is None or not count.failed:
             continue
-        told = f"rule {rule.name!r} of view {rule.view!r}, batch {batch}: "
+        fault = f"rule {rule.name!r} of view {rule.view!r}, batch {batch}: "
         if rule.having is not None:
-            told += f"{rule.having} does not hold"
+            fault += f"{rule.having} does not hold"
         else:
             what = "repeat others" if rule.unique is not None else "do not hold"
-            told += f"{count.failed:,} of {count.checked:,} rows {what}"
+            fault += f"{count.failed:,} of {count.checked:,} rows {what}"
         if rule.is_of_batch and rule.action == "fail":
-            raise PipelineError(f"{told}; the batch is not written")
+            raise PipelineError(f"{fault}; the batch is not written")
         above = rule.fail_above
         if above is not None and count.checked >= rule.fail_rows_min and count.share > above:
             raise PipelineError(
-                f"{told}, a share of {count.share:.3g} where fail_above is {above:g}; the batch is "
-                "not written"
+                f"{fault}, a share of {count.share:.3g} where fail_above is {above:g}; the batch "
+                "is not written"
             )

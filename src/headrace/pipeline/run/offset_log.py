@@ -39,8 +39,8 @@ class Ends:
         """Return the content of the file."""
         lines = []
         for source, offset in self.by_source.items():
-            said = NONE if offset is None else json.dumps(offset, separators=(",", ":"))
-            lines.append(f"{source}:{said}" if self.head[0] == NAMED else said)
+            line = NONE if offset is None else json.dumps(offset, separators=(",", ":"))
+            lines.append(f"{source}:{line}" if self.head[0] == NAMED else line)
         return "\n".join([*self.head, *lines])
 
 
@@ -53,7 +53,7 @@ def read(file: Path) -> Ends:
         raise PipelineError(f"{name} has the format {form!r}; {NUMBERED} and {NAMED} are known")
     if len(lines) < HEAD_LINES:
         raise PipelineError(f"{name} is damaged in line {HEAD_LINES}")
-    found: dict[str, Json] = {}
+    offsets: dict[str, Json] = {}
     for number, line in enumerate(lines[HEAD_LINES:]):
         source, text = str(number), line
         if form == NAMED:
@@ -62,12 +62,12 @@ def read(file: Path) -> Ends:
             offset = None if text == NONE else json.loads(text)
         except ValueError:
             offset = ...
-        if offset is ... or source in found:
+        if offset is ... or source in offsets:
             raise PipelineError(f"{name} is damaged in line {number + HEAD_LINES + 1}")
-        found[source] = offset
+        offsets[source] = offset
     if form == NAMED:  # Spark writes its lines in the order of a hash.
-        found = {source: found[source] for source in sorted(found, key=_place)}
-    return Ends((form, lines[1]), found)
+        offsets = {source: offsets[source] for source in sorted(offsets, key=_place)}
+    return Ends((form, lines[1]), offsets)
 
 
 def _place(source: str) -> tuple[int, str]:

@@ -18,35 +18,35 @@ def graph_of(pipeline: Pipeline) -> JsonObject:
     """Return nodes and edges; a rule with dead letters is the label of an edge to its sink."""
     nodes: list[JsonObject] = []
     edges: list[JsonObject] = []
-    for kind, some in (("source", pipeline.sources), ("table", pipeline.tables)):
-        nodes += [node(kind, name, one) for name, one in some.items()]
-    known = {one["name"].lower(): one["id"] for one in nodes}
+    for kind, tables in (("source", pipeline.sources), ("table", pipeline.tables)):
+        nodes += [node(kind, name, table) for name, table in tables.items()]
+    ids = {entry["name"].lower(): entry["id"] for entry in nodes}
     for step in pipeline.steps:
         nodes.append({"id": f"step:{step.name}", "kind": "step", "name": step.name})
-        views = [known[view.lower()] for view in pipeline.reads.get(step.name, ())]
+        views = [ids[view.lower()] for view in pipeline.reads.get(step.name, ())]
         edges += [{"from": view, "to": f"step:{step.name}", "rule": ""} for view in views]
-        known[step.name.lower()] = f"step:{step.name}"
+        ids[step.name.lower()] = f"step:{step.name}"
     for name, sink in pipeline.sinks.items():
         nodes.append(node("sink", name, sink))
         if sink.source is not None:
-            edges.append({"from": known[sink.source.lower()], "to": f"sink:{name}", "rule": ""})
+            edges.append({"from": ids[sink.source.lower()], "to": f"sink:{name}", "rule": ""})
     for rule in pipeline.rules:
         if rule.to is not None:
-            source = known[rule.view.lower()]
+            source = ids[rule.view.lower()]
             edges.append({"from": source, "to": f"sink:{rule.to}", "rule": rule.name})
-    rules = [{**one.model_dump(), "check": one.asked} for one in pipeline.rules]
+    rules = [{**rule.model_dump(), "check": rule.asked} for rule in pipeline.rules]
     return {"nodes": nodes, "edges": edges, "rules": rules}
 
 
 def node(kind: str, name: str, table: Table) -> JsonObject:
     """Return a source, a table or a sink; ``where`` is its queue, stream, exchange or path."""
-    told = {key: value for key, value in table.model_dump().items() if key in TOLD and value}
-    where = next((told[key] for key in TOLD[1:6] if key in told), "")
+    shown = {key: value for key, value in table.model_dump().items() if key in TOLD and value}
+    where = next((shown[key] for key in TOLD[1:6] if key in shown), "")
     return {
         "id": f"{kind}:{name}",
         "kind": kind,
         "name": name,
-        "type": told["type"],
+        "type": shown["type"],
         "where": ", ".join(where) if isinstance(where, list) else where,
         "group": table.group or "" if isinstance(table, AmqpSource) else "",
     }

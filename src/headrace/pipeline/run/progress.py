@@ -48,7 +48,7 @@ def take(status: QueryStatus, query: StreamingQuery) -> list[tuple[int, dict[str
     if status.state not in ("failed", "finished", "stopped"):
         trigger = query.status["isTriggerActive"]
         status.state = "running" if trigger or status.lag else "idle"
-    return [(batch, found) for batch, found in counts if found]
+    return [(batch, by_rule) for batch, by_rule in counts if by_rule]
 
 
 def counts_of(observed: object) -> dict[str, Count]:
@@ -63,22 +63,22 @@ def counts_of(observed: object) -> dict[str, Count]:
 def lag(progress: Json) -> int | None:
     """Return the records that the query has not read yet; None when the sources do not tell."""
     behind = 0
-    known = False
+    is_known = False
     for source in progress["sources"]:
         latest, reached = _positions(source["latestOffset"]), _positions(source["endOffset"])
         if latest is None or reached is None:
             continue
-        known = True
+        is_known = True
         behind += sum(max(0, end - reached.get(name, end)) for name, end in latest.items())
-    return behind if known else None
+    return behind if is_known else None
 
 
 def waiting(progress: Json) -> int:
     """Return the rows of windows that wait for the watermark."""
     return sum(
-        int(one["numRowsTotal"])
-        for one in progress["stateOperators"]
-        if one["operatorName"] in WINDOWS
+        int(operator["numRowsTotal"])
+        for operator in progress["stateOperators"]
+        if operator["operatorName"] in WINDOWS
     )
 
 

@@ -34,24 +34,24 @@ class Query:
 
 def queries_of(pipeline: Pipeline) -> list[Query]:
     """One query for each sink, and one for all sinks of a queue."""
-    found: list[Query] = []
+    queries: list[Query] = []
     shared: dict[str, list[str]] = {}
     for sink in pipeline.sinks:
         queues = [
             name
             for name in pipeline.sources_of(sink)
-            if isinstance(one := pipeline.sources[name], AmqpSource) and one.type == "queue"
+            if isinstance(source := pipeline.sources[name], AmqpSource) and source.type == "queue"
         ]
         if queues:
             shared.setdefault(queues[0], []).append(sink)
         else:
-            found.append(Query(sink, (sink,)))
+            queries.append(Query(sink, (sink,)))
     for queue, sinks in shared.items():
         if len(sinks) == 1:
-            found.append(Query(sinks[0], (sinks[0],)))
+            queries.append(Query(sinks[0], (sinks[0],)))
         else:
-            found.append(Query(queue, tuple(sinks), queue))
-    return found
+            queries.append(Query(queue, tuple(sinks), queue))
+    return queries
 
 
 def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
@@ -59,11 +59,11 @@ def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
     sources: JsonObject = {}
     for sink in query.sinks:
         for name in pipeline.sources_of(sink):
-            one = pipeline.sources[name]
-            said = one.model_dump(include={"type", "path", "pattern", "group"})
-            if isinstance(one, AmqpSource) and one.type != "streams":
-                said["name"] = one.name
-            sources[name] = {key: value for key, value in said.items() if value is not None}
+            source = pipeline.sources[name]
+            noted = source.model_dump(include={"type", "path", "pattern", "group"})
+            if isinstance(source, AmqpSource) and source.type != "streams":
+                noted["name"] = source.name
+            sources[name] = {key: value for key, value in noted.items() if value is not None}
     sinks = {
         name: pipeline.sinks[name].model_dump(
             include={"type", "path", "name", "catalog", "table"}, exclude_none=True
@@ -102,10 +102,10 @@ def is_named(pipeline: Pipeline, folder: Path) -> bool:
 
 def _gone(before: JsonObject, sources: JsonObject, query: Query) -> list[str]:
     """Return the names of sources that a checkpoint had; refuse what it could not go on with."""
-    known = before.get("sources", {})
-    gone = [*before.get(GONE, ()), *(name for name in known if name not in sources)]
-    for name, said in sources.items():
-        if name in known and known[name] != said:
+    sources_before = before.get("sources", {})
+    gone = [*before.get(GONE, ()), *(name for name in sources_before if name not in sources)]
+    for name, noted in sources.items():
+        if name in sources_before and sources_before[name] != noted:
             raise PipelineError(
                 f"the checkpoint of {query.name!r} has positions of another source {name!r}: give "
                 "the new source a new name"

@@ -52,10 +52,10 @@ def _failure(frame: DataFrame, rule: Rule) -> Json:
     """An expression that fails, naming the rule and where the row came from."""
     from pyspark.sql import functions as f
 
-    told: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
+    texts: list[Json] = [f.lit(f"rule '{rule.name}' of view '{rule.view}' does not hold")]
     if {"stream", "offset"} <= set(frame.columns):
-        told += [f.lit(": "), f.col("stream"), f.lit(" at offset "), f.col("offset")]
-    return f.raise_error(f.concat(*told)).cast("boolean")
+        texts += [f.lit(": "), f.col("stream"), f.lit(" at offset "), f.col("offset")]
+    return f.raise_error(f.concat(*texts)).cast("boolean")
 
 
 def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool) -> DataFrame:
@@ -67,15 +67,17 @@ def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool
         return frame.select(
             f.lit(rule.name).alias("rule"), f.lit(rule.view).alias("view"), row.alias("row")
         )
-    said = f.create_map(
-        *(f.lit(one) for one in ("x-pipeline", pipeline.head.name)),
-        *(f.lit(one) for one in ("x-rule", rule.name)),
-        *(f.lit(one) for one in ("x-view", rule.view)),
+    headers = f.create_map(
+        *(f.lit(text) for text in ("x-pipeline", pipeline.head.name)),
+        *(f.lit(text) for text in ("x-rule", rule.name)),
+        *(f.lit(text) for text in ("x-view", rule.view)),
     )
     if "body" not in frame.columns:
         properties = f.struct(f.lit("application/json").alias("content_type"))
         return frame.select(
-            row.cast("binary").alias("body"), said.alias("headers"), properties.alias("properties")
+            row.cast("binary").alias("body"),
+            headers.alias("headers"),
+            properties.alias("properties"),
         )
     kept = [f.col(name) for name in MESSAGE_COLUMNS if name in frame.columns and name != "headers"]
     if "headers" in frame.columns:
@@ -83,5 +85,5 @@ def letter(frame: DataFrame, pipeline: Pipeline, rule: Rule, *, is_message: bool
             f.coalesce(f.col("headers"), f.expr("map()").cast("map<string,string>")),
             lambda key, _: ~key.isin("x-pipeline", "x-rule", "x-view"),
         )
-        said = f.map_concat(own, said)
-    return frame.select(*kept, said.alias("headers"))
+        headers = f.map_concat(own, headers)
+    return frame.select(*kept, headers.alias("headers"))

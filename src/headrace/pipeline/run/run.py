@@ -28,7 +28,7 @@ from headrace.pipeline.config.settings import (
 )
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.counts import Counts, Found
-from headrace.pipeline.run.judge import asked, judge, observed, of_batch
+from headrace.pipeline.run.judge import apply_rules, judge, observed, of_batch
 from headrace.pipeline.run.parts import graph_of
 from headrace.pipeline.run.progress import take
 from headrace.pipeline.run.queries import (
@@ -106,8 +106,8 @@ class Run:
 
     def progress(self) -> dict[str, Json]:
         """Return Spark's progress of the newest batch of each query that has had one."""
-        found = {name: query.lastProgress for name, query in self._queries.items()}
-        return {name: one for name, one in found.items() if one is not None}
+        newest = {name: query.lastProgress for name, query in self._queries.items()}
+        return {name: progress for name, progress in newest.items() if progress is not None}
 
     def stop(self) -> None:
         """Stop after the batches that are running; from any thread, or a signal's handler."""
@@ -137,24 +137,24 @@ class Run:
         """Start the queries, and give them by name to programs that look after them themselves."""
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
-        wanted = queries_of(pipeline)
-        named = {query.name: is_named(pipeline, self._checkpoint(query)) for query in wanted}
-        for query in wanted:
+        queries = queries_of(pipeline)
+        named = {query.name: is_named(pipeline, self._checkpoint(query)) for query in queries}
+        for query in queries:
             remember(pipeline, query, self._checkpoint(query))
         for has_names in sorted(set(named.values())):
-            some = [query for query in wanted if named[query.name] == has_names]
+            alike = [query for query in queries if named[query.name] == has_names]
             with graph.naming(self.spark, named=has_names):
-                self._start_some(some, tables, named=has_names)
+                self._start_some(alike, tables, named=has_names)
         self.status.state = "running"
         return self._queries
 
     def _start_some(
-        self, wanted: list[Query], tables: dict[str, DataFrame], *, named: bool
+        self, queries: list[Query], tables: dict[str, DataFrame], *, named: bool
     ) -> None:
         pipeline, spark = self.pipeline, self.spark
         sources = patiently(lambda: graph.source_frames(spark, pipeline, named=named))
         frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
-        for query in wanted:
+        for query in queries:
             appends = all(pipeline.sinks[sink].mode == "append" for sink in query.sinks)
             status = QueryStatus(query.name, list(query.sinks), holds_back=appends)
             self.status.queries.append(status)
@@ -214,29 +214,29 @@ class Run:
                 batch.persist()
                 try:
                     pass_over(batch)  # Then all rows have been asked.
-                    found = observed(self.spark, checkpoint)
-                    found |= of_batch(rules, {str(sink.source): batch})
-                    self._count(query, checkpoint, number, found)
-                    judge(rules, found, number)
+                    by_rule = observed(self.spark, checkpoint)
+                    by_rule |= of_batch(rules, {str(sink.source): batch})
+                    self._count(query, checkpoint, number, by_rule)
+                    judge(rules, by_rule, number)
                     output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
                 finally:
                     batch.unpersist()
 
         return _started(writer.foreachBatch(write))
 
-    def _count(self, query: Query, checkpoint: str, number: int, found: Found) -> None:
+    def _count(self, query: Query, checkpoint: str, number: int, by_rule: Found) -> None:
         counts, status = self._counts[query.name], self._status(query.name)
         counts.open(checkpoint)
         if query.queue is not None and number != counts.batch:
             for rule in self.pipeline.rules:  # Spark tells those of others in its progress.
-                failed = found[rule.name].failed if rule.name in found else 0
+                failed = by_rule[rule.name].failed if rule.name in by_rule else 0
                 if failed and rule.action in ("drop", "dead-letter"):
                     status.rejected[rule.name] = status.rejected.get(rule.name, 0) + failed
-        counts.take(number, found)
+        counts.take(number, by_rule)
         counts.tell(status)
 
     def _status(self, name: str) -> QueryStatus:
-        return next(one for one in self.status.queries if one.name == name)
+        return next(status for status in self.status.queries if status.name == name)
 
     def _start_shared(
         self, query: Query, sources: dict[str, DataFrame], tables: dict[str, DataFrame]
@@ -257,9 +257,9 @@ class Run:
                 batch.persist()
                 try:
                     frames = graph.build(batch.sparkSession, part, {queue: batch}, tables)
-                    found = asked(part, frames.asked.counts, frames.views, query.sinks)
-                    self._count(query, self._id(query), number, found)
-                    judge(part.rules, found, number)
+                    by_rule = apply_rules(part, frames.asked.counts, frames.views, query.sinks)
+                    self._count(query, self._id(query), number, by_rule)
+                    judge(part.rules, by_rule, number)
                     for sink, output in outputs.items():
                         rows = graph.of_sink(part, frames, sink)
                         output.write(rows, f"{self._id(query)}-{sink}", number)
@@ -276,22 +276,22 @@ class Run:
         done = self._checkpoint(query) / "done"
         status = self._status(name)
         if not done.exists():
-            known = done.with_name("writer")
-            if not known.exists():
-                write_whole(known, f"static-{uuid.uuid4().hex}")
-            writer = known.read_text("utf-8")
-            found = asked(self.pipeline, frames.asked.counts, frames.views, query.sinks)
-            self._count(query, writer, 0, found)
-            judge(self.pipeline.rules_before(name), found, 0)
+            writer_file = done.with_name("writer")
+            if not writer_file.exists():
+                write_whole(writer_file, f"static-{uuid.uuid4().hex}")
+            writer = writer_file.read_text("utf-8")
+            by_rule = apply_rules(self.pipeline, frames.asked.counts, frames.views, query.sinks)
+            self._count(query, writer, 0, by_rule)
+            judge(self.pipeline.rules_before(name), by_rule, 0)
             output = output_of(self.pipeline, name, self._checkpoint(query))
             output.write(frame, writer, 0)
             write_whole(done, "")
         status.state = "finished"
 
     def _id(self, query: Query) -> str:
-        found = checkpoint_id(self._checkpoint(query))
-        assert found is not None, query
-        return found
+        checkpoint = checkpoint_id(self._checkpoint(query))
+        assert checkpoint is not None, query
+        return checkpoint
 
     @contextmanager
     def _in_batch(self, query: Query) -> Iterator[None]:
@@ -348,11 +348,11 @@ class Run:
         return active
 
     def _take(self, status: QueryStatus, query: StreamingQuery) -> None:
-        found = take(status, query)
+        batches = take(status, query)
         if status.name in self._told_by_spark:
             counts = self._counts[status.name]
             counts.open(str(query.id))
-            for batch, of_rules in found:
+            for batch, of_rules in batches:
                 counts.take(batch, of_rules)
             counts.tell(status)
 

@@ -104,7 +104,7 @@ def _jars(pipeline: Pipeline) -> dict[str, str]:
     """The drivers of databases that sources and sinks name."""
     tables = [*pipeline.tables.values(), *pipeline.sinks.values()]
     jars = sorted(
-        {pipeline.located(str(jar)) for one in tables if (jar := getattr(one, "jar", None))}
+        {pipeline.located(str(jar)) for table in tables if (jar := getattr(table, "jar", None))}
     )
     return {"spark.jars": ",".join(jars)} if jars else {}
 

@@ -132,7 +132,7 @@ class State:
             values: JsonObject = json.loads((self.home / "status.json").read_text("utf-8"))
         except FileNotFoundError:
             return None
-        values["queries"] = [QueryStatus(**one) for one in values["queries"]]
+        values["queries"] = [QueryStatus(**query) for query in values["queries"]]
         return Status(**values)
 
     def ask_to_stop(self, run: str) -> None:
@@ -153,12 +153,12 @@ MADE_FOR: Final = "headrace.json"  # In a checkpoint: the sources and sinks that
 def made_for(checkpoint: Path) -> JsonObject:
     """The sources and sinks that a checkpoint was made for; empty when it does not say."""
     try:
-        found: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
+        noted: JsonObject = json.loads((checkpoint / MADE_FOR).read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
         raise PipelineError(f"{checkpoint / MADE_FOR} is damaged") from None
-    return found
+    return noted
 
 
 def state_at(directory: Path, home: Path) -> State:
@@ -168,11 +168,11 @@ def state_at(directory: Path, home: Path) -> State:
     """
     if (directory / "lock").exists() or (directory / "status.json").exists():
         return State(directory)
-    wanted = directory.resolve()
+    target = directory.resolve()
     for state in sorted((home / ".headrace").glob("*")):
         for checkpoint in sorted((state / "checkpoints").glob("*")):
             for sink in made_for(checkpoint).get("sinks", {}).values():
-                if "path" in sink and (home / sink["path"]).resolve() == wanted:
+                if "path" in sink and (home / sink["path"]).resolve() == target:
                     return State(state)
     raise PipelineError(
         f"{directory} is not the state directory of a pipeline, and no pipeline with its state in "

@@ -90,8 +90,8 @@ def _alike(files: list[Path]) -> list[list[Path]]:
     groups: list[tuple[Arrow, list[Path]]] = []
     for path in files:
         schema = pq.read_schema(path)
-        for known, group in groups:
-            if known.equals(schema):
+        for group_schema, group in groups:
+            if group_schema.equals(schema):
                 group.append(path)
                 break
         else:

@@ -65,22 +65,24 @@ def commit(
     table = table_at(path)
     if table is None:
         table = DeltaTable.create(path, schema, mode="ignore", partition_by=partition_by or None)
-    found = list(table.metadata().partition_columns)
-    if found != partition_by:
-        raise PipelineError(f"the table {path} is partitioned by {found}, not by {partition_by}")
+    partitions = list(table.metadata().partition_columns)
+    if partitions != partition_by:
+        raise PipelineError(
+            f"the table {path} is partitioned by {partitions}, not by {partition_by}"
+        )
     root = Path(path)
     actions: list[AddAction | RemoveAction] = []
-    for one in staged:
-        name = f"{one.folder}/" if one.folder else ""
+    for file in staged:
+        name = f"{file.folder}/" if file.folder else ""
         name += f"part-{batch:08d}-{uuid.uuid4()}.parquet"
         target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        size, statistics = one.path.stat().st_size, _statistics(one.path)
-        one.path.replace(target)
+        size, statistics = file.path.stat().st_size, _statistics(file.path)
+        file.path.replace(target)
         atomic_files.sync_folders(target.parent, root)
         moment_ms = int(target.stat().st_mtime * 1000)
         actions.append(
-            AddAction(name, size, partition_values(one.folder), moment_ms, True, statistics)
+            AddAction(name, size, partition_values(file.folder), moment_ms, True, statistics)
         )
     table.create_write_transaction(
         actions,

@@ -61,7 +61,7 @@ class IcebergOutput:
         what, sink = self.table.what, self.sink
         columns = columns_of(frame.schema, what)
         options = spark_options(sink.options)
-        table = self.table.made(columns, sink.partition_by, sink.sort_by, options)
+        table = self.table.ensure(columns, sink.partition_by, sink.sort_by, options)
         if sink.files is not None:
             frame = frame.coalesce(sink.files)
         layout = layout_of(table, f"{batch:08d}-{writer.replace('-', '')[:16]}")

@@ -29,15 +29,15 @@ class Note:
         `table` is the table's own id, None when it is gone; `last` the last batch that it has.
         """
         try:
-            found = json.loads(self.path.read_text("utf-8"))
+            saved = json.loads(self.path.read_text("utf-8"))
         except FileNotFoundError:
             return
         if table is None:
             wrong = "is gone"
-        elif found["table"] != table:
+        elif saved["table"] != table:
             wrong = "was made anew by others"
-        elif (-1 if last is None else last) < found["batch"]:
-            wrong = f"was set back by others: it had batch {found['batch']} of this sink"
+        elif (-1 if last is None else last) < saved["batch"]:
+            wrong = f"was set back by others: it had batch {saved['batch']} of this sink"
         else:
             return
         raise PipelineError(

@@ -61,11 +61,11 @@ class FileOutput:
         options = spark_options(self.sink.options)
         staged = write_staged(frame, self.sink, ledger.staging(writer), options)
         moves = []
-        for index, one in enumerate(staged):
-            suffix = "".join(one.path.suffixes).removeprefix(".c000")
+        for index, file in enumerate(staged):
+            suffix = "".join(file.path.suffixes).removeprefix(".c000")
             name = f"{batch:08d}-{writer.replace('-', '')[:16]}-{index:05d}{suffix}"
-            target = f"{one.folder}/{name}" if one.folder else name
-            moves.append(Move(one.path.relative_to(self.root).as_posix(), target))
+            target = f"{file.folder}/{name}" if file.folder else name
+            moves.append(Move(file.path.relative_to(self.root).as_posix(), target))
         ledger.add(writer, batch, moves)
         limits = self.sink.compact
         if limits is not None and (batch + 1) % limits.every == 0:

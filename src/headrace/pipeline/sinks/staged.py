@@ -42,7 +42,7 @@ def write_staged(
     if sink.partition_by:
         writer = writer.partitionBy(*sink.partition_by)
     writer.save(str(folder))
-    found = []
+    staged = []
     for path in sorted(folder.rglob(f"*{SUFFIXES[kind]}*")):
         relative = path.relative_to(folder)
         if any(part.startswith((".", "_")) for part in relative.parts):
@@ -51,8 +51,8 @@ def write_staged(
         if rows == 0 or path.stat().st_size == 0:
             continue
         parent = relative.parent.as_posix()
-        found.append(Staged(path, "" if parent == "." else parent, rows))
-    return found
+        staged.append(Staged(path, "" if parent == "." else parent, rows))
+    return staged
 
 
 def partition_values(folder: str) -> dict[str, str | None]:

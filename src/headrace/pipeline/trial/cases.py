@@ -127,7 +127,7 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
         raise PipelineError(f"{path}: no TOML: {error}") from None
     lines = Lines(text)
     problems: list[Problem] = []
-    known = {
+    allowed = {
         "samples": [*pipeline.sources],
         "tables": [*pipeline.tables],
         "expected": [
@@ -136,32 +136,39 @@ def load_cases(path: Path, pipeline: Pipeline) -> Cases:
             *pipeline.sinks,
         ],
     }
-    found: dict[str, dict[str, Table]] = {name: {} for name in SECTIONS}
+    parsed: dict[str, dict[str, Table]] = {name: {} for name in SECTIONS}
     for section, tables in document.items():
         if section not in SECTIONS or not isinstance(tables, dict):
-            text = (
-                f"unknown key; the tables here are {', '.join(f'[{one}.NAME]' for one in SECTIONS)}"
-            )
+            kinds = ", ".join(f"[{kind}.NAME]" for kind in SECTIONS)
+            text = f"unknown key; the tables here are {kinds}"
             problems.append(Problem(lines.of((section,)), section, text))
             continue
         for name, values in tables.items():
             path_of: tuple[str, str] = (section, name)
-            if name not in known[section]:
-                what = f"the pipeline has no such name; it has {', '.join(known[section])}"
+            if name not in allowed[section]:
+                what = f"the pipeline has no such name; it has {', '.join(allowed[section])}"
                 problems.append(Problem(lines.of(path_of), shown(path_of), what))
             else:
                 made = _table(SECTIONS[section], values, path_of, lines, problems)
                 if made is not None:
-                    found[section][name] = made
+                    parsed[section][name] = made
     if problems:
         raise ConfigError(str(path), problems)
     return Cases(
         file=str(path),
         home=path.absolute().parent,
-        samples={name: one for name, one in found["samples"].items() if isinstance(one, Sample)},
-        tables={name: one for name, one in found["tables"].items() if isinstance(one, TableSample)},
+        samples={
+            name: sample for name, sample in parsed["samples"].items() if isinstance(sample, Sample)
+        },
+        tables={
+            name: table
+            for name, table in parsed["tables"].items()
+            if isinstance(table, TableSample)
+        },
         expected={
-            name: one for name, one in found["expected"].items() if isinstance(one, Expected)
+            name: expected
+            for name, expected in parsed["expected"].items()
+            if isinstance(expected, Expected)
         },
         lines=lines,
     )
@@ -173,8 +180,8 @@ def _table(
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        for one in error.errors():
-            place = (*path, *one["loc"])
-            text = str(one["msg"]).removeprefix("Value error, ")
+        for fault in error.errors():
+            place = (*path, *fault["loc"])
+            text = str(fault["msg"]).removeprefix("Value error, ")
             problems.append(Problem(lines.of(place), shown(place), text[:1].lower() + text[1:]))
     return None

@@ -22,7 +22,7 @@ from headrace.pipeline.config.errors import PipelineError, Problem
 from headrace.pipeline.config.settings import AmqpSource, Pipeline, StaticRows
 from headrace.pipeline.ready.dead_letters import browse
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.judge import asked
+from headrace.pipeline.run.judge import apply_rules
 from headrace.pipeline.run.session import patiently
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ def tried(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Ou
             sources[name] = _of_file(spark, source.ddl, cases, sample)
     tables = graph.static_frames(spark, pipeline)
     frames = graph.build(spark, pipeline, sources, tables)
-    wanted = [*pipeline.sources, *(step.name for step in pipeline.steps)]
-    rows = {name: _rows(frames.views[name]) for name in wanted}
+    views = [*pipeline.sources, *(step.name for step in pipeline.steps)]
+    rows = {name: _rows(frames.views[name]) for name in views}
     for name in pipeline.sinks:
         rows[name] = _rows(graph.of_sink(pipeline, frames, name))
-    counts = asked(pipeline, frames.asked.counts, frames.views, list(pipeline.sinks))
+    counts = apply_rules(pipeline, frames.asked.counts, frames.views, list(pipeline.sinks))
     return Outcome(rows, counts)
 
 
@@ -87,12 +87,14 @@ def _differ(cases: Cases, name: str, expected: Expected, rows: list[Json]) -> It
             text = f"{len(rows)} rows, {expected.count} are expected"
             yield Problem(cases.lines.of((*path, "count")), f"expected.{name}", text)
         return
-    wanted = [{key: plain(value) for key, value in row.items()} for row in expected.rows or ()]
-    columns = list(dict.fromkeys(key for row in wanted for key in row))
+    expected_rows = [
+        {key: plain(value) for key, value in row.items()} for row in expected.rows or ()
+    ]
+    columns = list(dict.fromkeys(key for row in expected_rows for key in row))
     left = Counter(
         _text({key: row.get(key) for key in columns} if columns else row) for row in rows
     )
-    for at, row in enumerate(wanted):
+    for at, row in enumerate(expected_rows):
         text = _text({key: row.get(key) for key in columns})
         if left[text]:
             left[text] -= 1
@@ -126,11 +128,11 @@ def _rows(frame: DataFrame) -> list[Json]:
     from pyspark.sql.types import BinaryType, StringType
 
     columns = []
-    for one in frame.schema:
-        kind = StringType() if isinstance(one.dataType, BinaryType) else one.dataType
-        columns.append(f.col(f"`{one.name}`").cast(kind).alias(one.name))
-    found = frame.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})).collect()
-    return [json.loads(row[0]) for row in found]
+    for column in frame.schema:
+        kind = StringType() if isinstance(column.dataType, BinaryType) else column.dataType
+        columns.append(f.col(f"`{column.name}`").cast(kind).alias(column.name))
+    rows = frame.select(f.to_json(f.struct(*columns), {"ignoreNullFields": "false"})).collect()
+    return [json.loads(row[0]) for row in rows]
 
 
 def _with_tables(pipeline: Pipeline, cases: Cases) -> Pipeline:
@@ -149,13 +151,13 @@ def _messages(cases: Cases, sample: Sample | None, uri: str) -> Iterator[tuple[M
     if sample is None:
         return
     if sample.queue is not None:
-        for one in browse(uri, sample.queue, sample.limit):
-            kept = {field.name: getattr(one, field.name) for field in fields(Message)}
-            yield Message(**kept), one.routing_key
+        for letter in browse(uri, sample.queue, sample.limit):
+            kept = {field.name: getattr(letter, field.name) for field in fields(Message)}
+            yield Message(**kept), letter.routing_key
     elif sample.messages is not None:
-        for told in sample.messages:
-            given = told.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
-            yield Message(told.body.encode(), **given), told.routing_key
+        for message in sample.messages:
+            given = message.model_dump(exclude={"routing_key", "body"}, exclude_none=True)
+            yield Message(message.body.encode(), **given), message.routing_key
     else:
         for body in cases.bodies_of(sample):
             yield Message(body), ""
@@ -169,18 +171,18 @@ def _publish(
         channel.declare_queue(name, arguments=arguments)
         channel.declare_exchange(f"to {name}", "fanout")
         channel.bind_queue(name, f"to {name}")
-        for routing_key, some in groupby(messages, key=lambda one: one[1]):
-            channel.publish_many((message for message, _ in some), routing_key, f"to {name}")
+        for routing_key, group in groupby(messages, key=lambda pair: pair[1]):
+            channel.publish_many((message for message, _ in group), routing_key, f"to {name}")
 
 
 def _of_broker(spark: SparkSession, pipeline: Pipeline, name: str, url: str) -> DataFrame:
     source = pipeline.sources[name]
     assert isinstance(source, AmqpSource)
-    told = amqp_source_options(pipeline, source)
+    all_options = amqp_source_options(pipeline, source)
     own = ("uri", "stream", "streams", "superstream", "streampattern", "queue")
     options = {
         key: value
-        for key, value in told.items()
+        for key, value in all_options.items()
         if key.lower() not in STREAMING
         and key.lower() not in own
         and not key.lower().startswith("uri")

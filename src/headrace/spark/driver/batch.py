@@ -51,11 +51,11 @@ class StreamBatchReader(DataSourceReader):
             from headrace.columns.archive.index import Archive
 
             archive = Archive(options.archive)
-            found, border = archived_ranges(options, archive)
+            ranges, border = archived_ranges(options, archive)
         else:
-            found = stream_ranges(options)
+            ranges = stream_ranges(options)
         # Spark reads one partition even of nothing.
-        return list(plan(options, found, archive, border) or [RangePartition(None)])
+        return list(plan(options, ranges, archive, border) or [RangePartition(None)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches."""
@@ -64,18 +64,18 @@ class StreamBatchReader(DataSourceReader):
 
 def plan(
     options: ReadOptions,
-    found: list[Range],
+    ranges: list[Range],
     archive: Archive | None = None,
     border: Border | None = None,
 ) -> list[RangePartition]:
     """The partitions of some ranges; the same for the same ranges and border."""
     if border is not None:
-        found = border.cut(found)
+        ranges = border.cut(ranges)
     most = options.partition_records_max
     if options.partitions_min is not None:
-        pieces = split(found, options.partitions_min, size_max=most)
+        pieces = split(ranges, options.partitions_min, size_max=most)
     else:
-        pieces = split(found, partitions_default(), PARTITION_RECORDS_MIN, most)
+        pieces = split(ranges, partitions_default(), PARTITION_RECORDS_MIN, most)
     partitions = [RangePartition(piece) for piece in pieces]
     for partition, piece in zip(partitions, pieces, strict=True):
         if archive is not None and border is not None and border.has(piece):

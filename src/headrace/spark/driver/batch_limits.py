@@ -23,20 +23,20 @@ class Measure(Protocol):
         """The records of a range; the first of them that have no more octets than so, or one."""
 
 
-def shared(found: Mapping[str, int], most: int) -> dict[str, int]:
+def shared(demands: Mapping[str, int], most: int) -> dict[str, int]:
     """Share `most` among demands in proportion; none gets more than its demand.
 
     While there is enough for one each, each gets at least one.
     """
-    total = sum(found.values())
+    total = sum(demands.values())
     if total <= most:
-        return dict(found)
-    given = {name: most * demand // total for name, demand in found.items()}
+        return dict(demands)
+    given = {name: most * demand // total for name, demand in demands.items()}
     spare = most - sum(given.values())
-    for name in sorted(found, key=lambda name: given[name]):
+    for name in sorted(demands, key=lambda name: given[name]):
         if spare == 0:
             break
-        if given[name] < found[name]:
+        if given[name] < demands[name]:
             given[name] += 1
             spare -= 1
     return given
@@ -44,7 +44,7 @@ def shared(found: Mapping[str, int], most: int) -> dict[str, int]:
 
 def limited(start: Mapping[str, int], end: Mapping[str, int], records_max: int) -> dict[str, int]:
     """Move from `start` towards `end` by at most `records_max` records, shared by backlog."""
-    steps = shared({one.stream: len(one) for one in ranges(start, end)}, records_max)
+    steps = shared({backlog.stream: len(backlog) for backlog in ranges(start, end)}, records_max)
     return {
         stream: start[stream] + steps[stream] if stream in steps else position
         for stream, position in end.items()
@@ -58,16 +58,16 @@ def limited_octets(
 
     Every stream with a backlog advances by a record at least, however large that one is.
     """
-    found = ranges(start, end)
-    sizes = {one.stream: measure(one, None).octets for one in found}
+    backlogs = ranges(start, end)
+    sizes = {backlog.stream: measure(backlog, None).octets for backlog in backlogs}
     if sum(sizes.values()) <= octets_max:
         return dict(end)
     shares = shared(sizes, octets_max)
     reached = dict(end)
     rest = 0  # No record is cut, so a share is seldom used up: the next stream has what is left.
-    for one in sorted(found, key=lambda one: (shares[one.stream], one.stream)):
-        rest += shares[one.stream]
-        measured = measure(one, max(rest, 1))
-        reached[one.stream] = min(measured.next, one.last)
+    for backlog in sorted(backlogs, key=lambda backlog: (shares[backlog.stream], backlog.stream)):
+        rest += shares[backlog.stream]
+        measured = measure(backlog, max(rest, 1))
+        reached[backlog.stream] = min(measured.next, backlog.last)
         rest -= measured.octets
     return reached

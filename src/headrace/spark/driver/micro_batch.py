@@ -141,14 +141,14 @@ class StreamReader(MicroBatchReader):
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
-        found = ranges(first, last.positions)
+        pieces = ranges(first, last.positions)
         if last.archived:
             from headrace.columns.archive.border import Border
 
             archive = cast("Planner", self.planner).archive
-            planned = plan(self.options, found, archive, Border.of(last))
+            planned = plan(self.options, pieces, archive, Border.of(last))
         else:
-            planned = plan(self.options, found)
+            planned = plan(self.options, pieces)
         for partition in planned:
             partition.owner = last.owner
         return list(planned)

@@ -88,8 +88,8 @@ class Planner:
             owner = "" if self.options.fail_on_data_loss else uuid.uuid4().hex
             return Offset(start, start, 0, self._broker.identity(), ids, owner=owner)
         remembered = self._keeper.begin(start, ids) if start else {}
-        wanted = self.options.starting.of(tuple(places))
-        for stream, at in wanted.items():
+        bound_by_stream = self.options.starting.of(tuple(places))
+        for stream, at in bound_by_stream.items():
             if at is Edge.LATEST:
                 start[stream] = min(remembered[stream], start[stream])
         owner = uuid.uuid4().hex
@@ -115,12 +115,12 @@ class Planner:
         self._check_identity(before, places)
         if self._keeper is not None:
             before = self._joined(before, places)
-        told = before.skipped
+        skipped_before = before.skipped
         if not self.options.fail_on_data_loss:
             before = self._with_skipped(before, places)
         before = replace(before, archived={}, gaps={})  # Those of the batch before.
         end = self._end(before, places, unlimited=unlimited)
-        if end is None and before.skipped != told:
+        if end is None and before.skipped != skipped_before:
             return replace(before, epoch=before.epoch + 1, origin=before.begun())
         if end is None and any(
             self._kept.get(stream, at) < at for stream, at in before.positions.items()
@@ -186,17 +186,18 @@ class Planner:
         """Count what the tasks of the last batch found gone, if that can be: a batch has ended."""
         owner = before.owner or uuid.uuid4().hex
         before = replace(before, owner=owner)
-        begun, counted = self._begun, self._counted
+        batch_start, counted = self._begun, self._counted
         self._counted = True
         if counted or (
-            begun is not None
+            batch_start is not None
             and all(
-                place.first <= begun.get(stream, place.first) for stream, place in places.items()
+                place.first <= batch_start.get(stream, place.first)
+                for stream, place in places.items()
             )
         ):
             return before
-        found = self._broker.skipped(owner, places)
-        return replace(before, skipped={**before.skipped, **found})
+        skipped = self._broker.skipped(owner, places)
+        return replace(before, skipped={**before.skipped, **skipped})
 
     def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
         """Return the beginning of a batch; `origin` has the streams that begin anew."""
@@ -257,8 +258,8 @@ class Planner:
                 "start with a new checkpoint"
             )
         for stream, place in places.items():
-            known = before.ids.get(stream)
-            if known is not None and known != place.id:
+            id_before = before.ids.get(stream)
+            if id_before is not None and id_before != place.id:
                 raise OffsetError(
                     f"stream {stream!r} is not the one that this query was reading: it was deleted "
                     "and made again; start with a new checkpoint"

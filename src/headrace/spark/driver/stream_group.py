@@ -44,39 +44,41 @@ class StreamGroup:
 
         A group that is past its beginning is from an earlier query: it begins again.
         """
-        told = self._ask("group.begin", positions=start, ids=ids, pin=self.options.pin)
-        again = [one["stream"] for one in told if one["committed"] is not None]
+        groups = self._ask("group.begin", positions=start, ids=ids, pin=self.options.pin)
+        again = [group["stream"] for group in groups if group["committed"] is not None]
         if again:
             self._wait("group.delete", streams=again)
-            some = {stream: start[stream] for stream in again}
-            mine = {stream: ids[stream] for stream in again}
-            begun = self._ask("group.begin", positions=some, ids=mine, pin=self.options.pin)
-            told = [one for one in told if one["committed"] is None] + begun
-        return {one["stream"]: one["initial"] for one in told}
+            restarted_start = {stream: start[stream] for stream in again}
+            restarted_ids = {stream: ids[stream] for stream in again}
+            restarted = self._ask(
+                "group.begin", positions=restarted_start, ids=restarted_ids, pin=self.options.pin
+            )
+            groups = [group for group in groups if group["committed"] is None] + restarted
+        return {group["stream"]: group["initial"] for group in groups}
 
     def join(self, owner: str, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
         """Become the owner on some streams; return how far the group is in each.
 
         Where it was never before it begins at `start`.
         """
-        told = self._wait("group.claim", streams=list(start), ids=ids, owner=owner)
+        groups = self._wait("group.claim", streams=list(start), ids=ids, owner=owner)
         fresh: dict[str, int] = {
-            one["stream"]: start[one["stream"]]
-            for one in told
-            if one["initial"] is None and one["committed"] is None
+            group["stream"]: start[group["stream"]]
+            for group in groups
+            if group["initial"] is None and group["committed"] is None
         }
         if fresh:
-            mine = {stream: ids[stream] for stream in fresh}
-            self._ask("group.begin", positions=fresh, ids=mine, pin=self.options.pin)
-        positions: dict[str, int] = {one["stream"]: one["position"] for one in told}
+            fresh_ids = {stream: ids[stream] for stream in fresh}
+            self._ask("group.begin", positions=fresh, ids=fresh_ids, pin=self.options.pin)
+        positions: dict[str, int] = {group["stream"]: group["position"] for group in groups}
         return {**positions, **fresh}
 
     def commit(
         self, owner: str, positions: Mapping[str, int], ids: Mapping[str, int]
     ) -> dict[str, int]:
         """The query is done up to these positions; return how far the group is then."""
-        told = self._ask("group.commit", positions=positions, ids=ids, owner=owner)
-        return {one["stream"]: one["position"] for one in told}
+        groups = self._ask("group.commit", positions=positions, ids=ids, owner=owner)
+        return {group["stream"]: group["position"] for group in groups}
 
     def _wait(self, what: str, **fields: Json) -> list[JsonObject]:
         """As `_ask`; while another owner has the group, again for some time."""

@@ -60,8 +60,8 @@ class QueueReader(MicroBatchReader):
         """The partitions of a micro-batch: the same for the same offsets, also after a restart."""
         last = Offset.from_json(end)
         first = first_of(Offset.from_json(start), last)
-        found = ranges(first, last.positions)
-        leased = [Range(self.lessor.stream(), one.first, one.last) for one in found]
+        pieces = ranges(first, last.positions)
+        leased = [Range(self.lessor.stream(), piece.first, piece.last) for piece in pieces]
         planned = plan(self.options, leased)
         for partition in planned:
             partition.owner = last.owner

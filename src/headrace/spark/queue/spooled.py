@@ -87,9 +87,9 @@ class Spooled:
         if first < spool.next:
             return min(spool.next, first + records)
         self._begin()
-        begun = spool.octets
-        room = min(octets, self.options.spool_octets_max - begun)
-        while spool.next - first < records and spool.octets - begun < room:
+        octets_before = spool.octets
+        room = min(octets, self.options.spool_octets_max - octets_before)
+        while spool.next - first < records and spool.octets - octets_before < room:
             taken = self._draw(min(TAKE_MAX, records - (spool.next - first)))
             if not taken:
                 break
@@ -130,8 +130,8 @@ class Spooled:
     def _identity(self) -> str:
         def ask(connection: blocking.Connection) -> str:
             properties = connection.server_properties
-            known = properties.get("headrace_id") or properties.get("cluster_name")
-            return str(known or properties.get("product") or "unknown")
+            identity = properties.get("headrace_id") or properties.get("cluster_name")
+            return str(identity or properties.get("product") or "unknown")
 
         return patiently(self.options.uri, self.options.reconnect_timeout_s, ask, Purpose.READ)
 

@@ -134,10 +134,10 @@ def _package() -> Path:
 def _java() -> str:
     """Return the path of Java, with what changes when another takes its place."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None:
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
         raise RuntimeError("there is no java in the PATH")
-    real = Path(found).resolve(strict=True)
+    real = Path(java).resolve(strict=True)
     return f"{real} {real.stat().st_mtime_ns}"
 
 

@@ -97,12 +97,12 @@ def main(scratch: Path) -> None:
     counted = stream.withColumn("at", f.current_timestamp()).withWatermark("at", "1 minute")
     counted = counted.groupBy(f.window("at", "1 minute"), "number").count()
 
-    for name, one in {"append": stream, "update": counted}.items():
+    for name, frame in {"append": stream, "update": counted}.items():
 
         def keep(batch: DataFrame, number: int, name: str = name) -> None:
             batch.write.parquet(str(scratch / f"{name}-{number}"))
 
-        writer = one.writeStream.foreachBatch(keep).outputMode(name)
+        writer = frame.writeStream.foreachBatch(keep).outputMode(name)
         writer = writer.option("checkpointLocation", str(scratch / f"checkpoint-{name}"))
         writer.trigger(availableNow=True).start().awaitTermination()
     spark.stop()

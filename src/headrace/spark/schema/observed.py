@@ -31,9 +31,9 @@ def checked_rows(observed: object) -> dict[str, int]:
 
 
 def _metrics(observed: object, prefix: str, metric: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    rows_by_rule: dict[str, int] = {}
     if not isinstance(observed, Mapping):
-        return found
+        return rows_by_rule
     for name, metrics in observed.items():
         if not str(name).startswith(prefix):
             continue
@@ -42,5 +42,5 @@ def _metrics(observed: object, prefix: str, metric: str) -> dict[str, int]:
         except (KeyError, ValueError):  # A row of Spark raises ValueError for a name it lacks.
             continue
         if isinstance(rows, int):
-            found[str(name).removeprefix(prefix)] = rows
-    return found
+            rows_by_rule[str(name).removeprefix(prefix)] = rows
+    return rows_by_rule

@@ -43,7 +43,7 @@ def to_spark(kind: ours.DataType) -> spark.DataType:
 def struct_to_spark(kind: ours.StructType) -> spark.StructType:
     """Return the columns as Spark has them."""
     return spark.StructType(
-        [spark.StructField(one.name, to_spark(one.kind)) for one in kind.fields]
+        [spark.StructField(field.name, to_spark(field.kind)) for field in kind.fields]
     )
 
 
@@ -53,16 +53,16 @@ def from_spark(kind: spark.DataType, *, nulls: bool = True) -> ours.DataType:
     With `nulls` that includes types with parts that are never null, or have comments: decoding
     cannot promise that.
     """
-    found = _from_spark(kind)
-    if found is None or (nulls and _nullable(kind) != kind):
+    translated = _from_spark(kind)
+    if translated is None or (nulls and _nullable(kind) != kind):
         return ours.OtherType(kind.simpleString())
-    return found
+    return translated
 
 
 def struct_from_spark(schema: spark.StructType) -> ours.StructType:
     """Return the columns of a schema, each by `from_spark`."""
     return ours.StructType(
-        ours.StructField(one.name, from_spark(one.dataType)) for one in schema.fields
+        ours.StructField(field.name, from_spark(field.dataType)) for field in schema.fields
     )
 
 
@@ -70,7 +70,7 @@ def _nullable(kind: spark.DataType) -> spark.DataType:
     """Return the type with nulls allowed everywhere, without comments."""
     if isinstance(kind, spark.StructType):
         return spark.StructType(
-            [spark.StructField(one.name, _nullable(one.dataType)) for one in kind.fields]
+            [spark.StructField(field.name, _nullable(field.dataType)) for field in kind.fields]
         )
     if isinstance(kind, spark.ArrayType):
         return spark.ArrayType(_nullable(kind.elementType))
@@ -90,11 +90,11 @@ def _from_spark(kind: spark.DataType) -> ours.DataType | None:
         return None if key is None or value is None else ours.MapType(key, value)
     if isinstance(kind, spark.StructType):
         fields = []
-        for one in kind.fields:
-            found = _from_spark(one.dataType)
-            if found is None:
+        for field in kind.fields:
+            field_kind = _from_spark(field.dataType)
+            if field_kind is None:
                 return None
-            fields.append(ours.StructField(one.name, found))
+            fields.append(ours.StructField(field.name, field_kind))
         return ours.StructType(fields)
     simple = SIMPLE.get(type(kind))
     return None if simple is None else simple()

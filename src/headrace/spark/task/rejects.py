@@ -42,10 +42,10 @@ class Rejects:
         if self._known is None:
             answer = self._ask("rejected", first=self.piece.first, last=self.piece.last)
             self._known = {number for low, high in answer["numbers"] for number in range(low, high)}
-        for low, high, some in _chunks(first, last, bad):
-            if {number for number in self._known if low <= number < high} != set(some):
+        for low, high, numbers in _chunks(first, last, bad):
+            if {number for number in self._known if low <= number < high} != set(numbers):
                 self._ask(
-                    "reject", owner=self.owner, first=low, last=high, numbers=list(_ranges(some))
+                    "reject", owner=self.owner, first=low, last=high, numbers=list(_ranges(numbers))
                 )
 
     def clear(self) -> None:

@@ -79,9 +79,9 @@ def _fault(schema: JsonObject, value: Json, error: Exception) -> str:
 
 
 def _check(schema: spark.StructType, expected: StructType) -> None:
-    found = {field.name: field.dataType for field in schema.fields}.get(VALUE)
-    if found is None or _sorted(from_spark(found, nulls=False)) != _sorted(expected):
-        got = "none" if found is None else found.simpleString()
+    value_type = {field.name: field.dataType for field in schema.fields}.get(VALUE)
+    if value_type is None or _sorted(from_spark(value_type, nulls=False)) != _sorted(expected):
+        got = "none" if value_type is None else value_type.simpleString()
         raise SchemaError(
             f"column 'value' must be of type {expected.text()}, which option 'valueSchema' "
             f"has; it is {got}"
@@ -91,8 +91,8 @@ def _check(schema: spark.StructType, expected: StructType) -> None:
 def _sorted(kind: DataType) -> DataType:
     """The type with its fields in the order of their names: Avro's rows go by name."""
     if isinstance(kind, StructType):
-        fields = [StructField(one.name, _sorted(one.kind)) for one in kind.fields]
-        return StructType(sorted(fields, key=lambda one: one.name))
+        fields = [StructField(field.name, _sorted(field.kind)) for field in kind.fields]
+        return StructType(sorted(fields, key=lambda field: field.name))
     if isinstance(kind, ArrayType):
         return ArrayType(_sorted(kind.element))
     if isinstance(kind, MapType):
@@ -112,20 +112,20 @@ def _registered(options: EncodeOptions) -> int:
     """The id of the schema; the registry checks that it is compatible with its subject."""
     assert options.registry is not None
     key = (options.registry.url, options.subject, options.text)
-    found = _ids.get(key)
-    if found is None:
+    number = _ids.get(key)
+    if number is None:
         registry = Registry(options.registry)
         ask = registry.register if options.register else registry.number
-        found = ask(options.subject, options.text)
-        if found is None:
+        number = ask(options.subject, options.text)
+        if number is None:
             raise RegistryError(
                 f"subject {options.subject!r} does not have the schema of option 'valueSchema', "
                 "and option 'schemaRegister' is 'false'"
             )
         if len(_ids) >= IDS_MAX:
             _ids.clear()
-        _ids[key] = found
-    return found
+        _ids[key] = number
+    return number
 
 
 def _plain(kind: DataType) -> Callable[[Json], Json] | None:

@@ -130,10 +130,10 @@ def _address(batch: pa.RecordBatch, name: str, default: str | None) -> Octets:
 
 def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> Arrow:
     """Return the rows that need a closer look, as a numpy array of booleans."""
-    found = np.zeros(batch.num_rows, bool)
+    suspects = np.zeros(batch.num_rows, bool)
 
     def note(mask: pa.Array) -> None:
-        np.logical_or(found, np.asarray(pc.fill_null(mask, False)), out=found)
+        np.logical_or(suspects, np.asarray(pc.fill_null(mask, False)), out=suspects)
 
     note(pc.is_null(_body(batch)))
     for name, default in (("exchange", options.exchange), ("routing_key", "")):
@@ -165,18 +165,20 @@ def _suspects(options: WriteOptions, batch: pa.RecordBatch, frame_max: int) -> A
         offsets = np.asarray(headers.offsets)
         size += ends[offsets[1:]] - ends[offsets[:-1]]
         too_long = np.concatenate(([0], np.cumsum(np.asarray(names) > SHORT_MAX)))
-        found |= too_long[offsets[1:]] > too_long[offsets[:-1]]
-    found |= size > frame_max
-    return found
+        suspects |= too_long[offsets[1:]] > too_long[offsets[:-1]]
+    suspects |= size > frame_max
+    return suspects
 
 
 def _look_at(
     options: WriteOptions, batch: pa.RecordBatch, suspects: list[int], frame_max: int
 ) -> dict[int, RowError]:
     """Return the faults of rows; rows without one are left out."""
-    found = rows(options, batch.take(pa.array(suspects)), frame_max - FRAME_ROOM)
+    results = rows(options, batch.take(pa.array(suspects)), frame_max - FRAME_ROOM)
     return {
-        index: row for index, row in zip(suspects, found, strict=True) if isinstance(row, RowError)
+        index: row
+        for index, row in zip(suspects, results, strict=True)
+        if isinstance(row, RowError)
     }
 
 
@@ -190,10 +192,10 @@ def _properties(
     options: WriteOptions, batch: pa.RecordBatch, ids: tuple[str, int] | None, kept: Arrow
 ) -> Octets:
     count = batch.num_rows
-    found = _column(batch, "properties")
-    if found is None and ids is None and "headers" not in batch.schema.names:
+    properties = _column(batch, "properties")
+    if properties is None and ids is None and "headers" not in batch.schema.names:
         return Octets(b"\x10\0\2" if options.persistent else b"\0\0")
-    given = {} if found is None else _fields(found)
+    given = {} if properties is None else _fields(properties)
     if options.persistent or "delivery_mode" in given:
         mode = given.get("delivery_mode", pa.nulls(count, pa.int32())).cast(pa.int32())
         given["delivery_mode"] = pc.fill_null(mode, 2) if options.persistent else mode

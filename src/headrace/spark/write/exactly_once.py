@@ -104,11 +104,11 @@ def _stage_once(
     encoded: Encoded | None = None
     with patiently(options.uri, timeout_s, begin, Purpose.ASK, known=True) as staging:
         try:
-            for some in kept:
-                encoded = encode(options, some, None, FRAME_MAX)
+            for record_batch in kept:
+                encoded = encode(options, record_batch, None, FRAME_MAX)
                 for row, error in encoded.errors.items():
                     rows.fail(rows.seen + row, error)
-                rows.seen += some.num_rows
+                rows.seen += record_batch.num_rows
                 if rows.failed:
                     break
                 staging.publish_columns(
@@ -231,9 +231,13 @@ class _Kept:
         first = 0
         for batch in self._kept if self._whole else ():
             if first <= row < first + batch.num_rows:
-                (found,) = rows_of(options, batch.slice(row - first, 1))
-                if isinstance(found, Row):
-                    keys = (found.exchange, found.routing_key, found.message.message_id)
+                (refused_row,) = rows_of(options, batch.slice(row - first, 1))
+                if isinstance(refused_row, Row):
+                    keys = (
+                        refused_row.exchange,
+                        refused_row.routing_key,
+                        refused_row.message.message_id,
+                    )
                     return RowError(reason, *keys)
             first += batch.num_rows
         return RowError(reason)

@@ -67,8 +67,8 @@ def _keys(error: RowError) -> str:
         "routing_key": error.routing_key,
         "message_id": error.message_id,
     }
-    said = ", ".join(f"{name} {value!r}" for name, value in keys.items() if value)
-    return f" ({said})" if said else ""
+    listed = ", ".join(f"{name} {value!r}" for name, value in keys.items() if value)
+    return f" ({listed})" if listed else ""
 
 
 def publish(
