@@ -122,7 +122,7 @@ def test_a_foreign_page_changes_nothing(console: LocalConsole, route: Route, sit
     before = console.get("/api/definitions")
     headers = {"Sec-Fetch-Site": site, "Content-Type": "text/plain"}
     answer = console.ask(route.method, path, BODY, headers=headers)
-    assert (answer.status, "another site" in answer.json["reason"]) == (403, True)
+    assert (answer.status, "cross-site" in answer.json["reason"]) == (403, True)
     assert console.get("/api/definitions") == before
 
 
