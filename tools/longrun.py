@@ -338,7 +338,7 @@ class Driver:
         link = open_link(parse_url(self.url))
         queue = QueueDeclare(queue=f"longrun.life.{number}", exclusive=True)
         link.call(queue, QueueDeclareOk)
-        link.socket.close()
+        link.drop()
 
 
 def slope(looks: Sequence[Look], measure: Callable[[Look], float]) -> float:

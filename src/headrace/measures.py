@@ -270,7 +270,7 @@ CHURN = (
 DEATHS = (
     *(
         Measure(f"dead_{reason}_{strategy}", COUNTER, MESSAGES,
-                f"Messages dead-lettered: {reason}, {strategy}")
+                f"Messages dead-lettered or dropped: {reason}, {strategy}")
         for reason in REASONS
         for strategy in STRATEGIES
     ),

@@ -24,6 +24,7 @@ from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.testing.raw_client import RawClient, method_frame, start_ok
+from headrace.testing.raw_client_0_10 import COMMAND, whole_frame
 from support.brokers.broker_process import until
 from support.certificates_and_tokens import EVERYTHING, RESOURCE, Certificates, Issuer
 from support.timeouts import PATIENCE_S
@@ -100,18 +101,13 @@ def count_of(connection: Connection, name: str) -> int:
         return -1
 
 
-def frame_0_10(kind: int, payload: bytes, channel: int = 0) -> bytes:
-    head = bytes((15, kind)) + (len(payload) + 12).to_bytes(2, "big") + bytes((0, kind))
-    return head + channel.to_bytes(2, "big") + bytes(4) + payload
-
-
 def login(version: Version, mechanism: str, response: bytes) -> bytes:
     """An answer to the broker's greeting."""
     if version is V0_10:
         said = codec_0_10.ConnectionStartOk(
             client_properties={}, mechanism=mechanism, response=response, locale="en_US"
         )
-        return frame_0_10(0, encode_control(said))
+        return whole_frame(encode_control(said), 0)
     started = start_ok(mechanism=mechanism)
     started.response = response
     return method_frame(0, started, version)
@@ -134,9 +130,9 @@ def loot(version: Version) -> bytes:
         )
         return b"".join(
             (
-                *(frame_0_10(0, encode_control(each)) for each in opening),
-                *(frame_0_10(0, encode_control(each), 1) for each in attaching),
-                *(frame_0_10(1, encode_command(each), 1) for each in commands),
+                *(whole_frame(encode_control(each), 0) for each in opening),
+                *(whole_frame(encode_control(each), 1) for each in attaching),
+                *(whole_frame(encode_command(each), 1, COMMAND) for each in commands),
             )
         )
     methods: tuple[tuple[int, codec_0_x.MethodBase], ...] = (

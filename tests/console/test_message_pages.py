@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import fastavro
 import pytest
 
+from headrace.console.api import jobs
 from headrace.console.pages.messages.payloads import in_hex, shown_as
 from support.console_browser import Browser
 
@@ -188,6 +189,17 @@ def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Bro
     assert (ready(console, "letters"), ready(console, "others")) == (2, 3)
     gone = browser.send(f"{answer.headers['Location']}/cancel")
     assert gone.status == 400
+
+
+def test_a_job_that_failed_says_why(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failed(call: object, **named: str) -> dict[str, object]:
+        error = "queue 'others' was deleted meanwhile"
+        return {**named, "state": "failed", "done": 1, "error_text": error}
+
+    monkeypatch.setattr(jobs, "show", failed)
+    html = browser.text("/jobs/%2F/some")
+    assert ": 1 message<" in html
+    assert re.search(r"<dt>Error</dt><dd><bdi>queue &#39;others&#39; was deleted meanwhile<", html)
 
 
 def test_bookmarks_of_jobs_of_earlier_versions_work(browser: Browser) -> None:

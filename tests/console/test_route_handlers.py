@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.console import api
 from headrace.console.api.table import ROUTES
 from headrace.console.http.openapi import PLACE
+from headrace.console.http.routes import Routes
 
 if TYPE_CHECKING:
     from headrace.console.http.routes import Route
@@ -23,5 +27,19 @@ def test_a_handler_takes_the_parameters_of_its_path(route: Route) -> None:
     for path in (route.path, *route.aliases):
         names = set(PLACE.findall(path))
         assert needs <= names, path
-        if takes:  # Others read ``call.path``.
+        if hasattr(route.handler, "__wrapped__"):  # By `Routes`; others read ``call.path``.
             assert names <= takes, path
+
+
+def test_every_route_of_a_module_is_served() -> None:
+    names = [name for _, name, _ in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")]
+    tables = [vars(importlib.import_module(name)) for name in names]
+    routes = {
+        (route.method, route.path)
+        for table in tables
+        for value in table.values()
+        if isinstance(value, Routes)
+        for route in value
+    }
+    assert len(routes) > 100
+    assert routes <= {(route.method, route.path) for route in ROUTES}

@@ -40,7 +40,7 @@ def _understood(options: Mapping[str, str]) -> ReadOptions | None:
 
 
 def _decoded_fields(read: ReadOptions, decoding: DecodeOptions) -> list[StructField]:
-    # A read without decoding, in a process that Spark starts for it, does without it and Arrow's.
+    # Imported late: it loads Arrow, which a read without decoding does not need.
     from headrace.columns.sample import value_type
 
     fields = [StructField("value", value_type(read, decoding))]

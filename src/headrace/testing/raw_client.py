@@ -182,9 +182,11 @@ class RawClient(RawSocket):
         if frame is None or frame[:2] != (FRAME_HEADER, channel):
             raise self.failed("no content header behind a method that has one")
         try:
-            _, size, properties = decode_content_header(self.version, frame[2])
+            class_id, size, properties = decode_content_header(self.version, frame[2])
         except AmqpError as error:
             raise self.failed(f"what the broker sent cannot be read: {error}") from error
+        if class_id != method.INDEX[self.version][0]:
+            raise self.failed(f"a content header of class {class_id} behind {method.NAME}")
         body = b""
         while len(body) < size:
             frame = self.frame()
@@ -237,11 +239,13 @@ class RawClient(RawSocket):
     def log_in(
         self, user: str | None = None, password: str | None = None, *, mechanism: str = "PLAIN"
     ) -> ConnectionTune:
-        """Log in, as `user` or as was said on connecting; return the broker's tune."""
+        """Log in, as `user` or as the user of the URL; return the broker's tune."""
         self.greet()
-        if user is None:
-            user, password = self.user, self.password
-        answer = start_ok(user, password or "guest", mechanism=mechanism)
+        answer = start_ok(
+            self.user if user is None else user,
+            self.password if password is None else password,
+            mechanism=mechanism,
+        )
         answer.client_properties = self.client_properties()
         self.send(answer)
         return self.expect(ConnectionTune)

@@ -103,7 +103,6 @@ class SessionClient(RawSocket):
     def begin(self) -> None:
         """Send the protocol header."""
         self.machine = Connection(Role.CLIENT)
-        self.events: list[Event] = []
         self.controls: list[Control] = []
         self.closed = False  # At the end of the stream.
         self.sessions: dict[bytes, RawSession] = {}
@@ -171,7 +170,6 @@ class SessionClient(RawSocket):
             session = self.sessions.get(getattr(event, "session", b""))
             if session is not None:
                 session.take(event)
-        self.events.append(event)
 
     def control(self, *kinds: type[C]) -> C:
         """Wait for one of these controls of the connection class, and take it."""
@@ -195,10 +193,12 @@ class SessionClient(RawSocket):
 
     def close(self) -> None:
         """Close the connection politely, and then the socket."""
-        if self.machine.state_number == STATE_OPEN:
-            self.send(ConnectionClose(reply_code=200))
-            self.until_closed()
-        self.drop()
+        try:
+            if self.machine.state_number == STATE_OPEN:
+                self.send(ConnectionClose(reply_code=200))
+                self.until_closed()
+        finally:
+            self.drop()
 
     def vanish(self) -> None:
         """Close the socket without a word, once the broker has read all that was sent."""

@@ -79,7 +79,7 @@ def test_framing_errors_close_the_connection(octets: bytes, served: Served | Rem
     assert isinstance(made, ConnectionClose)
     assert isinstance(made, ConnectionClose)
     assert made.reply_code == 501
-    talk.socket.close()
+    talk.drop()
     still_serves(served)
 
 
@@ -159,7 +159,7 @@ def test_a_flood_before_the_opening_is_bounded(served: Served | Remote) -> None:
         made = talk.control(ConnectionClose)
     assert isinstance(made, ConnectionClose)
     assert made.reply_code == 501
-    talk.socket.close()
+    talk.drop()
     still_serves(served)
 
 

@@ -57,7 +57,7 @@ class Scene:
         steps = sum(1 for _ in looked)
         return steps + sum(1 for _ in self.looks.let_go(self.looks.gone()))
 
-    def told(self, since: int) -> set[str]:
+    def changed_since(self, since: int) -> set[str]:
         """Return the names of the queues that changed after a look."""
         changed = self.looks.changed(since, self.epoch, [self.vhost])
         return {queue.name for queue in changed if queue is not None}
@@ -70,8 +70,8 @@ def test_no_step_of_a_look_goes_through_all_queues() -> None:
     scene.vhost.queues = NotCopied(scene.vhost.queues)
     scene.declare(MANY, MANY + 3)
     assert scene.look() >= MANY // STEP
-    assert scene.told(1) == {f"q{number}" for number in range(MANY, MANY + 3)}
-    assert len(scene.told(0)) == MANY + 3
+    assert scene.changed_since(1) == {f"q{number}" for number in range(MANY, MANY + 3)}
+    assert len(scene.changed_since(0)) == MANY + 3
 
 
 def test_a_deleted_queue_is_not_kept() -> None:
@@ -89,14 +89,22 @@ def test_a_deleted_queue_is_not_kept() -> None:
     scene.look()
     gc.collect()
     assert [one() for one in kept] == [None, None]
-    assert scene.told(0) == {"q0", "q2", "q4"}
+    assert scene.changed_since(0) == {"q0", "q2", "q4"}
 
 
-def test_a_virtual_host_is_not_followed_when_nobody_samples() -> None:
+def test_what_is_declared_and_deleted_between_looks_is_found_in_any_order() -> None:
     scene = Scene()
+    scene.declare(0, 3)
     scene.look()
-    scene.declare(0, 2)
-    assert scene.vhost.queues_unseen is not None
-    assert len(scene.vhost.queues_unseen) == 2
-    scene.looks.close()
-    assert scene.vhost.queues_unseen is None
+    for number in (0, 1, 2):
+        scene.vhost.delete_queue(f"q{number}")
+    scene.declare(0, 2)  # The same names again.
+    scene.declare(3, 5)
+    scene.vhost.delete_queue("q3")
+    scene.look()
+    assert scene.changed_since(1) == {"q0", "q1", "q4"}
+    scene.vhost.delete_queue("q4")  # The last one that is known.
+    scene.declare(5, 6)
+    scene.look()
+    assert scene.changed_since(2) == {"q5"}
+    assert scene.changed_since(0) == {"q0", "q1", "q5"}

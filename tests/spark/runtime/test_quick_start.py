@@ -12,10 +12,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from headrace.server.config.process import COLLECT_RARELY
 from headrace.spark.runtime import quick_start
 from headrace.spark.runtime.quick_start import ARCHIVE, CACHE, HOME, JAVA_OPTIONS, OPTIONS
-
-COLLECT_RARELY = (10_000, 20, 50)  # Of the broker.
 
 PACKAGE = Path(pyspark.__file__).resolve().parent
 
@@ -41,18 +40,18 @@ def test_workers_import_the_installed_package() -> None:
 def test_a_worker_collects_rarely_and_begins_as_its_distribution_has_it(tmp_path: Path) -> None:
     quick_start.use()
     ours = Path(os.environ[HOME], "python", "lib", "pyspark.zip")
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.begun = __name__\n")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.begun = __name__, __file__\n")
     jar = tmp_path / "spark-core_2.13-4.1.0.jar"
-    program = "import gc, sys; print(gc.get_threshold()[0], sys.begun, str(sys.path).count('.jar'))"
-    told = subprocess.run(
-        [sys.executable, "-c", program],
+    facts = "gc.get_threshold()[0], sys.begun[0], str(sys.path).count('.jar')"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import gc, sys; print({facts})"],
         env={"PYTHONPATH": f"{ours}{os.pathsep}{jar}{os.pathsep}{tmp_path}"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout == f"{COLLECT_RARELY[0]} sitecustomize 0\n"
-    assert told.stderr == ""
+    assert done.stdout == f"{COLLECT_RARELY[0]} sitecustomize 0\n"
+    assert done.stderr == ""
 
 
 def test_an_archive_is_used_beside_other_options(monkeypatch: pytest.MonkeyPatch) -> None:

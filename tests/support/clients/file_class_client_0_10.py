@@ -104,4 +104,4 @@ def connected(served: Served, name: str = "s") -> Iterator[Client]:
     try:  # Sessions have names of their own: those that were lost may be there a little longer.
         yield Client(talk.attach(f"{name}-{uuid4()}"))
     finally:
-        talk.socket.close()
+        talk.drop()

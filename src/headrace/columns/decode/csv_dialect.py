@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dialect of CSV that options choose; light, as what plans a read does not decode."""
+"""The dialect of CSV that options choose; a module without Arrow, for planning a read."""
 
 from __future__ import annotations
 

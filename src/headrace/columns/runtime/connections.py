@@ -123,8 +123,9 @@ def requests(connection: blocking.Connection) -> Requests:
         if kept is connection:
             asked = _requests.get(key)
             if asked is None or asked.source.connection is not connection.source:
-                is_told = connection.version is V0_9_1  # When the broker blocks the connection.
-                timeout_s = ANSWER_S if is_told else ANSWER_UNTOLD_S
+                # Other versions have no connection.blocked.
+                hears_of_blocking = connection.version is V0_9_1
+                timeout_s = ANSWER_S if hears_of_blocking else ANSWER_UNTOLD_S
                 asked = _requests[key] = Requests(connection, timeout_s=timeout_s)
             return asked
     raise AssertionError("a connection that `link` did not give")

@@ -10,7 +10,7 @@ from headrace.console.api.common.rows import existing_vhost, only, rows_of
 from headrace.console.api.common.samples import message_stats, octets
 from headrace.console.http.answers import Listed
 from headrace.console.http.errors import bad_request, not_found
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"
-ACCESS = "access to the virtual host"
 Names = dict[int, "JsonObject"]  # What channels and consumers say of their connection, by id.
 REASON = "Closed via management plugin"  # RabbitMQ's words.
 REASON_MAX = 255  # Bytes of a reply text.

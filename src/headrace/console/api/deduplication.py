@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import rows_of
 from headrace.console.http.answers import Listed
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
 
-ACCESS = "access to the virtual host"
 ROUTES = Routes()
 
 

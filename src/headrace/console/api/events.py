@@ -24,7 +24,7 @@ from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Buffer:
 @ROUTES.get(
     {"/api/headrace/events": "The broker's events from now on, as Server-Sent Events."},
     tag=MANAGEMENT,
-    permission="access to the virtual host",
+    permission=ACCESS,
     query=QUERY,
     media=MEDIA,
 )

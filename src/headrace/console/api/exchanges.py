@@ -14,7 +14,7 @@ from headrace.console.http.answers import Described, Listed, created, written
 from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.paging import found as value_at
 from headrace.console.http.paging import in_order
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
-ACCESS = "access to the virtual host"
 DEFAULT = "amq.default"  # The name of the default exchange in paths.
 NO_KEY = "~"  # The properties key of an empty routing key without arguments.
 ENDS = ("source", "destination")

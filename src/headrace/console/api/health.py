@@ -12,7 +12,7 @@ from headrace.console.api.common.node import check_node
 from headrace.console.api.common.schema_parts import TEXT, record
 from headrace.console.http.answers import Answer
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import NOBODY, Route
+from headrace.console.http.routes import ACCESS, NOBODY, Route
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
@@ -154,7 +154,7 @@ async def aliveness(call: HttpCall) -> object:
 
 def check(path: str, handler: Handler, tag: str, summary: str) -> Route:
     """Return the route of a check."""
-    permission = "access to the virtual host" if "{vhost}" in path else ""
+    permission = ACCESS if "{vhost}" in path else ""
     path = f"/api/health/checks/{path}"
     return Route(
         "GET",
@@ -243,7 +243,7 @@ ROUTES = (
         "/api/aliveness-test/{vhost}",
         aliveness,
         MANAGEMENT,
-        "access to the virtual host",
+        ACCESS,
         "The virtual host is open.",
         is_free=True,
     ),

@@ -11,7 +11,7 @@ from headrace.console.api.common.rows import rows_of
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 KINDS = ("move", "copy", "requeue", "delete")
+RUNNING = frozenset(("choosing", "moving"))  # States of a job that is not over.
 WITH_TARGET = ("move", "copy")
 ONE = "/api/headrace/jobs/{vhost}/{id}"
 ROUTES = Routes()
@@ -46,7 +47,7 @@ ROUTES = Routes()
 async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
     done = await run(call, vhost, queue, await Body.of(call, "do"))
-    running = done.get("state") in ("choosing", "moving")
+    running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
 
 
@@ -89,7 +90,7 @@ async def run(
 @ROUTES.get(
     {"/api/headrace/jobs": "The running jobs."},
     tag=MANAGEMENT,
-    permission="access to the virtual host",
+    permission=ACCESS,
     paged=True,
 )
 async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:

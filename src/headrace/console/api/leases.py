@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.rows import named_rows
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ACCESS = "access to the virtual host"
 ROUTES = Routes()
 
 

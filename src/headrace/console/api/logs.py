@@ -54,8 +54,8 @@ def log_line(line: str) -> JsonObject:
     return {"time": time, "level": level.lower(), "logger": logger, "message": message}
 
 
-def object_of(line: str) -> JsonObject | None:
-    """Return the JSON object of a line; None if it is none."""
+def object_of(line: str | bytes) -> JsonObject | None:
+    """Return the JSON object of a line; None for anything else."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -102,7 +102,7 @@ SET_GROUP = record(
     claimed=FLAG,
     lag=WHOLE,
     lag_bytes=WHOLE,
-    lag_octets=WHOLE,  # As `lag_bytes`, and its name until then.
+    lag_octets=WHOLE,  # The former name of `lag_bytes`.
 )
 SINK = record(
     name=TEXT,

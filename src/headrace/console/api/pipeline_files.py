@@ -8,10 +8,11 @@ listener writes a line of JSON for each thing that happens to a query.
 from __future__ import annotations
 
 import fcntl
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from headrace.console.api.logs import object_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -122,7 +123,7 @@ def owners_in(folder: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     # Version 2 of Spark's log has the name of the source before its offset.
-    offsets = [parsed(line[max(0, line.find(b"{")) :]) for line in lines]
+    offsets = [object_of(line[max(0, line.find(b"{")) :]) for line in lines]
     return [
         str(offset["owner"]) for offset in offsets if offset is not None and offset.get("owner")
     ]
@@ -168,7 +169,7 @@ def reports_in(path: Path) -> Iterator[JsonObject]:
     except OSError:
         return
     for line in lines[size > FILE_MAX :]:  # The first one may be cut.
-        report = parsed(line)
+        report = object_of(line)
         if report is not None:
             yield report
 
@@ -177,19 +178,10 @@ def object_in(path: Path) -> JsonObject | None:
     """Return the JSON object in a file; None if there is none, or it is too long."""
     try:
         if path.is_file() and path.stat().st_size <= FILE_MAX:
-            return parsed(path.read_bytes())
+            return object_of(path.read_bytes())
     except OSError:
         pass
     return None
-
-
-def parsed(text: bytes) -> JsonObject | None:
-    """Return the JSON object of a text; None if it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def objects(value: object) -> list[JsonObject]:

@@ -10,7 +10,7 @@ from headrace.console.api.common.rows import existing_vhost, only, rows_of
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.errors import not_found
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, POLICYMAKER
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ACCESS = "access to the virtual host"
 # The kinds of policies, as the broker's list has them.
 POLICIES, OPERATOR_POLICIES = "policy", "operator"
 POLICY = "/api/policies/{vhost}/{name}"

@@ -14,7 +14,7 @@ from headrace.console.api.common.samples import PARAMETERS
 from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.http.answers import Described, written
 from headrace.console.http.errors import HttpError, bad_request
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 SEES = "the virtual hosts that the user sees"
-ACCESS = "access to the virtual host"
 CONFIGURE = "configure on the queue"
 QUEUE_TYPE = "x-queue-type"
 ACTIONS = ("sync", "cancel_sync")

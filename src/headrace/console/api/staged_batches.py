@@ -6,14 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.rows import named_rows
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import Listed
     from headrace.console.http.call import HttpCall
 
-ACCESS = "access to the virtual host"
 ROUTES = Routes()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.exchanges import exchange_name
 from headrace.console.http.errors import bad_request
 from headrace.console.http.paging import whole
-from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http.routes import ACCESS, Parameter, Routes
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ACCESS = "access to the virtual host"
 OBJECTS = 40  # Of a topology.
 EXCHANGE, QUEUE = "exchange", "queue"
 MESSAGE = (

@@ -221,7 +221,7 @@ async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange:
     Raises:
         HttpError: there are none.
     """
-    return only(list((await topic_permissions_of(call, vhost, user, exchange)).rows))
+    return (await topic_permissions_of(call, vhost, user, exchange)).rows[0]
 
 
 @ROUTES.get({PERMISSION: "The permissions of a user in a virtual host."}, tag=ADMINISTRATOR)
@@ -294,7 +294,7 @@ async def put_topic_permission(
 async def set_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str, *, write: str, read: str
 ) -> bool:
-    """Restrict the routing keys of a user at a topic exchange; return False if they were."""
+    """Restrict the routing keys of a user at a topic exchange; return False if they had been."""
     done = await call.ask(
         "put topic permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read
     )

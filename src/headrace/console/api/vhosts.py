@@ -14,7 +14,7 @@ from headrace.console.api.common.schema_parts import TEXT
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.errors import HttpError, not_found
-from headrace.console.http.routes import Routes
+from headrace.console.http.routes import ACCESS, Routes
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
@@ -43,7 +43,7 @@ async def list_vhosts(call: HttpCall) -> Listed:
     return Listed([vhost_of(call, vhost) for vhost in seen], ("name",))
 
 
-@ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission="access to the virtual host")
+@ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission=ACCESS)
 async def show_vhost(call: HttpCall, vhost: str) -> JsonObject:
     """Return one virtual host."""
     if not call.identity.sees_vhost(vhost):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logins of requests by Basic and Bearer: the broker checks them, and the console keeps them.
 
-A login is kept until its ticket ends, or until 1,024 that were used later push it out. A request
-has the broker asked again whether the ticket still holds if that was more than three seconds ago.
+A login is kept until its ticket ends, or until 1,024 that were used later push it out. At a
+request the broker is asked whether the ticket still holds, unless it was in the last three seconds.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class HttpCall:
         """
         self.request = request
         self.route = route
-        # What the client sent: nothing asks for another thing in its name.
+        # As the client sent them; pages call functions with arguments instead of changing them.
         self.path: Final = path  # The parameters of the route's path, by name.
         self.query: Final[Mapping[str, str]] = request.query
         self.link = link

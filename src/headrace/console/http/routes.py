@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     Handler = Callable[[HttpCall], Awaitable[object]]
 
 Names = ParamSpec("Names")
-Found = TypeVar("Found")
+Returned = TypeVar("Returned")
 Summaries = Mapping[str, str]  # By path.
 NOBODY = ""  # Without login.
+ACCESS = "access to the virtual host"  # A permission, in words.
 JSON = "application/json"
 # Segments of paths that had another name in earlier versions. It still leads there, so that
 # programs and bookmarks keep working; only the name of today is documented.
@@ -111,15 +112,15 @@ class Route:
 
 
 def by_path(
-    function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]],
-) -> Callable[[HttpCall], Awaitable[Found]]:
+    function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]],
+) -> Callable[[HttpCall], Awaitable[Returned]]:
     """Return the handler that gives a function the parameters of the path, by their names.
 
     The function may have parameters of other names as well, with defaults.
     """
 
     @wraps(function)
-    async def handler(call: HttpCall) -> Found:
+    async def handler(call: HttpCall) -> Returned:
         # A test compares the names of each route's path with those of its function.
         return await function(call, **call.path)  # type: ignore[arg-type, call-arg]
 
@@ -144,8 +145,8 @@ class Decorator(Protocol):
     """Puts a handler into a table, and returns it as it is."""
 
     def __call__(
-        self, function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]], /
-    ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Found]]:
+        self, function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
+    ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
         """Return the handler."""
         ...
 
@@ -184,8 +185,8 @@ class Routes:
         place = len(self._routes)  # Decorators of one function are evaluated from the top.
 
         def decorate(
-            function: Callable[Concatenate[HttpCall, Names], Awaitable[Found]], /
-        ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Found]]:
+            function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
+        ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
             handler = by_path(function)
             self._routes[place:place] = [
                 Route(method, path, handler, tag, summary=summary, **options)

@@ -157,7 +157,7 @@ class Port:
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
-            if path.startswith("/api"):  # Who has not logged in is not told what there is.
+            if path.startswith("/api"):  # Paths are hidden before a login.
                 await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and is_foreign(request):
@@ -275,8 +275,5 @@ async def check_own(call: HttpCall, session: Session) -> None:
     if token is None and call.route.page:
         token = (await call.form()).get(TOKEN_FIELD)
     if not session.proves(token or ""):
-        raise HttpError(
-            403,
-            f"missing or wrong CSRF token: send it in {TOKEN_HEADER} "
-            f"or in the form field {TOKEN_FIELD}",
-        )
+        field = f" or in the form field {TOKEN_FIELD}" if call.route.page else ""
+        raise HttpError(403, f"missing or wrong CSRF token: send it in {TOKEN_HEADER}{field}")

@@ -115,24 +115,24 @@ async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
 async def of_node(call: HttpCall, prefix: str) -> str:
     """Return the metrics of the broker's process, of its alarms and of what came and went."""
     status = await call.state.status()
-    machine = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(BrokerProcess, status)
     alarms = await active_alarms(call)
     sources = sources_of(alarms)
     totals = call.state.totals.table
     first = totals.ordered()[0]
     gauges = {
-        "erlang_uptime_seconds": ("Age of the broker", machine.uptime_ms / MS),
-        "process_resident_memory_bytes": ("Resident memory of the process", machine.resident),
+        "erlang_uptime_seconds": ("Age of the broker", process.uptime_ms / MS),
+        "process_resident_memory_bytes": ("Resident memory of the process", process.resident),
         "resident_memory_limit_bytes": ("Memory limit for messages", status["memory_max"]),
-        "process_open_fds": ("Open descriptors", machine.open_files),
-        "process_max_fds": ("Limit of open descriptors", machine.open_files_max),
-        "process_open_tcp_sockets": ("Open sockets", machine.sockets),
-        "process_max_tcp_sockets": ("Limit of open sockets", machine.open_files_max),
-        "erlang_processes_used": ("Threads of the process", machine.threads),
-        "erlang_processes_limit": ("Limit of threads", machine.threads_max),
+        "process_open_fds": ("Open descriptors", process.open_files),
+        "process_max_fds": ("Limit of open descriptors", process.open_files_max),
+        "process_open_tcp_sockets": ("Open sockets", process.sockets),
+        "process_max_tcp_sockets": ("Limit of open sockets", process.open_files_max),
+        "erlang_processes_used": ("Threads of the process", process.threads),
+        "erlang_processes_limit": ("Limit of threads", process.threads_max),
     }
     if status["data"]:
-        gauges["disk_space_available_bytes"] = ("Free bytes on the data disk", machine.disk_free)
+        gauges["disk_space_available_bytes"] = ("Free bytes on the data disk", process.disk_free)
         gauges["disk_space_available_limit_bytes"] = (
             "Free space below which persistent publishers are blocked",
             status["disk_free_min"],
@@ -203,7 +203,7 @@ def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
             for one_of in STRATEGIES
         ]
         name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
-        yield several(name, COUNTER, f"Messages dead-lettered: {reason}", rows)
+        yield several(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
     name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
     strategy = {"dead_letter_strategy": "at_least_once"}
     arrived = values.get("dead_confirmed", 0)
@@ -324,11 +324,11 @@ async def memory_breakdown(call: HttpCall) -> object:
     """Return where the memory goes, as far as it is known."""
     await call.state.refresh()
     status = await call.state.status()
-    machine = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(BrokerProcess, status)
     messages = status["memory_used"]
     kinds = {
         "messages": ("Memory that queued messages count for", messages),
-        "other": ("The rest of the resident memory", max(0, machine.resident - messages)),
+        "other": ("The rest of the resident memory", max(0, process.resident - messages)),
     }
     told = await header(call, "memory-breakdown")
     for name, (about, value) in kinds.items():

@@ -97,7 +97,7 @@ class ExchangeProperties(TypedDict, total=False):
 
 
 class Observer(Protocol):
-    """What an exchange that observes messages has done with each, and with new bindings."""
+    """The observer of an exchange: it drops duplicates, stamps messages, and keeps some."""
 
     kept: Queue | None  # The queue of kept messages.
     ids: Ids | None  # Of accepted messages, where duplicates are dropped.

@@ -72,8 +72,6 @@ class QueueRegistry(Topology):
         self.traced = False  # True while every delivery is passed to ``delivering``.
         self.declared_by: dict[Queue, str] = {}  # The users.
         self.queues_of: dict[str, int] = {}  # Number of queues that each user declared.
-        # Queues declared since the last look of a sampler; None: there is no sampler.
-        self.queues_unseen: dict[Queue, None] | None = None
         self.lifetimes = queue_lifetime.QueueLifetimes(self)
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
@@ -580,8 +578,6 @@ class QueueRegistry(Topology):
             self.declared_by[queue] = user
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
-        if self.queues_unseen is not None:
-            self.queues_unseen[queue] = None
         self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
@@ -597,8 +593,6 @@ class QueueRegistry(Topology):
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
-        if self.queues_unseen is not None:
-            self.queues_unseen.pop(queue, None)
         self.definition_octets -= queue_octets(queue.name, queue.arguments)
         holder = queue_lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)

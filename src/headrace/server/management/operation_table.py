@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The decorator that makes a function an operation, and says all that is known of it.
+"""The decorator that makes a function an operation, with its rights and its documentation.
 
 A module of a resource has a table, and names each operation where its function is::
 

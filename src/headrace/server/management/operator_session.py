@@ -141,12 +141,14 @@ async def run_request(call: Call, handler: Handler, **fields: object) -> Answere
     return answer
 
 
-async def finish(call: Call, steps: Generator[None, None, RequestAnswer]) -> RequestAnswer:
-    """Return the answer of a request in slices."""
+async def finish(
+    call: Call, steps: Generator[None, None, RequestAnswer], pause_s: float = 0.0
+) -> RequestAnswer:
+    """Return the answer of a request in slices, with a pause between them."""
     while True:
         with call.acting():
             try:
                 attempt(lambda: next(steps))
             except StopIteration as end:
                 return dict(end.value)
-        await asyncio.sleep(0)
+        await asyncio.sleep(pause_s)

@@ -3,9 +3,9 @@
 
 Two things cost it the most. Its Python workers import PySpark and py4j out of zips without
 bytecode, so each compiles them; a home of Spark without these zips lets them import the installed
-packages. In the place of one of them is what they begin with: `quick_start_python`. Its Java
-machine loads and checks 20,000 classes; an archive of class data has them ready. The archive is
-made by `prepare`; without it only the first is gained.
+packages. Where PySpark's zip was is a directory with `quick_start_python`, which each of them runs
+first. Its Java machine loads and checks 20,000 classes; an archive of class data has them ready.
+The archive is made by `prepare`; without it only the first is gained.
 
 The directory belongs to one PySpark, one Java and its options, and to what we put into it: its name
 tells them apart.

@@ -13,6 +13,7 @@ import atexit
 import gc
 import sys
 from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 
 # As the broker has it: the first threshold bounds what waits for a collection to some megabytes.
 COLLECT_RARELY = (10_000, 20, 50)
@@ -23,7 +24,7 @@ def run_hidden(name: str, here: str) -> None:
     """Run the module of that name which would be found without this one's directory."""
     hidden = PathFinder.find_spec(name, [path for path in sys.path if path != here])
     if hidden is not None and hidden.loader is not None:
-        hidden.loader.exec_module(type(sys)(name))
+        hidden.loader.exec_module(module_from_spec(hidden))
 
 
 if __name__ == "sitecustomize":

@@ -14,12 +14,12 @@ from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import CSV, JSON, Column, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
+from headrace.console.pages.objects.queues import here as queue_at
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
     DELIVERY_MODES,
     compact_shown,
     exchange,
-    segment,
     shown,
 )
 from headrace.user_tags import MANAGEMENT
@@ -48,11 +48,6 @@ COLUMNS = (  # Of a file; the page shows messages as they are.
 )
 # What is not told beside the properties: the body, and what has a place of its own.
 APART = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
-
-
-def queue_at(call: HttpCall) -> str:
-    """Return the address of the queue in a path."""
-    return f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
 
 
 def here(call: HttpCall) -> str:

@@ -10,6 +10,7 @@ from headrace.console.api.dead_letters import groups_of
 from headrace.console.http.routes import Route
 from headrace.console.pages.commands import line
 from headrace.console.pages.listings import Column
+from headrace.console.pages.objects.queues import here as queue_at
 from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import counted, number, segment
@@ -49,7 +50,7 @@ PARTS = (
 async def show(call: HttpCall) -> object:
     """Return the page."""
     found = await groups_of(call, **call.path)
-    at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
+    at = queue_at(call)
     rows = rows_of(found, call.path["vhost"], at)
     file = await file_of_part(call, "Dead letters", PARTS, rows)
     if file is not None:

@@ -14,6 +14,7 @@ from headrace.console.http.routes import Route
 from headrace.console.pages.actions import Action
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.objects.queues import here as queue_at
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
 from headrace.user_tags import MANAGEMENT
@@ -32,8 +33,8 @@ WORDS = {
 }
 VERBS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FIELDS = ("do", "to", "selector", "count", "first", "last")
-RUNNING = frozenset(JOB_STATES)
 FACTS = (  # Of a job that runs, and of the result of one that is over.
+    Column("Error", "error_text"),
     Column("Examined", "looked", "number"),
     Column("Selected", "selected", "number"),
     Column("Done", "done", "number"),
@@ -94,7 +95,7 @@ def form(
         f"Job on {queue}",
         status=status,
         queue=queue,
-        at=f"/queues/{segment(vhost)}/{segment(queue)}",
+        at=queue_at(call),
         given={**given, "do": do},
         words=WORDS,
         verbs=VERBS,
@@ -114,26 +115,26 @@ def form(
 
 async def show_job(call: HttpCall) -> object:
     """Return the progress of a job, or its result."""
-    found = await jobs.show(call, **call.path)
-    running = found.get("state") in RUNNING
+    job = await jobs.show(call, **call.path)
+    running = job.get("state") in jobs.RUNNING
     return page(
         call,
         "job_state.html",
         f"Job {call.path['id']}",
-        found=found,
+        job=job,
         running=running,
-        facts=[(one, found[one.path]) for one in FACTS if found.get(one.path) not in (None, "")],
+        facts=[(fact, job[fact.path]) for fact in FACTS if job.get(fact.path) not in (None, "")],
         cancel=f"{call.request.rel_url.raw_path}/cancel",
     )
 
 
-def refuse_over(found: JsonObject) -> None:
+def refuse_over(job: JsonObject) -> None:
     """Refuse to cancel what is over.
 
     Raises:
         HttpError: the job is over.
     """
-    if found.get("state") not in RUNNING:
+    if job.get("state") not in jobs.RUNNING:
         raise bad_request("the job has ended")
 
 
@@ -145,9 +146,9 @@ async def cancel(call: HttpCall, form: Body) -> None:
 
 async def hits(call: HttpCall) -> str:
     """Return how far a job is."""
-    found = await jobs.show(call, **call.path)
-    state = JOB_STATES.get(found["state"], found["state"])
-    return f"The job is {state}: {counted(found['done'], 'message')} so far."
+    job = await jobs.show(call, **call.path)
+    state = JOB_STATES.get(job["state"], job["state"])
+    return f"The job is {state}: {counted(job['done'], 'message')} so far."
 
 
 LISTS = (

@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 PARENT, BINDINGS_PARENT = ("Exchanges", "/exchanges"), ("Bindings", "/bindings")
 DETAIL = "/exchanges/{vhost}/{exchange}"
-DEFAULT = "amq.default"
 SHORT = {"queue": "q", "exchange": "e"}
 
 
 def address(row: JsonObject) -> str:
     """Return the address of an exchange's page."""
-    return f"/exchanges/{segment(row['vhost'])}/{segment(row['name'] or DEFAULT)}"
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['name'] or exchanges.DEFAULT)}"
 
 
 def here(call: HttpCall) -> str:
@@ -45,14 +44,14 @@ def here(call: HttpCall) -> str:
 
 def binding_address(row: JsonObject) -> str:
     """Return the address of the page on which a binding is removed."""
-    parts = (row["vhost"], row["source"] or DEFAULT, SHORT[row["destination_type"]])
+    parts = (row["vhost"], row["source"] or exchanges.DEFAULT, SHORT[row["destination_type"]])
     start = "/".join(segment(part) for part in parts)
     return f"/bindings/{start}/{segment(row['destination'])}/{segment(row['properties_key'])}"
 
 
 def source_address(row: JsonObject) -> str:
     """Return the address of the exchange that a binding leads from."""
-    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or DEFAULT)}"
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or exchanges.DEFAULT)}"
 
 
 def destination_address(row: JsonObject) -> str:
@@ -95,8 +94,8 @@ async def show_removal(call: HttpCall) -> str:
     """Return what removing a binding changes."""
     row = await exchanges.show_binding(call, **call.path)
     return (
-        f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages with routing key "
-        f"'{plain(row['routing_key'])}' to {row['destination_type']} "
+        f"Exchange {plain(row['source']) or exchanges.DEFAULT} no longer routes messages "
+        f"with routing key '{plain(row['routing_key'])}' to {row['destination_type']} "
         f"{plain(row['destination'])} by this binding."
     )
 
@@ -192,9 +191,9 @@ def unbind_command(call: HttpCall, values: Values) -> str:
 
 def publish_command(call: HttpCall, values: Values) -> str:
     """Return the command that publishes to an exchange."""
-    key, exchange = str(values.get("routing_key") or ""), call.path["exchange"]
+    key = str(values.get("routing_key") or "")
+    exchange = exchanges.exchange_name(call.path["exchange"])
     properties = table(values.get("properties"))
-    exchange = "" if exchange == "amq.default" else exchange
     return publishing(key, values, properties, call.path["vhost"], exchange)
 
 

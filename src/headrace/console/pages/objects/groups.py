@@ -11,15 +11,15 @@ from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
-    from headrace.untyped import JsonObject
+    from collections.abc import Mapping
 
 
-def group_address(row: JsonObject) -> str:
+def group_address(row: Mapping[str, str]) -> str:
     """Return the address of a group."""
     return "/groups/" + "/".join(segment(row[name]) for name in ("vhost", "stream", "group"))
 
 
-def stream_of(row: JsonObject) -> str:
+def stream_of(row: Mapping[str, str]) -> str:
     """Return the address of the stream of a group."""
     return f"/streams/{segment(row['vhost'])}/{segment(row['stream'])}"
 

@@ -11,6 +11,8 @@ from headrace.console.pages.listings import Column, ListPage
 from headrace.console.pages.texts import segment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.untyped import JsonObject
 
 
@@ -19,7 +21,7 @@ def lease_address(row: JsonObject) -> str:
     return "/leases/" + "/".join(segment(row[name]) for name in ("vhost", "queue", "group"))
 
 
-def queue_of(row: JsonObject) -> str:
+def queue_of(row: Mapping[str, str]) -> str:
     """Return the address of the queue of a lease."""
     return f"/queues/{segment(row['vhost'])}/{segment(row['queue'])}"
 

@@ -105,16 +105,16 @@ def rates(name: str) -> str:
 
 def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
     """Return facts of the broker's process."""
-    machine = BrokerProcess(status)
+    process = BrokerProcess(status)
     return [
         ("Node", found["node"], "text"),
         ("Version", found["product_version"], "text"),
         ("Python", found["erlang_version"], "text"),
-        ("Uptime", machine.uptime_ms, "duration"),
-        ("Memory", machine.resident, "bytes"),
-        ("Disk free", machine.disk_free, "bytes"),
-        ("Open files", machine.open_files, "number"),
-        ("Threads", machine.threads, "number"),
+        ("Uptime", process.uptime_ms, "duration"),
+        ("Memory", process.resident, "bytes"),
+        ("Disk free", process.disk_free, "bytes"),
+        ("Open files", process.open_files, "number"),
+        ("Threads", process.threads, "number"),
         ("Data directory", status["data"], "text"),
     ]
 

@@ -11,6 +11,8 @@ from headrace.console.pages.actions import Action, Field
 from headrace.console.pages.commands import in_vhost, line
 from headrace.console.pages.listings import Column, Link, ListPage
 from headrace.console.pages.objects.charts import group_charts, lease_charts
+from headrace.console.pages.objects.groups import group_address, stream_of
+from headrace.console.pages.objects.leases import queue_of
 from headrace.console.pages.texts import counted, plain, segment
 
 if TYPE_CHECKING:
@@ -74,17 +76,15 @@ async def group_hits(call: HttpCall) -> str:
 
 def group_links(call: HttpCall) -> list[Link]:
     """Return what else can be done with a group."""
-    parts = [segment(call.path[name]) for name in ("vhost", "stream", "group")]
     return [
-        Link("Stream", f"/streams/{'/'.join(parts[:2])}", changes=False),
-        Link("Delete", f"/groups/{'/'.join(parts)}/delete", danger=True),
+        Link("Stream", stream_of(call.path), changes=False),
+        Link("Delete", f"{group_address(call.path)}/delete", danger=True),
     ]
 
 
 def lease_links(call: HttpCall) -> list[Link]:
     """Return where else a lease leads."""
-    at = f"/queues/{segment(call.path['vhost'])}/{segment(call.path['queue'])}"
-    return [Link("Queue", at, changes=False)]
+    return [Link("Queue", queue_of(call.path), changes=False)]
 
 
 async def decide(call: HttpCall, form: Body) -> None:

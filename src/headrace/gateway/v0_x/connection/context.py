@@ -15,9 +15,7 @@ from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.channel.ending import end_channel
 from headrace.gateway.v0_x.errors import translate
 from headrace.gateway.v0_x.handlers import Methods
-from headrace.model.errors import (
-    ModelError,
-)
+from headrace.model.errors import ModelError
 from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import MethodBase, decode_content_header

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a 0-8, 0-9 or 0-9-1 client hears of its login, and what its rights end later.
+"""The answers to a login of 0-8 to 0-9-1, and the end of consumers that lost their rights.
 
 These steps answer no method: they follow the protocol header, or a check that is done.
 """

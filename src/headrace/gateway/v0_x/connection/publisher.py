@@ -204,7 +204,7 @@ class Publisher:
         body_size: int,
         parts: tuple[bytes, ...] | None,
     ) -> int:
-        """Take a publish that came by another class than basic, laid out as for that.
+        """Take a publish of another class than basic, or of an operator, laid out as of basic.
 
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.

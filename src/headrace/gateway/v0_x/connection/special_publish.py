@@ -244,7 +244,7 @@ class SpecialPublisher:
         return self.distributor.publish_once(p, route, p.number, p.data, 0, len(p.data))
 
     def publish_rarely(self, channel: Channel, p: SpecialPublish) -> int:
-        """Take a publish that is immediate or unroutable; return how many queues refused it."""
+        """Take a publish, maybe immediate or unroutable; return how many queues refused it."""
         bits = p.bits()
         route = p.routed()
         if route.count and bits & C_IMMEDIATE:

@@ -97,7 +97,7 @@ def kinds_of(call: Call) -> tuple[str, ...]:
     return tuple(f"{kind}." for kind in kinds)
 
 
-@operation("events", LOOK)
+@operation("events", LOOK, fields="`kinds`, `vhost`")
 async def stream_events(call: Call) -> Answered:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker

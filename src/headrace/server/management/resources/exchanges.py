@@ -7,7 +7,6 @@ import itertools
 from typing import TYPE_CHECKING
 
 from headrace.model.exchange.binding import EXCHANGE
-from headrace.model.exchange.exchange import Exchange
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import Row, each
 from headrace.server.management.fields import arguments_of, name_of

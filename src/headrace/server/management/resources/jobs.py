@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.requests import messages
 from headrace.server.management.call import Row, each
 from headrace.server.management.operation_table import Need, OperationTable
-from headrace.server.management.operator_session import OperatorSession, attempt
+from headrace.server.management.operator_session import OperatorSession, attempt, finish
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
@@ -115,15 +115,7 @@ async def show_job(call: Call) -> Answered:
 async def cancel_job(call: Call) -> Answered:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
-    attempt(lambda: messages.show(request))
-    steps = messages.cancel(request)
-    while True:
-        with call.acting():
-            try:
-                attempt(lambda: next(steps))
-            except StopIteration as end:
-                return await settled(call, request, dict(end.value))
-        await asyncio.sleep(LOOK_S)
+    return await settled(call, request, await finish(call, messages.cancel(request), LOOK_S))
 
 
 async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:

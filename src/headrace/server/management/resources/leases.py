@@ -39,7 +39,12 @@ def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
     }
 
 
-@operation("release lease", USE, READ_QUEUE, fields="`vhost`, `queue`, `group`, `force`, `forget`")
+@operation(
+    "release lease",
+    USE,
+    READ_QUEUE,
+    fields="`vhost`, `queue`, `group`, `owner`, `force`, `forget`",
+)
 async def release_lease(call: Call) -> Answered:
     """Return the unsettled messages of a lease to their queue."""
     fields = {name: call.text(name) for name in ("queue", "group")}

@@ -28,8 +28,8 @@ CHANGES_MAX = 200_000  # and likewise when there were more changes.
 class QueueLooks:
     """What changed, by look.
 
-    The queues are kept in lists of its own: to copy a host's hundred thousand takes milliseconds,
-    in one step of the event loop.
+    The queues of a virtual host are copied once, at the first look: to copy a hundred thousand
+    takes milliseconds, in one step of the event loop.
     """
 
     def __init__(self, counters: Counters) -> None:
@@ -47,8 +47,6 @@ class QueueLooks:
         """Forget everything."""
         self._counters.sampled_gone = None
         self._changes.clear()
-        for vhost in self._queues:
-            vhost.queues_unseen = None
 
     def forget_vhost(self, vhost: VirtualHost) -> None:
         """Keep nothing of a virtual host that was deleted."""
@@ -95,13 +93,18 @@ class QueueLooks:
             yield from self._drop_deleted(vhost, queues)
 
     def _queues_of(self, vhost: VirtualHost) -> list[Queue]:
-        """Return the queues of a virtual host, with those declared since this was called last."""
+        """Return the queues of a virtual host, with those declared since the last look.
+
+        These stand at the end of the virtual host's dictionary, behind the last queue that is known
+        and not deleted.
+        """
         queues = self._queues.get(vhost)
         if queues is None:
             queues = self._queues[vhost] = list(vhost.queues.values())
-        else:
-            queues += vhost.queues_unseen or ()
-        vhost.queues_unseen = {}
+            return queues
+        last = next((queue for queue in reversed(queues) if not queue.deleted), None)
+        latest = map(vhost.queues.__getitem__, reversed(vhost.queues))
+        queues += reversed(list(itertools.takewhile(lambda queue: queue is not last, latest)))
         return queues
 
     def _drop_deleted(self, vhost: VirtualHost, queues: list[Queue]) -> Iterator[None]:
