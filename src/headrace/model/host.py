@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.model.ports import Files, Store
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
+    from headrace.model.vhost.chunked_list import ChunkedList
     from headrace.model.vhost.publishing_ids import PublishingIds
 
 
@@ -173,6 +174,7 @@ class PolicyHost(ExchangePolicyHost, Protocol):
     counters: Counters
     scheduler: Scheduler
     queues: dict[str, Queue]
+    queues_in_order: ChunkedList[Queue]
     retime: Callable[[Queue], None] | None  # Called when a queue's consumer timeout changes.
 
     def effective(self, queue: Queue) -> dict[str, object]:

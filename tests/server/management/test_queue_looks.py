@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sampler goes through lists of its own, a few queues a step, and keeps no deleted queue."""
+"""A sampler looks at a few queues a step, and keeps no deleted queue."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, NoReturn
 
 from headrace.model.counters import Counters
 from headrace.model.ports import Store
+from headrace.model.vhost.chunked_list import CHUNK
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.server.management.sampling.queue_looks import STEP, QueueLooks
+from headrace.server.management.sampling.queue_looks import QueueLooks
 from headrace.server.management.sampling.sums import Sums
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
-MANY = 10 * STEP
+MANY = 10 * CHUNK
 
 
 class NotCopied(dict[str, "Queue"]):
@@ -65,11 +66,11 @@ class Scene:
 
 def test_no_step_of_a_look_goes_through_all_queues() -> None:
     scene = Scene()
-    scene.declare(0, MANY)
-    scene.look()
     scene.vhost.queues = NotCopied(scene.vhost.queues)
+    scene.declare(0, MANY)
+    assert scene.look() >= MANY // CHUNK
     scene.declare(MANY, MANY + 3)
-    assert scene.look() >= MANY // STEP
+    assert scene.look() >= MANY // CHUNK
     assert scene.changed_since(1) == {f"q{number}" for number in range(MANY, MANY + 3)}
     assert len(scene.changed_since(0)) == MANY + 3
 

@@ -40,6 +40,7 @@ cdef class Queue(Destination):
     cdef public bint dead_letter_at_least_once
     cdef public long long pending_count
     cdef public object on_deadline
+    cdef public list chunk
 
     cpdef Consumer ready_consumer(self)
     cpdef bint has_ready_consumer(self) except -1

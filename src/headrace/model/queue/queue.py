@@ -68,6 +68,7 @@ class Queue(Destination):
         "alternate_exchange",
         "backoff",
         "browsing",
+        "chunk",
         "dead_letter_at_least_once",
         "dead_letter_exchange",
         "dead_letter_routing_key",
@@ -109,6 +110,7 @@ class Queue(Destination):
         # State.
         self.pending_count = 0  # Prepared messages for this queue, and dead letters under way.
         self.on_deadline: Callable[[Queue, int], None] | None = None  # Has :meth:`expire` called.
+        self.chunk: list[Queue] | None = None  # Of its virtual host's list, which it is in.
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self.ready.count} unacked={self.unacked_count}>"

@@ -53,7 +53,7 @@ class RulesChange:
         self.vhost = vhost
         self.before = before
         self._left: Iterator[Exchange | Queue] = chain(
-            list(vhost.exchanges.values()), list(vhost.queues.values())
+            list(vhost.exchanges.values()), iter(vhost.queues_in_order)
         )
 
     def step(self) -> bool:

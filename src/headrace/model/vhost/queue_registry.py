@@ -578,6 +578,7 @@ class QueueRegistry(Topology):
             self.declared_by[queue] = user
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
+        queue.chunk = self.queues_in_order.append(queue)
         self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
@@ -593,6 +594,9 @@ class QueueRegistry(Topology):
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
+        if queue.chunk is not None:
+            self.queues_in_order.remove(queue, queue.chunk)
+            queue.chunk = None
         self.definition_octets -= queue_octets(queue.name, queue.arguments)
         holder = queue_lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)

@@ -36,6 +36,7 @@ from headrace.model.policy.unknown_arguments import judge_binding, judge_exchang
 from headrace.model.tallies import ChannelTally, QueueTally
 from headrace.model.vhost import super_stream
 from headrace.model.vhost.apply_policies import configure_exchange
+from headrace.model.vhost.chunked_list import ChunkedList
 from headrace.model.vhost.definitions import BindingRecord, Definitions, ExchangeRecord
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Topology(ABC):
         self.events = events
         self.rules: Rules = NO_RULES
         self.queues: dict[str, Queue] = {}
+        #: In the order of declaration; may be iterated while queues come and go.
+        self.queues_in_order: ChunkedList[Queue] = ChunkedList()
         self.queues_ended = QueueTally()
         self.channels_ended = ChannelTally()
         self.exchanges: dict[str, Exchange] = {"": DefaultExchange(self.queues)}

@@ -148,7 +148,7 @@ def is_exported(queue: Queue) -> bool:
 
 
 def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None]:
-    for queue in list(vhost.queues.values()):
+    for queue in vhost.queues_in_order:
         if not is_exported(queue) or queue.deleted:
             yield None
             continue

@@ -212,10 +212,13 @@ def each(
     things: Callable[[VirtualHost], Iterable[Thing]],
     describe: Callable[[VirtualHost, Thing], Row | None],
 ) -> Steps:
-    """List the things of the virtual hosts of a request."""
+    """List the things of the virtual hosts of a request.
+
+    ``things`` returns what may be iterated while the virtual host changes.
+    """
     count = 0
     for vhost in call.vhosts():
-        for thing in list(things(vhost)):
+        for thing in things(vhost):
             row = describe(vhost, thing)
             count += row is not None
             yield row

@@ -171,14 +171,13 @@ def brokers(view: View) -> Things:
         "uptime": (counters.now_ms - broker.started_ms) * NS_PER_MS,
     }
     if view.operates:
-        queues = list(view.vhost.queues.values())
-        depth = octets = 0
-        for number, queue in enumerate(queues, 1):
+        depth = octets = number = 0
+        for number, queue in enumerate(view.vhost.queues_in_order, 1):
             depth += queue.message_count() + queue.unacked_count
             octets += queue.ready_bytes
             if number % OBJECTS_MAX == 0:
                 yield None
-        values |= {"queueCount": len(queues), "msgDepth": depth, "byteDepth": octets}
+        values |= {"queueCount": number, "msgDepth": depth, "byteDepth": octets}
         values["msgTotalEnqueues"] = counters.published
     yield Thing(BROKER, values)
 
@@ -199,7 +198,7 @@ def memories(view: View) -> Things:
 
 def queues(view: View) -> Things:
     """Each queue but the broker's own."""
-    for queue in list(view.vhost.queues.values()):
+    for queue in view.vhost.queues_in_order:
         yield queue_of(view, queue)
 
 
@@ -259,7 +258,7 @@ def exchange_of(view: View, exchange: Exchange) -> Thing | None:
 
 def bindings(view: View) -> Things:
     """Each binding of a queue, also that with the default exchange, which every queue has."""
-    for queue in list(view.vhost.queues.values()):
+    for queue in view.vhost.queues_in_order:
         if is_ours(queue) or not view.sees(queue.access_name):
             yield None
             continue
@@ -360,7 +359,7 @@ def session_of(view: View, told: ChannelRow, where: dict[str, str] | None) -> Th
 def subscriptions(view: View) -> Things:
     """Each consumer of a connection that the user may see."""
     connections = view.broker.context.connections
-    for queue in list(view.vhost.queues.values()):
+    for queue in view.vhost.queues_in_order:
         for consumer in consumers_of(queue):
             owner = connections.get(consumer.publisher)
             if isinstance(consumer, Service) or not view.is_own(getattr(owner, "user", None)):

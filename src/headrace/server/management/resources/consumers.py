@@ -56,7 +56,7 @@ def list_consumers(call: Call) -> Steps:
     user = call.text("user", "")
     count = 0
     for vhost in call.vhosts():
-        for queue in list(vhost.queues.values()):
+        for queue in vhost.queues_in_order:
             for consumer in consumers_of(queue):
                 if isinstance(consumer, Service):
                     continue

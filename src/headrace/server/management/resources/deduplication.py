@@ -26,7 +26,7 @@ def list_deduplication(call: Call) -> Steps:
     """List the queues and exchanges that drop messages whose id they know."""
     count = 0
     for vhost in call.vhosts():
-        for queue in list(vhost.queues.values()):
+        for queue in vhost.queues_in_order:
             row = None
             if isinstance(queue, DeduplicatingQueue):
                 count += 1

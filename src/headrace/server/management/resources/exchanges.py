@@ -28,7 +28,7 @@ CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
 @operation("list exchanges", LOOK, fields="`vhost`")
 def list_exchanges(call: Call) -> Steps:
     """List the exchanges."""
-    return each(call, lambda vhost: vhost.exchanges.values(), describe_exchange)
+    return each(call, lambda vhost: list(vhost.exchanges.values()), describe_exchange)
 
 
 def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:

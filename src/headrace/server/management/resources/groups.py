@@ -23,7 +23,7 @@ READ_STREAM = Need("read", "queue", "stream")
 @operation("list groups", LOOK, fields="`vhost`")
 def list_groups(call: Call) -> Steps:
     """List the groups of readers."""
-    return each(call, lambda vhost: vhost.groups, describe_group)
+    return each(call, lambda vhost: list(vhost.groups), describe_group)
 
 
 def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:

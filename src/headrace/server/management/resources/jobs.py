@@ -38,7 +38,7 @@ CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
 @operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
 def list_jobs(call: Call) -> Steps:
     """List the running jobs."""
-    return each(call, lambda vhost: vhost.jobs, describe_job)
+    return each(call, lambda vhost: list(vhost.jobs), describe_job)
 
 
 def describe_job(vhost: VirtualHost, running: Running) -> Row:

@@ -22,7 +22,7 @@ operation = OperationTable()
 @operation("list leases", LOOK, fields="`vhost`")
 def list_leases(call: Call) -> Steps:
     """List the leases."""
-    return each(call, lambda vhost: vhost.leases, describe_lease)
+    return each(call, lambda vhost: list(vhost.leases), describe_lease)
 
 
 def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:

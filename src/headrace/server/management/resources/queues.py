@@ -56,7 +56,7 @@ class QueueRow(TypedDict):
 @operation("list queues", LOOK, fields="`vhost`")
 def list_queues(call: Call) -> Steps:
     """List the queues, without the broker's own."""
-    return each(call, lambda vhost: vhost.queues.values(), describe_queue)
+    return each(call, lambda vhost: vhost.queues_in_order, describe_queue)
 
 
 def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:

@@ -28,7 +28,7 @@ def status(call: Call) -> Steps:
     for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
         delivered += vhost.queues_ended.delivered()
         acknowledged += vhost.queues_ended.ack
-        for queue in list(vhost.queues.values()):  # A step each: there may be many.
+        for queue in vhost.queues_in_order:  # A step each: there may be many.
             for lane in (queue, *(queue.lanes or {}).values()):
                 delivered += lane.delivered
                 acknowledged += lane.acknowledged

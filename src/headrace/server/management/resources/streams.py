@@ -27,7 +27,7 @@ SEGMENTS_SHOWN_MAX = 1000  # Of one stream.
 @operation("list streams", LOOK, fields="`vhost`")
 def list_streams(call: Call) -> Steps:
     """List the streams."""
-    return each(call, lambda vhost: vhost.queues.values(), describe_stream)
+    return each(call, lambda vhost: vhost.queues_in_order, describe_stream)
 
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:

@@ -30,7 +30,7 @@ DECISIONS = ("commit", "rollback", "forget")
 @operation("list transactions", LOOK, fields="`vhost`")
 def list_transactions(call: Call) -> Steps:
     """List the branches of distributed transactions."""
-    return each(call, lambda vhost: vhost.branches, describe_transaction)
+    return each(call, lambda vhost: list(vhost.branches), describe_transaction)
 
 
 def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:

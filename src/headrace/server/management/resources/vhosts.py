@@ -34,9 +34,8 @@ def list_vhosts(call: Call) -> Steps:
     count = 0
     for vhost in call.vhosts():
         count += 1
-        queues = list(vhost.queues.values())
         counted = ready = unacked = size = connections = 0
-        for queue in queues:  # A step each: there may be many.
+        for queue in vhost.queues_in_order:  # A step each: there may be many.
             if not is_ours(queue):
                 counted += 1
                 ready += queue.ready_count

@@ -20,22 +20,17 @@ if TYPE_CHECKING:
     from headrace.server.management.sampling.sums import Sums
 
 RUNS = itertools.count(1)
-STEP = 64  # Queues between two looks at the clock.
+STEP = 64  # Queues between two looks at the clock; of a look itself, it is a chunk of the list.
 LOOKS_MAX = 120  # Whose changes are known; a client that missed more has all queues looked at,
 CHANGES_MAX = 200_000  # and likewise when there were more changes.
 
 
 class QueueLooks:
-    """What changed, by look.
-
-    The queues of a virtual host are copied once, at the first look: to copy a hundred thousand
-    takes milliseconds, in one step of the event loop.
-    """
+    """What changed, by look."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._run = next(RUNS)
-        self._queues: dict[VirtualHost, list[Queue]] = {}
         self._policies: dict[VirtualHost, Policies] = {}  # Which the rows' policies are by.
         self._changes: deque[tuple[int, list[Queue]]] = deque()  # By look, the latest last.
         self._changes_count = 0
@@ -50,7 +45,6 @@ class QueueLooks:
 
     def forget_vhost(self, vhost: VirtualHost) -> None:
         """Keep nothing of a virtual host that was deleted."""
-        self._queues.pop(vhost, None)
         self._policies.pop(vhost, None)
 
     def begin(self, epoch: int) -> None:
@@ -72,10 +66,9 @@ class QueueLooks:
         if policies is not self._policies.setdefault(vhost, policies):
             self._policies[vhost] = policies
             yield from self._compare_policies(vhost, epoch)
-        queues = self._queues_of(vhost)
         scan = Scan(self._run, epoch, self._counters.now_ms, sums.numbers)
-        for first in range(0, len(queues), STEP):
-            scan.look(queues, first, min(first + STEP, len(queues)))
+        for queues in vhost.queues_in_order.chunks():
+            scan.look(queues)
             if scan.new:
                 new, scan.new = scan.new, []
                 for queue in new:
@@ -83,36 +76,12 @@ class QueueLooks:
                         queue.sampled = self._new(queue, vhost, sums, numbers, epoch)
                     yield  # Finding its policies may take long.
                 before, scan.changed = scan.changed, []
-                scan.look(new, 0, len(new))
+                scan.look(new)
                 scan.changed = before + [queue for queue in new if self.row(queue) is not None]
             if scan.changed:
                 self._note(scan.changed)
                 scan.changed = []
             yield
-        if scan.deleted:
-            yield from self._drop_deleted(vhost, queues)
-
-    def _queues_of(self, vhost: VirtualHost) -> list[Queue]:
-        """Return the queues of a virtual host, with those declared since the last look.
-
-        These stand at the end of the virtual host's dictionary, behind the last queue that is known
-        and not deleted.
-        """
-        queues = self._queues.get(vhost)
-        if queues is None:
-            queues = self._queues[vhost] = list(vhost.queues.values())
-            return queues
-        last = next((queue for queue in reversed(queues) if not queue.deleted), None)
-        latest = map(vhost.queues.__getitem__, reversed(vhost.queues))
-        queues += reversed(list(itertools.takewhile(lambda queue: queue is not last, latest)))
-        return queues
-
-    def _drop_deleted(self, vhost: VirtualHost, queues: list[Queue]) -> Iterator[None]:
-        kept: list[Queue] = []
-        for at in range(0, len(queues), STEP):
-            kept += [queue for queue in queues[at : at + STEP] if not queue.deleted]
-            yield
-        self._queues[vhost] = kept  # A new list: answers may be made from the old one.
 
     def _new(
         self, queue: Queue, vhost: VirtualHost, sums: Sums, numbers: Iterator[int], epoch: int
@@ -132,7 +101,7 @@ class QueueLooks:
 
     def _compare_policies(self, vhost: VirtualHost, epoch: int) -> Iterator[None]:
         """Mark the queues as changed to which other policies apply now."""
-        for queue in self._queues.get(vhost, ()):
+        for queue in vhost.queues_in_order:
             row = self.row(queue)
             policies = ("", "") if row is None else vhost.policies_of(queue)
             if row is not None and policies != (row.policy, row.operator_policy):
@@ -165,8 +134,8 @@ class QueueLooks:
     def changed(self, since: int, epoch: int, vhosts: list[VirtualHost]) -> Iterator[Queue | None]:
         """Yield the queues that changed after one look and up to another, and None now and then."""
         if since < self._known_since or not since:
-            everything = [self._queues.get(vhost, []) for vhost in vhosts]
-            for at, queue in enumerate(itertools.chain.from_iterable(everything)):
+            listed = itertools.chain.from_iterable(vhost.queues_in_order for vhost in vhosts)
+            for at, queue in enumerate(listed):
                 row = self.row(queue)
                 if row is not None and since < row.changed and row.born <= epoch:
                     yield queue

@@ -81,9 +81,8 @@ cdef class Scan:
     cdef public long long now_ms
     cdef public list new
     cdef public list changed
-    cdef public Py_ssize_t deleted
     cdef Numbers fresh
     cdef Numbers sums
 
-    @cython.locals(at=Py_ssize_t, queue=Queue, row=QueueRow)
-    cpdef look(self, list queues, Py_ssize_t first, Py_ssize_t last)
+    @cython.locals(queue=Queue, row=QueueRow)
+    cpdef look(self, list queues)

@@ -196,15 +196,13 @@ class Scan:
         self.sums = sums
         self.new: list[Queue] = []
         self.changed: list[Queue] = []
-        self.deleted = 0  # Queues that were met and are deleted.
         self.fresh = Numbers()
 
-    def look(self, queues: list[Queue], first: int, last: int) -> None:
-        """Look at the queues from one place in a list to before another."""
-        for at in range(first, last):
-            queue = cython.cast(Queue, queues[at])
+    def look(self, queues: list[Queue]) -> None:
+        """Look at some queues."""
+        for each in queues:
+            queue = cython.cast(Queue, each)
             if queue.deleted:  # Its counts are among those of deleted queues.
-                self.deleted += 1
                 continue
             if queue.sampled is None:
                 self.new.append(queue)
