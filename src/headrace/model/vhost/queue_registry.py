@@ -80,6 +80,7 @@ class QueueRegistry(Topology):
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
+        self._own_count = 0  # Queues of the broker, not of clients.
         self._deadline_hook = self._on_deadline
         self._change: RulesChange | None = None  # The change of rules under way.
 
@@ -308,7 +309,7 @@ class QueueRegistry(Topology):
 
     def queue_count(self) -> int:
         """Return the number of queues that clients declared."""
-        return sum(not (queue.is_hidden or is_own(name)) for name, queue in self.queues.items())
+        return len(self.queues) - self._own_count
 
     # --- Rules ------------------------------------------------------------------------------------
 
@@ -524,12 +525,7 @@ class QueueRegistry(Topology):
             PreconditionFailed: there is no room for ``more`` queues.
         """
         most = self.rules.limits.queues
-        # Count only when the limit may be exceeded: counting takes time.
-        if (
-            0 <= most < len(self.queues) + more
-            and most < self.queue_count() + more
-            and not is_own(name)
-        ):
+        if 0 <= most < self.queue_count() + more and not is_own(name):
             raise PreconditionFailed(
                 f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
                 "reached"
@@ -579,6 +575,7 @@ class QueueRegistry(Topology):
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
         self.queues[queue.name] = queue
         queue.chunk = self.queues_in_order.append(queue)
+        self._own_count += queue.is_hidden or is_own(queue.name)
         self.definition_octets += queue_octets(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
@@ -594,6 +591,7 @@ class QueueRegistry(Topology):
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
+        self._own_count -= queue.is_hidden or is_own(queue.name)
         if queue.chunk is not None:
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None

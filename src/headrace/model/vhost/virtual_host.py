@@ -152,13 +152,13 @@ class VirtualHost(QueueRegistry):
                 self.count_alternate(queue.alternate_exchange, 1)
                 self.orphans.adopt(queue)
                 continue
+            queue.is_hidden = queue.is_hidden or q.name.startswith(KEPT)
             self._add_queue(queue, q.user)
             self.lifetimes.restore(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
                 self.delayed.adopt(queue)
-            queue.is_hidden = queue.is_hidden or q.name.startswith(KEPT)
         for b in saved.bindings:
             source = self.exchanges.get(b.source)
             where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
