@@ -28,6 +28,7 @@ logs=$PWD/build/fresh
 HOME_THERE=/root # The home of root in a fresh root.
 place=$root$HOME_THERE
 mkdir -p "$root" "$logs"
+chmod 755 "$root" # It is the / of users that tests run programs as; mktemp would have it be for root only.
 
 mounted=()
 end() {

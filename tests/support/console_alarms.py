@@ -29,20 +29,20 @@ def on_loop(broker: LocalBroker, work: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def low_on_memory(broker: LocalBroker) -> Iterator[None]:
-    """Raise the alarm of memory: the limit is below what an empty broker uses."""
+    """Raise the alarm of memory: more than a quarter above its limit is in use."""
     alarms = broker._broker.alarms  # type: ignore[union-attr]
     counters = alarms.counters
-    limit = counters.memory_max
+    excess = counters.memory_max + counters.memory_max // 4 + 8
 
-    def limit_to(value: int) -> None:
-        counters.memory_max = value
+    def use(memory: int) -> None:
+        counters.memory_used += memory
         alarms.look()
 
-    on_loop(broker, lambda: limit_to(-8))
+    on_loop(broker, lambda: use(excess))
     try:
         yield
     finally:
-        on_loop(broker, lambda: limit_to(limit))
+        on_loop(broker, lambda: use(-excess))
 
 
 @contextlib.contextmanager
