@@ -24,7 +24,7 @@ TESTS ?= tests
 # Two processes more than two cores, since tests wait for disks and children. A file's tests stay together,
 # for they share brokers; tests/support/file_order.py orders the files.
 JOBS ?= 4
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+PYTEST := bash tools/scratch.sh $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 # What is needed of the system: `make test` asks for all of it at once, in one call of apt.
 PURPOSE := $(if $(filter test interop,$(MAKECMDGOALS)),test,demo)
 # An environment whose Python was removed or replaced is made again.
