@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from headrace.columns.options import page as spark_options
-from headrace.console.api import table as console_routes
+from headrace.console.api.manual import manual as management_api
 from headrace.server.config import settings_page as settings
 from headrace.server.management.operations import ROWS
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE
@@ -59,7 +59,7 @@ def management() -> str:
 PAGES = {
     "reference/management.md": management,
     "reference/settings.md": settings.manual,
-    "reference/management-api.md": console_routes.manual,
+    "reference/management-api.md": management_api,
     "reference/spark-options.md": spark_options.manual,
     "adr/index.md": decisions,
 }

@@ -22,6 +22,7 @@ import click
 from headrace.cli.admin.accounts import check_schema, told
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import Answer, shown
+from headrace.definition_file import SECTIONS
 from headrace.management_socket import FILE_NAME
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
@@ -29,7 +30,6 @@ from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import (
     DOCUMENT_OCTETS_MAX,
     ELEMENT_CHARACTERS_MAX,
-    SECTIONS,
     Document,
     DocumentError,
     check_nested,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
+from headrace.definition_file import SECTIONS
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.arguments.memory_estimate import queue_octets
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
@@ -34,7 +35,7 @@ from headrace.model.ports import Store
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.server.definitions.account_plan import AccountPlan
-from headrace.server.definitions.document import SECTIONS, DocumentError
+from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import (
     Binding,
     Element,

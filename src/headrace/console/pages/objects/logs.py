@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 from headrace.console.api import audit_log, logs
-from headrace.console.pages.listings import Column, ListPage, everywhere
+from headrace.console.pages.columns import Column
+from headrace.console.pages.listings import ListPage, everywhere
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
-        "/log",
-        "Log",
-        everywhere(logs.broker_log),
-        (
+        path="/log",
+        title="Log",
+        rows=everywhere(logs.broker_log),
+        columns=(
             Column("Time", "time"),
             Column("Level", "level"),
             Column("Message", "message", sorts=False),
@@ -25,10 +26,10 @@ LISTS = (
         empty="No matching lines. Without log_file the log goes to standard error.",
     ),
     ListPage(
-        "/audit",
-        "Audit log",
-        everywhere(audit_log.audit_log),
-        (
+        path="/audit",
+        title="Audit log",
+        rows=everywhere(audit_log.audit_log),
+        columns=(
             Column("Time", "time"),
             Column("Action", "what"),
             Column("Allowed", "allowed", "flag"),

@@ -7,10 +7,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.definition_file import SECTIONS
 from headrace.model.errors import ResourceError
 from headrace.server.config.process import keep_what_lives
 from headrace.server.definitions.apply import Report, apply
-from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
+from headrace.server.definitions.document import ELEMENTS_MAX, DocumentError
 from headrace.server.definitions.export import export
 from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT, refused
 from headrace.server.definitions.plan import Plan
