@@ -157,12 +157,12 @@ class Objects:
             for family, _, _ in parts
             for metric in family.metrics
         }
-        for family, slots, texts in parts:
+        for family, members, texts in parts:
             for metric in family.metrics:
                 name = (CLUSTER if family.cluster else self._prefix) + metric.name
                 yield head(name, metric.kind, metric.about)
                 yield from pieces(
-                    name, texts, scaled(metric, totals[family.kind, metric.columns], slots)
+                    name, texts, scaled(metric, totals[family.kind, metric.columns], members)
                 )
 
     def _slots(self, name: str, family: Family) -> Slots:
