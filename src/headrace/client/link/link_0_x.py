@@ -452,6 +452,7 @@ class Link(asyncio.Protocol):
     def eof_received(self) -> None:
         """Handle the end of the broker's stream."""
 
+    # Keeps 0-10/s029.
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is closed."""
         if self.machine.state is State.CLOSING:
@@ -571,6 +572,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
+    # Keeps 0-9/connection.start#client-support.
     def _start(self, method: ConnectionStart) -> None:
         self.server_properties = method.server_properties
         suggested = (method.version_major, method.version_minor)

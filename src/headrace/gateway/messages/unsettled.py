@@ -17,6 +17,12 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
+# How a delivery can end; the hot path has the same numbers as C constants.
+SETTLE_ACCEPT = 0
+SETTLE_REQUEUE = 1
+SETTLE_DISCARD = 2
+SETTLE_RELEASE = 3  # Like REQUEUE, but it does not count as redelivered.
+
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
 
 

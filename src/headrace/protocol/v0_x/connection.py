@@ -190,6 +190,7 @@ class Connection(Endpoint):
         self.owner.events = []
         return events
 
+    # Keeps 0-9-1/connection.start#03.
     def feed(self, d: bytes | bytearray, n: int) -> int:
         """Handle the complete frames in ``d[:n]``; return how many octets are done with.
 
@@ -265,7 +266,6 @@ class Connection(Endpoint):
         self.contents.speak(version)
         self.state_number = STATE_TUNING
 
-    # Keeps 0-9-1/connection.start#03, 0-9/connection.start#client-support.
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
         self.write(self.version.header)
@@ -456,6 +456,8 @@ class Connection(Endpoint):
 
     # --- Methods ------------------------------------------------------------------------------
 
+    # Keeps 0-9/channel.close#stability, 0-9/connection.close#stability, 0-9-1/channel.close#01,
+    # 0-9-1/connection.close#01.
     def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
         """A method came that takes the ordinary way."""
         class_id = self.current >> 16
@@ -499,7 +501,7 @@ class Connection(Endpoint):
         else:
             self.owner.on_method(channel, number, method)
 
-    # Keeps 0-9-1/connection.close#01, 0-9/connection.close#stability.
+    # Keeps 0-9-1/connection.close#01.
     def connection_method(self, method: MethodBase) -> None:
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
@@ -547,8 +549,7 @@ class Connection(Endpoint):
         # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
         self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
 
-    # Keeps 0-9-1/channel.close#01, 0-9/channel.close#stability, 0-9-1/channel.open#01,
-    # 0-9/channel.open#state.
+    # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
         if isinstance(method, ChannelOpen | ChannelResume):

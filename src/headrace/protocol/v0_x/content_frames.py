@@ -26,6 +26,8 @@ from headrace.spec.tables import V0_9_1, Version
 
 PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # As a close method names it.
 TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
+# Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+# 0-9/connection.tune-ok.frame-max#minimum.
 HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is open.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 # A connection may have begun so many bodies of the largest size, on all of its channels,

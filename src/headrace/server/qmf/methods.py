@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
-from headrace.gateway.v0_10.arguments import plain
+from headrace.gateway.v0_10.host import plain
 from headrace.model.arguments.queue_lifetime import Plan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job

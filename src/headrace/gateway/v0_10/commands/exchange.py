@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.v0_10.arguments import plain
-from headrace.gateway.v0_10.host import host_of
+from headrace.gateway.v0_10.host import host_of, plain
 from headrace.model.arguments.canonical import canonical
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.protocol.codec_0_10 import (

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
-from headrace.gateway.messages.outcome import (
+from headrace.gateway.messages.unsettled import (
     SETTLE_ACCEPT,
     SETTLE_DISCARD,
     SETTLE_RELEASE,
     SETTLE_REQUEUE,
 )
-from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
-from headrace.gateway.v0_10.queue_names import queue_of
+from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.gateway.v0_10.session.deliveries import serial_distance
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
@@ -213,6 +212,7 @@ def subscription_of(
     return subscription
 
 
+# Keeps 0-10/s094, 0-10/s095.
 def cancel(session: Session010, command: MessageCancel, header: bytes, parts: object) -> None:
     """End a subscription; what it delivered stays unsettled on the session."""
     subscription = subscription_of(session, command)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.connection.client import Client
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.v0_10.session.ports import AttachingConnection
+    from headrace.gateway.v0_10.session.context import AttachingConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.wire.types_0_10 import Map
 

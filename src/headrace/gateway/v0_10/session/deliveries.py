@@ -47,7 +47,6 @@ class Deliveries:
         self.durable = False  # The current command settled a durable message.
         self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
 
-    # Keeps 0-10/s251.
     def remember(self, number: int, message: Message) -> None:
         """Keep a message until it is settled; ``number`` is the id of its transfer."""
         ring = self.ring
@@ -97,7 +96,7 @@ class Deliveries:
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    # Keeps 0-10/s079, 0-10/s082, 0-10/s083.
+    # Keeps 0-10/s079, 0-10/s082, 0-10/s083, 0-10/s251.
     def settle_range(self, lo: int, hi: int, outcome: int) -> None:
         """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
         if self.old:

@@ -32,7 +32,7 @@ Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
 class Sender(Protocol):
     """A session, as far as its unfinished message knows it."""
 
-    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     user: User
     vhost: VirtualHost
     on_end: list[Callable[[], None]]

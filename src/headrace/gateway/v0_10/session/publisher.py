@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, at_once
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
@@ -147,6 +146,7 @@ class Publisher:
             self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
         transfer.parts = None
 
+    # Keeps 0-10/s072.
     def finish(self, refused: int) -> None:
         """Complete the current transfer, or reject it if queues ``refused`` it."""
         transfer = self.transfer

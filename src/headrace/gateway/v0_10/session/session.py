@@ -32,9 +32,9 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.ports import AttachingConnection
+    from headrace.gateway.v0_10.session.context import AttachingConnection
     from headrace.model.queue.destination import Consumer
-    from headrace.protocol.v0_10.attachment import SessionConnection
+    from headrace.protocol.v0_10.session_connection import SessionConnection
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
@@ -156,7 +156,7 @@ class Session010(SessionContext):
         if self.connection is not None:
             self.connection.announce_later()  # Looking may have gone on after the read.
 
-    # Keeps 0-10/s094, 0-10/s095.
+    # Keeps 0-10/s090.
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
         connection = self.connection
@@ -172,7 +172,6 @@ class Session010(SessionContext):
             ),
         )
 
-    # Keeps 0-10/s090.
     def subscription_ended(self, subscription: Subscription) -> None:
         """A subscription has all it asked for: say so with a message.cancel of ours."""
         self.subscriptions.pop(subscription.tag, None)

@@ -43,7 +43,7 @@ CREDIT_MAX = 1 << 62
 class SubscribedSession(Protocol):
     """What a subscription knows of its session."""
 
-    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     sent: "SentCommands"
     tally: "ChannelTally"
     deliveries: "Deliveries"

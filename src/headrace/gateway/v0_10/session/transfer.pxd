@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.messages.distributor cimport Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader

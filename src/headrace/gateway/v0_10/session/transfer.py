@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Publish
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader

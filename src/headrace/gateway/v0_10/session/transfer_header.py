@@ -160,7 +160,7 @@ class TransferHeader:
         if at != end:
             raise malformed("delivery-properties are longer than their fields")
 
-    # Keeps 0-10/s072, 0-10/s075.
+    # Keeps 0-10/s075.
     def read_message(self, d: bytes, at: int, end: int) -> None:
         """Read what matters of message-properties, and check that it is whole."""
         flags = d[at] | d[at + 1] << 8

@@ -4,7 +4,7 @@ import cython
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, Getter
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
-    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
-    from headrace.gateway.messages.outcome import SETTLE_ACCEPT as C_ACCEPT
-    from headrace.gateway.messages.outcome import SETTLE_REQUEUE as C_REQUEUE
+    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.unsettled import SETTLE_ACCEPT as C_ACCEPT
+    from headrace.gateway.messages.unsettled import SETTLE_REQUEUE as C_REQUEUE
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.tallies import ChannelTally
@@ -26,7 +26,7 @@ from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Publish
     from headrace.model.queue.queue import Queue
     from headrace.model.transaction.transaction import Transaction
 
@@ -70,13 +70,14 @@ class Channel(Deliveries):
             return False
         return self.unsettled.find(tag) is not None
 
-    # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s110, 0-9-1/s111, 0-9/delivery-tag#channel-local,
+    # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s111, 0-9/delivery-tag#channel-local,
     # 0-9/basic.ack.multiple#01.
     def check_tag(self, tag: int) -> None:
         """Refuse a delivery tag that names no unsettled message."""
         if not self.holds(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
+    # Keeps 0-9-1/s110.
     def settle(self, tag: int, multiple: bool, outcome: int) -> None:
         """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all."""
         if multiple and tag == 0:
@@ -218,8 +219,6 @@ class Channel(Deliveries):
         self.release_credit(consumer)
         return consumer
 
-    # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01,
-    # 0-9/basic.recover#01, 0-9/message.recover#01.
     def take_back(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first.
 

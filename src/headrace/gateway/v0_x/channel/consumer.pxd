@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.stream_headers cimport with_offset
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message

@@ -4,10 +4,10 @@
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.conversion.convert import Converter
     from headrace.gateway.messages.stream_headers import with_offset
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
@@ -47,7 +47,7 @@ class BasicConsumer(Consumer):
         self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
         self.prefix_len = len(self.prefix)
 
-    # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01.
+    # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01, 0-9/message.qos.prefetch-count#01.
     def can(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
@@ -68,7 +68,7 @@ class BasicConsumer(Consumer):
             return False
         return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
 
-    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01.
+    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01, 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
             return 0

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.model.message cimport Message
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32

@@ -9,8 +9,8 @@ converted header.
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.conversion.convert import Converter
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import Message
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.v0_x.channel.content_out cimport ContentOut
 from headrace.model.message cimport C_REDELIVERED, Message

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.unsettled import Unsettled
     from headrace.gateway.v0_x.channel.content_out import ContentOut
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.tallies import ChannelTally

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
-    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel

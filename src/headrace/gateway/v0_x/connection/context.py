@@ -174,7 +174,7 @@ class V0xContext(Context):
         route = Route(key, routed.queues, generation, routed.interception, tally)
         return route, routed.cacheable
 
-    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting, 0-10/s029.
+    # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting.
     def log_loss(self, connection: GatewayConnection) -> None:
         """Tell the operator what was closed by the socket alone, where a method was due."""
         number = connection.number

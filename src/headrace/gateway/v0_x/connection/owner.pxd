@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel

@@ -17,14 +17,14 @@ if not cython.compiled:
     from headrace.protocol.v0_x.upcalls import Upcalls
 
 from headrace.gateway.connection.context import CHANGES, waits
-from headrace.gateway.connection.unknown_protocol import stranger
-from headrace.gateway.messages.outcome import SETTLE_ACCEPT
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT
 from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.connection.login import greet
 from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import MethodBase
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.negotiate import describe_unserved
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
@@ -51,7 +51,7 @@ class ConnectionOwner(Upcalls):
         greet(self.connection)
 
     def on_rejected(self, header: bytes) -> None:
-        log.warning("connection %d: %s", self.connection.number, stranger(header))
+        log.warning("connection %d: %s", self.connection.number, describe_unserved(header))
 
     def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
         self.context.log_failure(self.connection, error)

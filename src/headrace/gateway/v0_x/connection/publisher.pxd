@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
-from headrace.gateway.messages.distributor cimport Distributor
-from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.v0_x.peer cimport Peer
+from headrace.gateway.messages.distributor cimport Distributor, Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes

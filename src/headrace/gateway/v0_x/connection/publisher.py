@@ -13,8 +13,7 @@ import re
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
     from headrace.gateway.v0_x.connection.special_publish import (

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, at_once
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
@@ -243,6 +242,7 @@ class SpecialPublisher:
             return self.publish_rarely(channel, p)
         return self.distributor.publish_once(p, route, p.number, p.data, 0, len(p.data))
 
+    # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01, 0-9-1/s107, 0-9/basic.publish.immediate#01.
     def publish_rarely(self, channel: Channel, p: SpecialPublish) -> int:
         """Take a publish, maybe immediate or unroutable; return how many queues refused it."""
         bits = p.bits()
@@ -298,7 +298,6 @@ class SpecialPublisher:
             return self.give(p, route) if route.count else -1
         return self.publish_rarely(channel, p)
 
-    # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01.
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
         connection = self.connection

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.v0_x.early import message_methods
+from headrace.gateway.v0_x.early import message
+from headrace.gateway.v0_x.early.access_tickets import NEEDS, Tickets
 from headrace.gateway.v0_x.early.channel_resume import Suspensions, opening, resuming
-from headrace.gateway.v0_x.early.tickets import NEEDS, Tickets
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.context import V0xContext
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def register(context: V0xContext) -> None:
     """Add the handlers of these features; the handlers of all other classes are there already."""
     methods = context.methods
-    methods.handlers.update(message_methods.HANDLERS)
+    methods.handlers.update(message.HANDLERS)
     suspensions = Suspensions(lambda: context.offers.resume_ms)
     methods.handlers["channel.open"] = opening(suspensions, methods.handlers["channel.open"])
     methods.handlers["channel.resume"] = resuming(suspensions)

@@ -8,11 +8,11 @@ own. One that leaves its channel goes on without a connection, or ends, as was a
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.port import ATTACHING as C_ATTACHING
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import STATE_OPEN
 
 from headrace.protocol.codec_0_10 import (

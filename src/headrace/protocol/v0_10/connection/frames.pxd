@@ -5,7 +5,7 @@ from headrace.protocol.v0_10.assembly cimport (
     C_BEGINS, C_COMMAND, C_CONTROL, C_FIRST_FRAME, C_FIRST_WHOLE, C_LAST_FRAME, C_ONE_SEGMENT,
     C_WHOLE,
 )
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_ATTACHED, SessionPort
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get16, get32

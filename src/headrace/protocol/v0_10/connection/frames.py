@@ -29,9 +29,9 @@ if not cython.compiled:
     from headrace.protocol.v0_10.assembly import LAST_FRAME as C_LAST_FRAME
     from headrace.protocol.v0_10.assembly import ONE_SEGMENT as C_ONE_SEGMENT
     from headrace.protocol.v0_10.assembly import WHOLE as C_WHOLE
-    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -47,6 +47,7 @@ from headrace.spec.reply_0_10 import CloseCode
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 SERIAL_HALF = 0x7FFFFFFF
 FRAME_HEAD = 12  # Octets.
+# Keeps 0-10/s013, 0-10/s016.
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 CONTROL_OCTETS_MAX = 262144  # Octets of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.

@@ -11,7 +11,7 @@ cdef unsigned int SERIAL_MASK
 # The connection cimports what stands above: it is declared first.
 cdef class SessionPort
 
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 
 cdef class SessionPort:
     cdef public bytes name

@@ -2,7 +2,7 @@
 import cython
 
 from headrace.protocol.v0_10.assembly cimport Assembly, C_BEGINS, C_BODY, C_COMMAND, C_HEADER
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport (
     C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionPort,
 )

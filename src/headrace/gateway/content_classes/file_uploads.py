@@ -37,23 +37,23 @@ NO_ROUTE = 312
 NO_CONSUMERS = 313
 
 
-class Sink:
+class StageSink:
     """Takes the body of a file.stage as it comes."""
 
-    def __init__(self, intake: FileIntake, part: Part) -> None:
-        self.intake = intake
+    def __init__(self, uploads: FileUploads, part: Part) -> None:
+        self.uploads = uploads
         self.part = part
 
     def add(self, octets: bytes) -> None:
         """The next octets came."""
-        self.intake.received(self.part, octets)
+        self.uploads.received(self.part, octets)
 
     def abandon(self) -> None:
         """The rest does not come."""
-        self.intake.broken_off(self.part)
+        self.uploads.broken_off(self.part)
 
 
-class FileIntake:
+class FileUploads:
     """The uploads of one channel or session; its `FilePort` sends the answers."""
 
     def __init__(self, files: FilePort) -> None:
@@ -115,7 +115,7 @@ class FileIntake:
         self.opening = False
         if error is not None or part is None:
             reason = "another connection stages it" if error is None else error.strerror
-            self.files.say_error(
+            self.files.close_for(
                 AmqpError(
                     ReplyCode.RESOURCE_ERROR,
                     f"cannot stage the file: {reason}",
@@ -126,7 +126,7 @@ class FileIntake:
             return
         self.part = part
         self.start("room")
-        self.files.say_open_ok(part.got)
+        self.files.send_open_ok(part.got)
 
     def lose(self, part: Part) -> None:
         """The same user continues it over another connection."""
@@ -142,7 +142,7 @@ class FileIntake:
         if part is not None and part.holder is self:
             self.staging.leave(part)
 
-    def begin(self, header: bytes, body_size: int, version: Version) -> Sink:
+    def begin(self, header: bytes, body_size: int, version: Version) -> StageSink:
         """A file.stage came: check it and return what takes its body.
 
         ``body_size`` is below zero when the header does not say it.
@@ -160,9 +160,9 @@ class FileIntake:
         part.version = version
         self.filling = True
         self.excess = False
-        return Sink(self, part)
+        return StageSink(self, part)
 
-    # Keeps 0-9/file.open.content-size#01, 0-10/s216.
+    # Keeps 0-9/file.open.content-size#01, 0-10/s216, 0-9/file#01, 0-10/s202.
     def received(self, part: Part, octets: bytes) -> None:
         """The next octets of a body came."""
         if part is not self.part:
@@ -172,14 +172,13 @@ class FileIntake:
             return
         self.staging.add(part, octets)
         if self.staging.crowded():
-            self.files.hold_back()
+            self.files.pause_reading()
 
     def broken_off(self, part: Part) -> None:
         """The rest of a body does not come."""
         if part is self.part:
             self.leave_part()
 
-    # Keeps 0-9/file#01, 0-10/s202.
     def staged(self) -> None:
         """The whole body came."""
         part = self.part
@@ -198,7 +197,7 @@ class FileIntake:
         if part is self.part:
             self.part = None
             self.filling = False
-            self.files.say_error(
+            self.files.close_for(
                 AmqpError(
                     ReplyCode.RESOURCE_ERROR,
                     f"cannot stage the file: {error.strerror}",
@@ -249,7 +248,7 @@ class FileIntake:
                 if then is not None:
                     then()
             except Exception as failure:  # noqa: BLE001 - told to the client
-                self.files.say_error(failure)
+                self.files.close_for(failure)
             if not later:
                 self.files.go_on()
 
@@ -262,9 +261,10 @@ class FileIntake:
         try:
             again()
         except Exception as failure:  # noqa: BLE001 - told to the client
-            self.files.say_error(failure)
+            self.files.close_for(failure)
             self.files.go_on()
 
+    # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
     def spread(
         self,
         exchange: str,
@@ -287,7 +287,7 @@ class FileIntake:
         if not lanes and (mandatory or immediate) and not self.files.ended:
             code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")
             reader = self.staging.reader(body)
-            return self.files.say_return(code, text, message, reader)
+            return self.files.send_return(code, text, message, reader)
         transaction = self.files.transaction()
         if transaction is not None:
             transaction.publish(message, queues, True)
@@ -319,7 +319,7 @@ class FileIntake:
     def stop(self, reason: str) -> None:
         """Ask the client to publish nothing more for now."""
         if not self.stops:
-            self.files.say_flow(False)
+            self.files.send_flow(False)
         self.stops.add(reason)
 
     def start(self, reason: str) -> None:
@@ -327,4 +327,4 @@ class FileIntake:
         if reason in self.stops:
             self.stops.remove(reason)
             if not self.stops and not self.files.ended:
-                self.files.say_flow(True)
+                self.files.send_flow(True)

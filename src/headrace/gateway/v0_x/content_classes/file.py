@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.content_classes.file import FileClass, Limits
 from headrace.gateway.content_classes.file_message import with_body_size
-from headrace.gateway.content_classes.files import FileClass, Limits
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
 from headrace.protocol.codec_0_x import ChannelFlow, FileStage, MethodBase, encode_method
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.content_classes.bodies import Reader
-    from headrace.gateway.content_classes.file_intake import Sink
-    from headrace.gateway.content_classes.files import Sending
+    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file_uploads import Sink
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.ports import Store
@@ -73,12 +73,12 @@ class ChannelFiles(ChannelPort, FileClass):
         self.reader: Reader | None = None  # Of the body that is being sent.
         self.flowing = True  # What channel.flow was before a body took the channel.
 
-    def say_stage(self, sending: Sending, staged: int) -> None:
+    def send_stage(self, sending: Sending, staged: int) -> None:
         size = sending.message.body_size
         header = with_body_size(sending.header, size - staged)
-        self.say_body(FileStage(), header, sending.reader, staged, self.sent)
+        self.send_with_body(FileStage(), header, sending.reader, staged, self.sent)
 
-    def say_body(
+    def send_with_body(
         self,
         method: object,
         header: bytes,
@@ -107,10 +107,10 @@ class ChannelFiles(ChannelPort, FileClass):
             connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
 
     # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
-    def say_flow(self, active: bool) -> None:
+    def send_flow(self, active: bool) -> None:
         self.reply(ChannelFlow(active=active))
 
-    def say_error(self, error: Exception) -> None:
+    def close_for(self, error: Exception) -> None:
         if self.ended or self.connection.ended:
             return
         connection = self.connection
@@ -159,12 +159,12 @@ class ChannelFiles(ChannelPort, FileClass):
         if self.reader is not None:
             self.reader.close()
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         transport = self.connection.transport
         if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def hold_output(self, store: Store, position: int) -> None:
+    def delay_output(self, store: Store, position: int) -> None:
         self.connection.hold(store, position)
 
     def transactional(self) -> bool:
@@ -183,11 +183,11 @@ def begin_stage(
     connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
 ) -> Sink:
     """The header of a file.stage came; the sink returned takes the body."""
-    return files_of(connection, channel).intake.begin(header, body_size, connection.version)
+    return files_of(connection, channel).uploads.begin(header, body_size, connection.version)
 
 
 def stage(
     connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
 ) -> None:
     """The whole body came."""
-    files_of(connection, channel).intake.staged()
+    files_of(connection, channel).uploads.staged()

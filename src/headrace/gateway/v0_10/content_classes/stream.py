@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.packets import Pace, PacketClass, StreamConsumer
+from headrace.gateway.content_classes.stream import Pace, PacketClass, StreamConsumer
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort
 from headrace.gateway.v0_10.content_headers import STREAM, to_0_10, to_0_x
@@ -27,7 +27,7 @@ class SessionPackets(SessionPort, PacketClass):
         self.session = session
         session.on_end.append(self.end)
 
-    def say(self, command: Command, message: Message) -> None:
+    def send_packet(self, command: Command, message: Message) -> None:
         header = to_0_10(header_of(message), STREAM)
         self.session.send_command(command, header=header, body=message.parts or ())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file class for one channel or session, whatever the version.
 
-In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_intake`.
+In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_uploads`.
 
 Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
 has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.gateway.content_classes.file_intake import FileIntake
 from headrace.gateway.content_classes.file_message import identifier_of, shown
 from headrace.gateway.content_classes.file_port import FilePort
+from headrace.gateway.content_classes.file_uploads import FileUploads
 from headrace.gateway.conversion.headers import address_of, header_of
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.model.errors import (
@@ -59,12 +59,12 @@ class Limits:
             return False
         return not (self.octets_max and self.count and self.octets + size > self.octets_max)
 
-    def take(self, size: int) -> None:
+    def add(self, size: int) -> None:
         """One more is on its way."""
         self.count += 1
         self.octets += size
 
-    def give(self, size: int) -> None:
+    def remove(self, size: int) -> None:
         """One was settled."""
         self.count -= 1
         self.octets -= size
@@ -80,7 +80,6 @@ class FileConsumer(Consumer):
         self.selective = self.filters = True  # Files that the client gave back do not come again.
         self.publisher = files.number
 
-    # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
     def can(self) -> bool:
         return self.files.can(self)
 
@@ -93,7 +92,7 @@ class FileConsumer(Consumer):
         self.files.deliver(self, message)
 
     def hold(self, position: int) -> None:
-        self.files.hold_output(self.queue.store, position)
+        self.files.delay_output(self.queue.store, position)
 
     def cancelled(self) -> None:
         self.files.consumer_gone(self)
@@ -117,12 +116,12 @@ class FileClass(FilePort):
         FilePort.__init__(self, vhost, owner, number)
         self.shared = shared
         self.limits = Limits()
-        self.intake = FileIntake(self)
+        self.uploads = FileUploads(self)
         self.sending: Sending | None = None  # What it is offered, or sent.
         self.offered = False  # We wait for its open-ok.
         self.tag = 0
         self.unacked: dict[int, Message] = {}
-        self.parted: dict[int, Message] = {}  # Settled in a transaction of the session's own.
+        self.tx_settled: dict[int, Message] = {}  # Settled in a transaction of the session's own.
         self.tx_publishes: list[tuple[Message, list[Queue]]] = []  # Until the commit,
         self.tx_settles: dict[int, str] = {}  # and the outcomes by tag.
         self.refused: set[int] = set()  # The seqs of what it gave back.
@@ -132,7 +131,7 @@ class FileClass(FilePort):
 
     # --- What a version says --------------------------------------------------------------------
 
-    def say_body(
+    def send_with_body(
         self,
         method: object,
         header: bytes,
@@ -151,21 +150,20 @@ class FileClass(FilePort):
         """
         return header_of(message)
 
-    def say_stage(self, sending: Sending, staged: int) -> None:
+    def send_stage(self, sending: Sending, staged: int) -> None:
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
         raise NotImplementedError
 
-    def hold_output(self, store: Store, position: int) -> None:
+    def delay_output(self, store: Store, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
 
     # --- What every version says --------------------------------------------------------------
 
-    def say_open(self, identifier: str, size: int) -> None:
+    def send_open(self, identifier: str, size: int) -> None:
         """Send file.open."""
         self.reply(self.codec.FileOpen(identifier=identifier, content_size=size))
 
-    # Keeps 0-9/file#04, 0-10/s207, 0-10/s225.
-    def say_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
+    def send_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
         """Send file.deliver."""
         exchange, routing_key = address_of(sending.message)
         self.reply(
@@ -179,8 +177,7 @@ class FileClass(FilePort):
             )
         )
 
-    # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
-    def say_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
+    def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
         """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
         exchange, routing_key = address_of(message)
         method = self.codec.FileReturn(
@@ -190,11 +187,11 @@ class FileClass(FilePort):
         def done(error: OSError | None) -> None:
             reader.close()
             if error is not None:
-                self.say_error(error)
+                self.close_for(error)
             if self.takes_channel:
                 self.go_on()
 
-        self.say_body(method, self.header_for(message), reader, 0, done)
+        self.send_with_body(method, self.header_for(message), reader, 0, done)
         return self.takes_channel
 
     # --- Methods of the client ------------------------------------------------------------------
@@ -213,12 +210,12 @@ class FileClass(FilePort):
     def on_cancel(self, method: early.FileCancel | later.FileCancel) -> None:
         """End a consumer; its unacked files stay with the channel."""
         self.cancel_consumer(method.consumer_tag, FileConsumer)
-        self.say_cancelled(method, "FileCancelOk")
+        self.send_cancel_ok(method, "FileCancelOk")
 
     def on_open(self, method: early.FileOpen | later.FileOpen) -> None:
         """Begin to stage a file of the client."""
         self.link().publishes = True
-        self.intake.open(method.identifier or "", method.content_size or 0)
+        self.uploads.open(method.identifier or "", method.content_size or 0)
 
     def on_open_ok(self, method: early.FileOpenOk | later.FileOpenOk) -> None:
         """Send the rest of the file that the client was offered."""
@@ -227,7 +224,7 @@ class FileClass(FilePort):
     def on_publish(self, method: early.FilePublish | later.FilePublish) -> None:
         """Publish a staged file."""
         self.link().publishes = True
-        self.intake.publish(
+        self.uploads.publish(
             method.exchange or "",
             method.routing_key or "",
             method.mandatory,
@@ -250,6 +247,7 @@ class FileClass(FilePort):
 
     # --- Deliveries -----------------------------------------------------------------------------
 
+    # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
     def can(self, consumer: FileConsumer) -> bool:
         """Return True if one more file may be delivered to a consumer."""
         if self.ended or self.sending is not None or not self.ready(consumer.queue):
@@ -265,6 +263,7 @@ class FileClass(FilePort):
             return 1
         return 2
 
+    # Keeps 0-10/s225.
     def deliver(self, consumer: FileConsumer, message: Message) -> None:
         """A queue gives a file."""
         data = message.data
@@ -276,8 +275,8 @@ class FileClass(FilePort):
         self.tag += 1
         self.unacked[self.tag] = message
         if not consumer.automatic:
-            self.limits.take(message.body_size)
-            self.shared.take(message.body_size)
+            self.limits.add(message.body_size)
+            self.shared.add(message.body_size)
         try:
             header = self.header_for(message)
         except CannotConvert as error:
@@ -292,14 +291,14 @@ class FileClass(FilePort):
             return
         self.sending = Sending(consumer, message, self.tag, header, reader)
         self.offered = True
-        self.say_open(identifier_of(message), message.body_size)
+        self.send_open(identifier_of(message), message.body_size)
 
     def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
         """The file just taken is not delivered after all."""
         del self.unacked[self.tag]
         if not consumer.automatic:
-            self.limits.give(message.body_size)
-            self.shared.give(message.body_size)
+            self.limits.remove(message.body_size)
+            self.shared.remove(message.body_size)
 
     def open_ok(self, staged: int) -> None:
         """The client says how much of the offered file it has."""
@@ -311,8 +310,9 @@ class FileClass(FilePort):
                 f"{staged} bytes are staged of a file of {sending.message.body_size}"
             )
         self.offered = False
-        self.say_stage(sending, staged)
+        self.send_stage(sending, staged)
 
+    # Keeps 0-9/file#04, 0-10/s207.
     def sent(self, error: OSError | None) -> None:
         """All of a body was handed to the socket."""
         sending, self.sending = self.sending, None
@@ -322,11 +322,11 @@ class FileClass(FilePort):
         if self.ended:
             return
         if error is not None:
-            self.say_error(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
+            self.close_for(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
             return
         message, consumer = sending.message, sending.consumer
         if message.data is not None:  # Its queue may have been deleted meanwhile.
-            self.say_deliver(sending, bool(message.flags & REDELIVERED), identifier_of(message))
+            self.send_deliver(sending, bool(message.flags & REDELIVERED), identifier_of(message))
         if consumer.automatic:
             self.settle([sending.tag], "accept")
         self.go_on()
@@ -346,6 +346,7 @@ class FileClass(FilePort):
 
     # --- Settlement -----------------------------------------------------------------------------
 
+    # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
     def tags(self, tag: int, multiple: bool) -> list[int]:
         """Return the deliveries that a tag names.
 
@@ -361,7 +362,6 @@ class FileClass(FilePort):
             return [tag]
         return [known for known in settled if known <= tag]
 
-    # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
     def may_settle(self, tag: int) -> bool:
         """Return True if a delivery is complete and its outcome open."""
         if self.sending is not None and self.sending.tag == tag:
@@ -372,6 +372,8 @@ class FileClass(FilePort):
         """The client accepts files."""
         self.decide(self.tags(tag, multiple), "accept")
 
+    # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
+    # 0-10/s228, 0-10/s232, 0-10/s230, 0-10/s233.
     def reject(self, tag: int, requeue: bool) -> None:
         """The client cannot take a file; it does not get it again on this channel."""
         tags = self.tags(tag, False)
@@ -383,7 +385,6 @@ class FileClass(FilePort):
         else:
             self.decide(tags, "discard")
 
-    # Keeps 0-9/file.reject#02, 0-10/s229.
     def decide(self, tags: list[int], outcome: str) -> None:
         """The client has decided about files; in a transaction that counts with the commit."""
         if self.transaction() is None and self.transactional():
@@ -393,8 +394,6 @@ class FileClass(FilePort):
         self.settle(tags, outcome)
         self.refresh()
 
-    # Keeps 0-9/file.reject#01, 0-9/file.reject.requeue#01, 0-10/s228, 0-10/s232, 0-10/s230,
-    # 0-10/s233.
     def settle(self, tags: Iterable[int], outcome: str) -> None:
         """Give deliveries their outcome: accept, requeue or discard."""
         transaction = self.transaction()
@@ -408,11 +407,11 @@ class FileClass(FilePort):
                 joined.settle(lane, message, OUTCOMES[outcome])
             del self.unacked[tag]
             if not consumer.automatic:
-                self.limits.give(message.body_size)
-                self.shared.give(message.body_size)
+                self.limits.remove(message.body_size)
+                self.shared.remove(message.body_size)
             if joined is not None:
                 if not joined.owns:
-                    self.parted[tag] = message
+                    self.tx_settled[tag] = message
                 continue
             touched[lane] = None
             if consumer.browses:
@@ -442,18 +441,18 @@ class FileClass(FilePort):
         publishes, settles = self.tx_publishes, self.tx_settles
         self.forget()
         for message, queues in publishes:
-            self.intake.publish_now(message, [queue for queue in queues if not queue.deleted])
+            self.uploads.publish_now(message, [queue for queue in queues if not queue.deleted])
         for tag, outcome in settles.items():
             self.settle([tag], outcome)
         self.refresh()
 
-    def part_again(self) -> None:
+    def undo_settles(self) -> None:
         """The session's transaction is rolled back: what was settled in it is not."""
-        for message in self.parted.values():
-            self.limits.take(message.body_size)
-            self.shared.take(message.body_size)
-        self.unacked.update(self.parted)
-        self.parted = {}
+        for message in self.tx_settled.values():
+            self.limits.add(message.body_size)
+            self.shared.add(message.body_size)
+        self.unacked.update(self.tx_settled)
+        self.tx_settled = {}
 
     def forget(self) -> None:
         """Roll back: forget the transaction's publishes and outcomes."""
@@ -467,15 +466,15 @@ class FileClass(FilePort):
 
     def stop_halfway(self) -> None:
         """Abandon transfers in both directions that are not complete."""
-        self.intake.end()
+        self.uploads.end()
         sending, self.sending = self.sending, None
         self.offered = False
         if sending is not None:
             sending.reader.close()
             message = self.unacked.pop(sending.tag)
             if not sending.consumer.automatic:
-                self.limits.give(message.body_size)
-                self.shared.give(message.body_size)
+                self.limits.remove(message.body_size)
+                self.shared.remove(message.body_size)
             if not sending.consumer.browses:
                 lane = sending.consumer.queue
                 lane.requeue(message)
@@ -485,8 +484,8 @@ class FileClass(FilePort):
         """Count what is unsettled with another connection's."""
         for message in self.unacked.values():
             if not getattr(message.consumer, "automatic", True):
-                self.shared.give(message.body_size)
-                shared.take(message.body_size)
+                self.shared.remove(message.body_size)
+                shared.add(message.body_size)
         self.shared = shared
 
     def end(self) -> None:
@@ -494,12 +493,12 @@ class FileClass(FilePort):
         if self.ended:
             return
         self.ended = True
-        self.part_again()
+        self.undo_settles()
         self.stop_halfway()
         self.forget()
         for message in self.unacked.values():
             if not getattr(message.consumer, "automatic", True):
-                self.shared.give(message.body_size)
+                self.shared.remove(message.body_size)
         touched: dict[Queue, None] = {}
         for message in self.unacked.values():
             if message.consumer.browses:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.packets import Pace, PacketClass
+from headrace.gateway.content_classes.stream import Pace, PacketClass
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
 from headrace.protocol.codec_0_x import MethodBase, StreamPublish, encode_method
@@ -36,7 +36,7 @@ class ChannelPackets(ChannelPort, PacketClass):
     def end(self) -> None:
         PacketClass.end(self)
 
-    def say(self, method: MethodBase, message: Message) -> None:
+    def send_packet(self, method: MethodBase, message: Message) -> None:
         connection, number = self.connection, self.channel.number
         connection.write_frame(FRAME_METHOD, number, encode_method(connection.version, method))
         connection.write_frame(FRAME_HEADER, number, header_of(message))

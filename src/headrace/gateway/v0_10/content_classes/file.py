@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.files import FileClass, FileConsumer, Limits
+from headrace.gateway.content_classes.file import FileClass, FileConsumer, Limits
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort, error_0_10
 from headrace.gateway.v0_10.content_headers import FILE, to_0_10, to_0_x
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.content_classes.bodies import Reader
-    from headrace.gateway.content_classes.file_intake import Sink
-    from headrace.gateway.content_classes.files import Sending
+    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file_uploads import Sink
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.message import Message
     from headrace.model.ports import Store
@@ -80,8 +80,8 @@ class SessionFiles(SessionPort, FileClass):
         session.on_end.append(self.end)
         self.withheld: list[int] = []  # Publishes that complete when there is room again.
 
-    def say_open_ok(self, staged: int) -> None:
-        FileClass.say_open_ok(self, staged)
+    def send_open_ok(self, staged: int) -> None:
+        FileClass.send_open_ok(self, staged)
         self.tell()
 
     def tell(self) -> None:
@@ -90,13 +90,13 @@ class SessionFiles(SessionPort, FileClass):
         if connection is not None:
             connection.announce_later()
 
-    def say_stage(self, sending: Sending, staged: int) -> None:
-        self.say_body(FileStage(), sending.header, sending.reader, staged, self.sent)
+    def send_stage(self, sending: Sending, staged: int) -> None:
+        self.send_with_body(FileStage(), sending.header, sending.reader, staged, self.sent)
 
     def header_for(self, message: Message) -> bytes:
         return to_0_10(header_of(message), FILE)
 
-    def say_body(
+    def send_with_body(
         self,
         method: object,
         segment: bytes,
@@ -126,7 +126,7 @@ class SessionFiles(SessionPort, FileClass):
             self.stop_halfway()
 
     # Keeps 0-10/s204.
-    def say_flow(self, active: bool) -> None:
+    def send_flow(self, active: bool) -> None:
         """There is no such command in 0-10: publishes complete when there is room again."""
         if active:
             withheld, self.withheld = self.withheld, []
@@ -143,7 +143,7 @@ class SessionFiles(SessionPort, FileClass):
         session.command_id = current
         self.tell()
 
-    def say_error(self, error: Exception) -> None:
+    def close_for(self, error: Exception) -> None:
         session = self.session
         if self.ended or session.over:
             return
@@ -159,13 +159,13 @@ class SessionFiles(SessionPort, FileClass):
     def go_on(self) -> None:
         self.tell()
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         connection = self.session.connection
         transport = None if connection is None else connection.transport
         if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def hold_output(self, store: Store, position: int) -> None:
+    def delay_output(self, store: Store, position: int) -> None:
         connection = self.session.connection
         if connection is not None:
             connection.hold(store, position)
@@ -174,7 +174,7 @@ class SessionFiles(SessionPort, FileClass):
         number = self.session.command_id
 
         def done() -> None:
-            if self.intake.stops:
+            if self.uploads.stops:
                 self.withheld.append(number)
             else:
                 self.complete(number)
@@ -182,10 +182,10 @@ class SessionFiles(SessionPort, FileClass):
         return done
 
     def commit(self) -> None:
-        self.parted.clear()
+        self.tx_settled.clear()
 
     def rollback(self) -> None:
-        self.part_again()
+        self.undo_settles()
 
     def transaction(self) -> Transaction | None:
         return self.session.transaction
@@ -203,17 +203,17 @@ def files_of(session: Session010) -> SessionFiles:
 def begin_stage(session: Session010, header: bytes) -> Sink:
     """The body of a file.stage follows; the sink returned takes it."""
     try:
-        return files_of(session).intake.begin(to_0_x(header, FILE, 0), -1, V0_9)
+        return files_of(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)
     except (AmqpError, ModelError) as error:
         raise error_0_10(error) from error
 
 
 def stage(session: Session010, command: FileStage, header: bytes, parts: object) -> None:
     """The whole body came; an empty one comes without a body segment."""
-    intake = files_of(session).intake
-    if not intake.filling:
+    uploads = files_of(session).uploads
+    if not uploads.filling:
         begin_stage(session, header)
-    intake.staged()
+    uploads.staged()
 
 
 def publish(session: Session010, command: FilePublish, header: bytes, parts: object) -> bool:

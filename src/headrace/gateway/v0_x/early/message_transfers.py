@@ -22,7 +22,7 @@ from headrace.gateway.conversion.neutral_basic import read_basic
 from headrace.gateway.conversion.neutral_message import write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert
-from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
@@ -71,7 +71,6 @@ class MessageSide(ChannelState):
 
     # --- Their answers --------------------------------------------------------------------------
 
-    # Keeps 0-9/message.transfer#01.
     def accepted(self) -> None:
         """The client answered ok to the oldest of what it was asked."""
         if self.awaited:
@@ -177,7 +176,6 @@ class MessageConsumer(BasicConsumer):
         self.side = side
         self.automatic = automatic
 
-    # Keeps 0-9/message.qos.prefetch-count#01.
     def can(self) -> bool:
         """Return True if one more message may be sent; automatic consumers do not prefetch."""
         if not self.automatic:
@@ -188,7 +186,6 @@ class MessageConsumer(BasicConsumer):
             return False
         return bool(self.channel.flow)
 
-    # Keeps 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
         """Return 1 if this message may be sent, 0 if never, 2 if there is no room for it now."""
         if self.automatic:

@@ -142,7 +142,6 @@ class Tickets:
         """Return the tickets of a channel."""
         return state_of(channel, ChannelTickets, partial(ChannelTickets, self, connection, channel))
 
-    # Keeps 0-9/access.request.realm#validity, 0-9/access.request.exclusive#validity.
     def request(
         self, connection: GatewayConnection, channel: Channel, method: AccessRequest
     ) -> MethodBase:
@@ -151,6 +150,7 @@ class Tickets:
             return AccessRequestOk(ticket=NO_TICKET)
         return AccessRequestOk(ticket=self.grant(connection, channel, method).number)
 
+    # Keeps 0-9/access.request.realm#validity, 0-9/access.request.exclusive#validity.
     def grant(
         self, connection: GatewayConnection, channel: Channel, method: AccessRequest
     ) -> Ticket:
@@ -293,9 +293,9 @@ class Tickets:
 
     # Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
     # 0-9/queue.declare.ticket#validity, 0-9/queue.purge.ticket#01, 0-9/basic.consume.ticket#01,
-    # 0-9/basic.get.ticket#01, 0-9/basic.publish.ticket#01, 0-9/file.consume.ticket#01,
-    # 0-9/file.publish.ticket#01, 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01,
-    # 0-9/message.transfer.ticket#01, 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
+    # 0-9/basic.get.ticket#01, 0-9/file.consume.ticket#01, 0-9/file.publish.ticket#01,
+    # 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01, 0-9/message.transfer.ticket#01,
+    # 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
     def check_method(
         self, connection: GatewayConnection, channel: Channel, method: MethodBase
     ) -> None:
@@ -314,6 +314,7 @@ class Tickets:
             name = channel.last_queue
         self.check(connection, channel, number, right, kind, name)
 
+    # Keeps 0-9/basic.publish.ticket#01.
     def check_publish(
         self, connection: GatewayConnection, channel: Channel, number: int, address: bytes
     ) -> None:

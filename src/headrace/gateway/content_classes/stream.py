@@ -42,13 +42,13 @@ class Pace:
         """Return when the next packet may go; 0 when it may now."""
         return self.next_ms if self.rate and self.next_ms > now_ms else 0.0
 
-    def take(self, octets: int, now_ms: int) -> None:
+    def charge(self, octets: int, now_ms: int) -> None:
         """A packet goes."""
         if self.rate:
             self.next_ms = max(self.next_ms, now_ms - BURST_MS) + octets * 1000 / self.rate
 
 
-# Keeps 0-9/stream.consume#02, 0-10/s241.
+# Keeps 0-9/stream.consume#02, 0-10/s241, 0-9/stream#03, 0-10/s237.
 class StreamConsumer(Consumer):
     """A consumer of packets."""
 
@@ -84,12 +84,11 @@ class PacketClass(ContentClassPort):
 
     # --- What is said ---------------------------------------------------------------------------
 
-    def say(self, method: Any, message: Message) -> None:
+    def send_packet(self, method: Any, message: Message) -> None:
         """Send a method with a packet, as the version has it."""
         raise NotImplementedError
 
-    # Keeps 0-9/stream#03, 0-10/s237.
-    def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
+    def send_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
         """Send stream.deliver with the packet."""
         method = self.codec.StreamDeliver(
             consumer_tag=consumer.tag,
@@ -97,17 +96,15 @@ class PacketClass(ContentClassPort):
             exchange=address_of(message)[0],
             queue=consumer.queue.name,
         )
-        self.say(method, message)
+        self.send_packet(method, message)
 
-    # Keeps 0-9/stream.publish.mandatory#01, 0-9/stream.publish.immediate#01, 0-10/s249,
-    # 0-10/s250.
-    def say_return(self, code: int, text: str, message: Message) -> None:
+    def send_return(self, code: int, text: str, message: Message) -> None:
         """Send stream.return with the packet."""
         exchange, routing_key = address_of(message)
         method = self.codec.StreamReturn(
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
         )
-        self.say(method, message)
+        self.send_packet(method, message)
 
     # --- Methods of the client ------------------------------------------------------------------
 
@@ -125,7 +122,7 @@ class PacketClass(ContentClassPort):
     def on_cancel(self, method: early.StreamCancel | later.StreamCancel) -> None:
         """End a consumer."""
         self.cancel_consumer(method.consumer_tag, StreamConsumer)
-        self.say_cancelled(method, "StreamCancelOk")
+        self.send_cancel_ok(method, "StreamCancelOk")
 
     def on_publish(
         self, method: early.StreamPublish | later.StreamPublish, header: bytes, body: bytes
@@ -137,6 +134,7 @@ class PacketClass(ContentClassPort):
 
     # --- Both ways ------------------------------------------------------------------------------
 
+    # Keeps 0-9/stream.publish.mandatory#01, 0-9/stream.publish.immediate#01, 0-10/s249, 0-10/s250.
     def publish(
         self,
         exchange: str,
@@ -160,9 +158,9 @@ class PacketClass(ContentClassPort):
         if queues:
             self.vhost.deliver(message, queues, False)
         elif immediate:
-            self.say_return(NO_CONSUMERS, "NO_CONSUMERS", message)
+            self.send_return(NO_CONSUMERS, "NO_CONSUMERS", message)
         elif mandatory:
-            self.say_return(NO_ROUTE, "NO_ROUTE", message)
+            self.send_return(NO_ROUTE, "NO_ROUTE", message)
 
     def can(self, consumer: StreamConsumer) -> bool:
         """Return True if a packet may be delivered to a consumer now."""
@@ -184,11 +182,11 @@ class PacketClass(ContentClassPort):
     def deliver(self, consumer: StreamConsumer, message: Message) -> None:
         """A queue gives a packet."""
         now_ms = self.vhost.counters.now_ms
-        self.pace.take(message.body_size, now_ms)
-        self.shared.take(message.body_size, now_ms)
+        self.pace.charge(message.body_size, now_ms)
+        self.shared.charge(message.body_size, now_ms)
         self.tag += 1
         try:
-            self.say_deliver(consumer, self.tag, message)
+            self.send_deliver(consumer, self.tag, message)
         except CannotConvert as error:
             consumer.queue.unconvertible(message, consumer, error.reason)
 

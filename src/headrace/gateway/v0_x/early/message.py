@@ -14,25 +14,22 @@ from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import Getter
 from headrace.gateway.v0_x.channel.ending import end_consumer
-from headrace.gateway.v0_x.early.message_class import (
+from headrace.gateway.v0_x.early.message_transfers import (
     MessageConsumer,
     MessageSide,
     deliver,
     side_of,
 )
 from headrace.gateway.v0_x.early.references import Checkpoints
-from headrace.gateway.v0_x.methods.basic import (
+from headrace.gateway.v0_x.host import check_access, check_topic
+from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_octets, redeliver
+from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
-    check_access,
-    check_no_tx,
-    check_topic,
     enforce_timeout,
-    limit_octets,
     owner_of,
-    queue_of,
-    redeliver,
     source_of,
 )
+from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
@@ -73,7 +70,6 @@ REJECT_GENERIC = 0
 REJECT_IMMEDIATE = 1
 
 
-# Keeps 0-9/message#03.
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
     """Take a message in; one by reference when the reference is closed."""
     side = side_of(connection, channel)
@@ -86,7 +82,7 @@ def transfer(connection: GatewayConnection, channel: Channel, method: MessageTra
     publish(side, method, [method.body.data] if method.body.data else [])
 
 
-# Keeps 0-9/message.transfer.ttl#01.
+# Keeps 0-9/message.transfer.immediate#01, 0-9/message.transfer#01.
 def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> None:
     """Publish a message and answer its transfer."""
     connection, channel = side.connection, side.channel
