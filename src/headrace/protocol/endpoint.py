@@ -37,6 +37,16 @@ class DurableLog(Protocol):
         """True while the disk takes no records."""
 
 
+class BodySink(Protocol):
+    """Takes the body of a content as it arrives, instead of memory."""
+
+    def add(self, octets: bytes) -> None:
+        """Take the next bytes."""
+
+    def abandon(self) -> None:
+        """Forget the body: the rest does not come."""
+
+
 class Endpoint(Output):
     """One peer's side of one connection: input by ``feed``, output by ``Output``."""
 

@@ -6,7 +6,7 @@ order. Each segment is one or more frames. What a frame's flags say must fit to 
 or nothing that follows can be trusted.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -16,6 +16,9 @@ if not cython.compiled:
 
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.spec.reply_0_10 import CloseCode
+
+if TYPE_CHECKING:
+    from headrace.protocol.endpoint import BodySink
 
 FIRST_SEGMENT = 8
 LAST_SEGMENT = 4
@@ -44,7 +47,7 @@ class Assembly:
     def __init__(self) -> None:
         self.active = False
         self.discarding = False  # It is followed to its end, but not kept.
-        self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.sink: BodySink | None = None  # Takes the body instead.
         self.pool: Any = None  # Counts what is held of the body.
         self.counted = 0  # Octets of it that the pool counts.
         self.clear()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection of AMQP 0-10, as its sessions and its other parts see it.
 
-What a session has become complete is told at the end of a turn, so it stands in its connection's
-list of those with something to tell.
+Completions are sent at the end of a turn: a session that has some is in its connection's list
+``to_announce``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,7 @@ from headrace.protocol.v0_10.events import (
 from headrace.spec.reply_0_10 import DetachCode
 
 if TYPE_CHECKING:
+    from headrace.protocol.endpoint import BodySink
     from headrace.protocol.v0_10.session.registry import Sessions
     from headrace.protocol.v0_10.session.session import Session
 
@@ -225,8 +226,8 @@ class SessionConnection(Endpoint):
         payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
         self.on_command(session, decode_command(payload)[1], b"", ())
 
-    def sink_of(self, session: "Session", header: bytes) -> Any:
-        """Return what takes the body of a file.stage instead of memory, or None."""
+    def sink_of(self, session: "Session", header: bytes) -> "BodySink | None":
+        """Return the sink that takes the body of a file.stage instead of memory, or None."""
         return None
 
     def on_command(

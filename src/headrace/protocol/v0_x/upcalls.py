@@ -27,7 +27,7 @@ from headrace.protocol.v0_x.events import (
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.protocol.endpoint import BodySink
     from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Upcalls:
 
     def sink_of(
         self, channel: Channel, method: MethodBase, header: bytes, body_size: int
-    ) -> "ContentSink | None":
+    ) -> "BodySink | None":
         """Return the sink that takes the body of a content instead of memory, or None.
 
         When the body is complete, :meth:`on_content` is called with an empty one.

@@ -51,11 +51,10 @@ if TYPE_CHECKING:
     from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
-    from headrace.gateway.v0_10.handlers import Sink
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.model.ports import Store
-    from headrace.protocol.endpoint import DurableLog
+    from headrace.protocol.endpoint import BodySink, DurableLog
 
 log = logging.getLogger(__name__)
 
@@ -381,7 +380,7 @@ class Connection010(Connection):
         if windows.runs:
             windows.completed(lo, hi)
 
-    def sink_of(self, session: ProtocolSession, header: bytes) -> "Sink | None":
+    def sink_of(self, session: ProtocolSession, header: bytes) -> "BodySink | None":
         sink = self.shared.commands.sink
         return None if sink is None else sink(cython.cast(Session010, session), header)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.content_classes.bodies import Reader
     from headrace.gateway.content_classes.file import Sending
-    from headrace.gateway.content_classes.file_uploads import Sink
+    from headrace.gateway.content_classes.file_uploads import StageSink
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.message import Message
     from headrace.model.ports import Store
@@ -200,7 +200,7 @@ def files_of(session: Session010) -> SessionFiles:
     return state_of(session, SessionFiles, partial(SessionFiles, session))
 
 
-def begin_stage(session: Session010, header: bytes) -> Sink:
+def begin_stage(session: Session010, header: bytes) -> StageSink:
     """The body of a file.stage follows; the sink returned takes it."""
     try:
         return files_of(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.gateway.v0_x.handlers import Sink
     from headrace.protocol.codec_0_x import PropertiesBase
+    from headrace.protocol.endpoint import BodySink
     from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class V0xContext(Context):
         method: MethodBase,
         header: bytes,
         body_size: int,
-    ) -> Sink | None:
+    ) -> BodySink | None:
         """Return the sink of a content's body; None for memory."""
         make = self.methods.sinks.get(method.NAME)
         return None if make is None else make(connection, channel, header, body_size)

@@ -28,7 +28,7 @@ from headrace.protocol.negotiate import describe_unserved
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.protocol.endpoint import BodySink
     from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
@@ -117,8 +117,8 @@ class ConnectionOwner(Upcalls):
 
     def sink_of(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
-    ) -> "ContentSink | None":
-        sink: ContentSink | None = self.context.sink(
+    ) -> "BodySink | None":
+        sink: BodySink | None = self.context.sink(
             self.connection, cython.cast(Channel, channel), method, header, body_size
         )
         return sink

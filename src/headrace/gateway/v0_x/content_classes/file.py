@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.content_classes.bodies import Reader
     from headrace.gateway.content_classes.file import Sending
-    from headrace.gateway.content_classes.file_uploads import Sink
+    from headrace.gateway.content_classes.file_uploads import StageSink
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.ports import Store
@@ -181,7 +181,7 @@ def files_of(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
 
 def begin_stage(
     connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
-) -> Sink:
+) -> StageSink:
     """The header of a file.stage came; the sink returned takes the body."""
     return files_of(connection, channel).uploads.begin(header, body_size, connection.version)
 
