@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_x.frames cimport (
+    C_ACK_FLAG_AT, C_ACK_LEN, C_ARGUMENTS_AT, C_BODY, C_CHANNEL_AT, C_END, C_HEADER, C_HEARTBEAT,
+    C_METHOD, C_OVERHEAD, C_PAYLOAD_AT, C_SIZE_AT,
+)
 from headrace.protocol.v0_x.answers cimport Answers
 from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, C_OPENING, Channel
 from headrace.protocol.v0_x.content_frames cimport ContentReader
@@ -52,7 +56,7 @@ cdef class Connection(Endpoint):
     cpdef await_tune_ok(self, object version)
     cpdef refuse_header(self)
     @cython.locals(first=cython.bint, kind=cython.uint, number=cython.uint, size=Py_ssize_t,
-                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, known=cython.bint,
+                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, served=cython.bint,
                    contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)

@@ -34,6 +34,18 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import OPENING as C_OPENING
     from headrace.protocol.v0_x.channel import Channel
     from headrace.protocol.v0_x.content_frames import ContentReader
+    from headrace.protocol.v0_x.frames import ACK_FLAG_AT as C_ACK_FLAG_AT
+    from headrace.protocol.v0_x.frames import ACK_LEN as C_ACK_LEN
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_BODY as C_BODY
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_HEADER as C_HEADER
+    from headrace.protocol.v0_x.frames import FRAME_HEARTBEAT as C_HEARTBEAT
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -74,7 +86,6 @@ from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
 from headrace.protocol.v0_x.frames import (
     FRAME_BODY,
-    FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
@@ -277,33 +288,33 @@ class Connection(Endpoint):
         """Handle frame after frame; return where the first incomplete one begins."""
         # In one function: the position is a C local, which parts would pass on for every frame.
         contents = self.contents
-        while n - pos >= 7:
+        while n - pos >= C_PAYLOAD_AT:
             if self.work_left <= 0 and self.turn_is_over():
                 break
             self.work_left -= 1
             kind = d[pos]
-            number = get16(d, pos + 1)
-            size = get32(d, pos + 3)
-            known = kind == 1 or kind == 2 or kind == 3 or kind == 8
-            if size > contents.frame_limit or not known:
+            number = get16(d, pos + C_CHANNEL_AT)
+            size = get32(d, pos + C_SIZE_AT)
+            served = kind in (C_METHOD, C_HEADER, C_BODY, C_HEARTBEAT)
+            if size > contents.frame_limit or not served:
                 contents.after = n
                 raise self.frame_error(kind, size)
-            end = pos + 7 + size
+            end = pos + C_PAYLOAD_AT + size
             if end >= n:
                 break
             contents.after = end + 1
             self.current = 0
-            if d[end] != 0xCE:
+            if d[end] != C_END:
                 contents.after = n
                 raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
             channel = self.last
             if channel is None or channel.number != number:
                 channel = self.channels.get(number)
                 self.last = channel
-            if kind == 1:
+            if kind == C_METHOD:
                 if size < 4:
                     raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
-                method = get32(d, pos + 7)
+                method = get32(d, pos + C_PAYLOAD_AT)
                 self.current = method
                 if (
                     channel is not None
@@ -318,8 +329,10 @@ class Connection(Endpoint):
                         if pos < 0:
                             return -pos - 1
                         continue
-                    if method == BASIC_ACK and size == 13:
-                        self.owner.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
+                    if method == BASIC_ACK and size == C_ACK_LEN:
+                        self.owner.on_ack(
+                            channel, get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                        )
                         pos = end + 1
                         continue
                 elif (
@@ -340,9 +353,11 @@ class Connection(Endpoint):
                             continue
                     elif (
                         method == BASIC_ACK
-                        and size == 13
+                        and size == C_ACK_LEN
                         and not self.owner.events
-                        and channel.gatherer.confirm(get64(d, pos + 11), d[pos + 19] & 1)
+                        and channel.gatherer.confirm(
+                            get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                        )
                     ):
                         pos = end + 1
                         continue
@@ -357,10 +372,10 @@ class Connection(Endpoint):
                     self.hold_frame(channel, cut(d, pos, end + 1))
                 else:
                     self.work_left -= C_METHOD_WORK
-                    self.method_frame(channel, number, cut(d, pos + 7, end))
+                    self.method_frame(channel, number, cut(d, pos + C_PAYLOAD_AT, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
-            elif kind == 8:
+            elif kind == C_HEARTBEAT:
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
@@ -370,12 +385,12 @@ class Connection(Endpoint):
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
-            elif kind == 2:
-                contents.header_frame(channel, d, pos + 7, end)
+            elif kind == C_HEADER:
+                contents.header_frame(channel, d, pos + C_PAYLOAD_AT, end)
             else:
-                contents.body_frame(channel, d, pos + 7, end)
+                contents.body_frame(channel, d, pos + C_PAYLOAD_AT, end)
             if self.state_number < STATE_OPEN:
-                self.handshake_octets += size + 8
+                self.handshake_octets += size + C_OVERHEAD
                 if self.handshake_octets > HANDSHAKE_BYTES_MAX:
                     contents.after = n
                     self.deaf = True
@@ -394,8 +409,8 @@ class Connection(Endpoint):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
             ReplyCode.FRAME_ERROR,
-            f"frame of {size + 8} octets is larger than the maximum of "
-            f"{self.contents.frame_limit + 8}",
+            f"frame of {size + C_OVERHEAD} octets is larger than the maximum of "
+            f"{self.contents.frame_limit + C_OVERHEAD}",
         )
 
     def heartbeat_frame(self, number: int, size: int) -> None:
@@ -547,7 +562,7 @@ class Connection(Endpoint):
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
         # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
-        self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
+        self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else C_OVERHEAD)
 
     # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
@@ -615,7 +630,7 @@ class Connection(Endpoint):
             return
         self.close_reason = error
         self.state_number = STATE_CLOSING
-        self.contents.frame_limit = self.frame_max - 8
+        self.contents.frame_limit = self.frame_max - C_OVERHEAD
         self.say_last(
             ConnectionClose(
                 reply_code=error.code.number,
@@ -751,7 +766,7 @@ class Connection(Endpoint):
         self.check_open(number)
         self.write_frame(FRAME_METHOD, number, method)
         self.write_frame(FRAME_HEADER, number, header)
-        limit = self.frame_max - 8
+        limit = self.frame_max - C_OVERHEAD
         if 0 < len(body) <= limit:
             self.write_frame(FRAME_BODY, number, body)
             return
@@ -765,17 +780,17 @@ class Connection(Endpoint):
             AmqpError: the channel is not open; nothing was written.
         """
         self.check_open(number)
-        self.reserve(21)
+        self.reserve(C_ACK_LEN + C_OVERHEAD)
         buffer = self.buffer
         at = self.tail
-        buffer[at] = FRAME_METHOD
-        put16(buffer, at + 1, number)
-        put32(buffer, at + 3, 13)
-        put32(buffer, at + 7, BASIC_ACK)
-        put64(buffer, at + 11, delivery_tag)
-        buffer[at + 19] = 1 if multiple else 0
-        buffer[at + 20] = FRAME_END
-        self.tail = at + 21
+        buffer[at] = C_METHOD
+        put16(buffer, at + C_CHANNEL_AT, number)
+        put32(buffer, at + C_SIZE_AT, C_ACK_LEN)
+        put32(buffer, at + C_PAYLOAD_AT, BASIC_ACK)
+        put64(buffer, at + C_ARGUMENTS_AT, delivery_tag)
+        buffer[at + C_ACK_FLAG_AT] = 1 if multiple else 0
+        buffer[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = at + C_ACK_LEN + C_OVERHEAD
 
     def check_open(self, number: int) -> None:
         """Raise AmqpError unless the channel is open."""

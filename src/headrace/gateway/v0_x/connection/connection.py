@@ -20,6 +20,15 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
+    from headrace.protocol.v0_x.frames import ACK_FLAG_AT as C_ACK_FLAG_AT
+    from headrace.protocol.v0_x.frames import ACK_LEN as C_ACK_LEN
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
@@ -114,24 +123,24 @@ class GatewayConnection(Peer):
             seq = token & ~C_ANSWER_NACK
             ours.confirmed = seq
             self.write_frame(
-                1, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+                C_METHOD, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
             )
             return
         self.write_ack(ours, token)
 
     def write_ack(self, channel: Channel, seq: int) -> None:
         """Confirm every publish up to ``seq``."""
-        self.reserve(21)
+        self.reserve(C_ACK_LEN + C_OVERHEAD)
         out = self.buffer
         at = self.tail
-        out[at] = 1
-        put16(out, at + 1, channel.number)
-        put32(out, at + 3, 13)
-        put32(out, at + 7, BASIC_ACK)
-        put64(out, at + 11, seq)
-        out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
-        out[at + 20] = 0xCE
-        self.tail = at + 21
+        out[at] = C_METHOD
+        put16(out, at + C_CHANNEL_AT, channel.number)
+        put32(out, at + C_SIZE_AT, C_ACK_LEN)
+        put32(out, at + C_PAYLOAD_AT, BASIC_ACK)
+        put64(out, at + C_ARGUMENTS_AT, seq)
+        out[at + C_ACK_FLAG_AT] = 1 if seq - channel.confirmed > 1 else 0
+        out[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = at + C_ACK_LEN + C_OVERHEAD
         channel.tally.confirm += seq - channel.confirmed
         channel.confirmed = seq
 
@@ -195,7 +204,7 @@ class GatewayConnection(Peer):
         channel = self.channels.get(number)
         payload = encode_method(self.version, method)
         if channel is None:
-            self.write_frame(1, number, payload)
+            self.write_frame(C_METHOD, number, payload)
         else:
             self.say(channel, payload)
 

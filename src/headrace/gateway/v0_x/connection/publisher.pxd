@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_x.frames cimport (
+    C_FLAGS_AT, C_NO_PROPERTIES, C_PAYLOAD_AT, C_PROPERTIES_AT, C_PUBLISH_END_LEN, C_SIZE_AT,
+)
 from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.distributor cimport Distributor, Publish
 from headrace.gateway.messages.route cimport Route
@@ -10,9 +13,6 @@ from headrace.gateway.v0_x.connection.special_publish cimport (
     C_ASKS, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
 )
 from headrace.model.counters cimport Counters
-from headrace.protocol.v0_x.frames cimport (
-    C_FLAGS_AT, C_NO_PROPERTIES, C_PAYLOAD_AT, C_PROPERTIES_AT, C_SIZE_AT,
-)
 from headrace.spec.ids cimport BASIC_PUBLISH
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic

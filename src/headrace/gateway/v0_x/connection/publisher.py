@@ -36,6 +36,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
     from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
     from headrace.protocol.v0_x.frames import PROPERTIES_AT as C_PROPERTIES_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, same
@@ -191,7 +192,15 @@ class Publisher:
         """Take one publish with a large body; ``start`` is laid out as for :meth:`publish`."""
         self.publishing.parts = parts
         try:
-            self.publish(channel, start, 0, address_len, address_len + 2, len(start), body_size)
+            self.publish(
+                channel,
+                start,
+                0,
+                address_len,
+                address_len + C_PUBLISH_END_LEN,
+                len(start),
+                body_size,
+            )
         finally:
             self.publishing.parts = None
 
@@ -208,7 +217,7 @@ class Publisher:
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
-        header = address_len + 2
+        header = address_len + C_PUBLISH_END_LEN
         channel.tally.publish += 1
         p = self.publishing
         p.address_len = address_len
