@@ -101,7 +101,7 @@ class Endpoint(Output):
             if position > self.held_until:
                 self.held_until = position
 
-    def take_back(self) -> None:
+    def drop_promised(self) -> None:
         """Drop the promised answers that were not sent, and all output after the first."""
         if self.promised:
             self.promised = self.held_until = 0

@@ -385,7 +385,9 @@ class Codec:
         return fragments, at
 
     def _pack_fragments(self, fragments: Sequence[Struct]) -> bytes:
-        return encode_array(Array(_VBIN16_CODE, [VBin16(self._encode(one)) for one in fragments]))
+        return encode_array(
+            Array(_VBIN16_CODE, [VBin16(self._encode(fragment)) for fragment in fragments])
+        )
 
     def _read_xid(self, d: bytes, at: int) -> tuple[Struct, int]:
         """Read the corrected form, or the standard's: 2 octets of size, which are not 0 there."""

@@ -230,4 +230,6 @@ class VirtualHosts:
         """Return the user and the name of a connection; empty where unknown."""
         connection = self._context.connections.get(number)
         user = None if connection is None else connection.user
-        return "" if user is None else user.name, self._context.telling.names.get(number, "")
+        return "" if user is None else user.name, self._context.connection_events.names.get(
+            number, ""
+        )

@@ -17,7 +17,7 @@ TICKS_PER_S = 2  # Of the transports' timeouts.
 MAPPED = "::ffff:"
 
 
-class Telling:
+class ConnectionEvents:
     """Tells of the connections of one broker: opened, closed, and their channels.
 
     Each is told as closed once, and only if it was told as open.

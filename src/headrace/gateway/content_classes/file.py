@@ -92,7 +92,7 @@ class FileConsumer(Consumer):
         self.files.deliver(self, message)
 
     def hold(self, position: int) -> None:
-        self.files.delay_output(self.queue.store, position)
+        self.files.hold_output(self.queue.store, position)
 
     def cancelled(self) -> None:
         self.files.consumer_gone(self)
@@ -154,7 +154,7 @@ class FileClass(FilePort):
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
         raise NotImplementedError
 
-    def delay_output(self, store: Store, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         """Let nothing that is sent from now on leave before the store is durable up to there."""
 
     # --- What every version says --------------------------------------------------------------
@@ -353,14 +353,14 @@ class FileClass(FilePort):
         Raises:
             PreconditionFailed: it names none.
         """
-        settled = [known for known in self.unacked if self.may_settle(known)]
+        settled = [delivered for delivered in self.unacked if self.may_settle(delivered)]
         if multiple and tag == 0:
             return settled
         if tag not in settled:
             raise PreconditionFailed(f"unknown delivery tag {tag}")
         if not multiple:
             return [tag]
-        return [known for known in settled if known <= tag]
+        return [delivered for delivered in settled if delivered <= tag]
 
     def may_settle(self, tag: int) -> bool:
         """Return True if a delivery is complete and its outcome open."""

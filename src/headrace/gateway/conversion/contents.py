@@ -121,7 +121,7 @@ class Contents:
         """Return a message of class basic with the same body, which tells of another in headers.
 
         Raises:
-            UnreadableError: it cannot be told.
+            UnreadableError: it cannot be values_of_entries.
         """
         return traced(message, exchange, routing_key, headers)
 
@@ -156,7 +156,7 @@ class Contents:
         """
         looked = self._looked
         if looked is None or looked.message is not message:
-            looked = self._looked = Selected(message, told)
+            looked = self._looked = Selected(message, values_of_entries)
         return looked
 
     def leased(self, message: Message) -> bytes:
@@ -192,7 +192,7 @@ class TransferContents:
         return Content(
             exchange,
             routing_key,
-            told(p.headers or []),
+            values_of_entries(p.headers or []),
             None if p.ttl_ms is None else str(p.ttl_ms),
             p.delivery_mode == PERSISTENT_MODE,
             p.priority or 0,
@@ -295,9 +295,9 @@ def segment_of(message: Message) -> bytes:
     return segment
 
 
-def told(entries: list[Entry]) -> Table:
+def values_of_entries(entries: list[Entry]) -> Table:
     """Return headers as Python values; what a field table cannot say is left out."""
-    table = b"".join([said for said in map(as_entry, entries) if said is not None])
+    table = b"".join([raw for raw in map(as_entry, entries) if raw is not None])
     return decode_table(len(table).to_bytes(4, "big") + table)[0]
 
 
@@ -313,7 +313,7 @@ def as_entry(entry: Entry) -> bytes | None:
 
 def rewritten(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
     """Return entries that say ``headers``; those that stay the same stay as they are."""
-    before = told(entries)
+    before = values_of_entries(entries)
     made: list[Entry] = []
     kept: set[str] = set()
     for entry in entries:

@@ -157,8 +157,8 @@ def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
         return b"", text
     path, _, options = rest.partition(b"?")
     parts = path.split(b"/")
-    _, found, tail = options.partition(b"routingkey='")
-    if found:
+    _, equals, tail = options.partition(b"routingkey='")
+    if equals:
         key = tail.rpartition(b"'")[0] if b"'," not in tail else tail.partition(b"',")[0]
     else:
         key = b"/".join(parts[2:]) or (parts[1] if len(parts) > 1 else b"")

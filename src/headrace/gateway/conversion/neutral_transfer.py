@@ -94,16 +94,16 @@ def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]
     Raises:
         CannotConvert: it is malformed.
     """
-    found: list[tuple[bytes, int, int]] = []
+    structs: list[tuple[bytes, int, int]] = []
     while at < end:
         if end - at < 6:
             raise CannotConvert("a header segment is cut off")
         stop = at + 4 + get32(payload, at)
         if stop > end or stop < at + 6:
             raise CannotConvert("a struct of a header segment is cut off")
-        found.append((payload[at + 4 : at + 6], at + 6, stop))
+        structs.append((payload[at + 4 : at + 6], at + 6, stop))
         at = stop
-    return found
+    return structs
 
 
 def read_transfer(payload: bytes) -> Properties:
@@ -128,12 +128,12 @@ def read_transfer(payload: bytes) -> Properties:
     return p
 
 
-def _flags(d: bytes, at: int, end: int, known: int) -> int:
+def _flags(d: bytes, at: int, end: int, known_flags: int) -> int:
     """Return the packing flags of a struct, the first field in the lowest bit."""
     if end - at < 2:
         raise CannotConvert("a struct of a header segment is cut off")
     flags = d[at] | d[at + 1] << 8
-    if flags & ~known:
+    if flags & ~known_flags:
         raise CannotConvert("a struct of a header segment has flags of no field")
     return flags
 
@@ -367,9 +367,9 @@ def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
         p.message_id_text = text
     text = _text_of(carried, b"expiration")
     if text is not None:
-        said = Properties()
-        set_expiration(said, text)
-        if (said.ttl_ms, said.expiration) == (p.ttl_ms, p.expiration):
+        properties = Properties()
+        set_expiration(properties, text)
+        if (properties.ttl_ms, properties.expiration) == (p.ttl_ms, p.expiration):
             p.expiration_text = text
     p.cluster_id = _text_of(carried, b"cluster-id")
     if p.content_type is None:

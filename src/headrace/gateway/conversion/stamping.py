@@ -137,14 +137,14 @@ def traced(
             for name in _PROPERTIES
             if (value := getattr(read, name, None)) is not None
         }
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "exchange_name": source,
             "routing_keys": [key, *_copies(properties.get("headers"))],
             "properties": properties,
             **headers,
         }
         header = encode_content_header(
-            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", told))
+            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", facts))
         )
     except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
         raise UnreadableError(str(error)) from error

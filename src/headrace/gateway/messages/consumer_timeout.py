@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 ARGUMENT = "x-consumer-timeout"  # Milliseconds; of a consumer, a queue or a policy.
-LOOKS = 8  # Within one timeout.
+CHECKS = 8  # Within one timeout.
 TIMEOUT_MS_MAX = 1 << 40
 
 
@@ -75,14 +75,14 @@ class ConsumerTimeout:
         """
         self.consumer = consumer
         self.timeout_ms = timeout_ms
-        self.period_ms = max(1, timeout_ms // LOOKS)
+        self.period_ms = max(1, timeout_ms // CHECKS)
         self._newest = newest
         self._overdue = overdue
         self._goes_on = goes_on
         self._notes: deque[tuple[int, int]] = deque()  # (when, the latest delivery then)
 
-    def look(self, now_ms: int) -> int:
-        """Give back what is overdue; return when to look again, 0 when there is no need."""
+    def check(self, now_ms: int) -> int:
+        """Give back what is overdue; return when to check again, 0 for never."""
         if not self._goes_on():
             return 0
         newest = self._newest()
@@ -98,7 +98,7 @@ class ConsumerTimeout:
 
 def watch(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
     """Have a consumer looked at from now on."""
-    scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
+    scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.check)
 
 
 def closing(number: int, timeout_ms: int) -> PreconditionFailed:

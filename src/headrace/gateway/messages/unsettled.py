@@ -159,11 +159,11 @@ class Unsettled:
 
     def entries(self, last: int) -> list[tuple[int, Message]]:
         """Return the numbers up to ``last`` with their deliveries, in order."""
-        found: list[tuple[int, Message]] = []
+        deliveries: list[tuple[int, Message]] = []
         behind = self.behind
         if behind:
             first = (last - self.half + 1) & self.mask
-            found = [(number, behind[number]) for number in self.numbers_behind(first, last)]
+            deliveries = [(number, behind[number]) for number in self.numbers_behind(first, last)]
         ring = self.ring
         at = 0
         while ring is not None and at < ring.count:
@@ -171,9 +171,9 @@ class Unsettled:
                 break
             message = ring.at(at)
             if message is not None:
-                found.append(((self.base + at) & self.mask, message))
+                deliveries.append(((self.base + at) & self.mask, message))
             at += 1
-        return found
+        return deliveries
 
     def clear(self) -> None:
         """Forget all deliveries."""

@@ -69,13 +69,13 @@ class Keys:
         now = self._clock()
         if self._due or self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
             await self._refresh()
-        found = self._pick(kid)
-        if found is None:
+        key = self._pick(kid)
+        if key is None:
             await self._refresh()
-            found = self._pick(kid)
-        if found is None:
+            key = self._pick(kid)
+        if key is None:
             raise NoKey(f"no key {kid!r} to check the token with")
-        return found
+        return key
 
     def _pick(self, kid: str | None) -> Key | None:
         if self._loaded_at is None or self._clock() - self._loaded_at > STALE_S_MAX:
@@ -112,7 +112,7 @@ def read_set(octets: bytes) -> list[Key]:
         raise ValueError("not a JSON Web Key Set") from None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
         raise ValueError(f"a set holds a list of {KEYS_MAX} keys at most")
-    found = []
+    keys = []
     for each in listed:
         if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
@@ -121,5 +121,5 @@ def read_set(octets: bytes) -> list[Key]:
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             log.warning("a key of tokens is passed over: %s", type(error).__name__)
             continue
-        found.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
-    return found
+        keys.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
+    return keys

@@ -110,18 +110,18 @@ class Logins:
             login.taken += 1
             if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
                 raise LoginRefused("a SASL response is too long, or there are too many")
-            found = await sound(login.steps.step(response))
+            step = await sound(login.steps.step(response))
         except LoginRefused as error:
             self._tell(None, peer, mechanism, str(error))
             raise
-        if isinstance(found, bytes):
+        if isinstance(step, bytes):
             self._going[number] = login
-            return found
-        if self.is_withdrawn(found):  # While it was checked.
+            return step
+        if self.is_withdrawn(step):  # While it was checked.
             self._tell(None, peer, mechanism, WITHDRAWN)
             raise LoginRefused(WITHDRAWN)
-        self._tell(found, peer, mechanism)
-        return found
+        self._tell(step, peer, mechanism)
+        return step
 
     def forget(self, number: int) -> None:
         """The connection is over."""

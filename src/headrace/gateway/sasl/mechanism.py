@@ -67,7 +67,7 @@ class Mechanism(Protocol):
         """Begin a login."""
 
 
-def text_of(octets: bytes, what: str, octets_max: int = 255) -> str:
+def text_of(octets: bytes, field: str, octets_max: int = 255) -> str:
     """Return a name that a client sent.
 
     Raises:
@@ -76,7 +76,7 @@ def text_of(octets: bytes, what: str, octets_max: int = 255) -> str:
     try:
         text = octets.decode()
     except UnicodeDecodeError:
-        raise LoginRefused(f"{what} is not UTF-8") from None
+        raise LoginRefused(f"{field} is not UTF-8") from None
     if not text or len(octets) > octets_max:
-        raise LoginRefused(f"{what} is empty or too long")
+        raise LoginRefused(f"{field} is empty or too long")
     return text

@@ -88,8 +88,8 @@ class Rights:
         Raises:
             AccessRefused: with the text that clients match.
         """
-        found = vhost.exchanges.get(exchange)
-        if found is None or not is_topic(found):
+        destination = vhost.exchanges.get(exchange)
+        if destination is None or not is_topic(destination):
             return
         if not self.topic_allowed(user, vhost.name, permission, exchange, routing_key):
             self.refuse(
@@ -107,8 +107,8 @@ class Rights:
         Raises:
             AccessRefused: ``why`` says which routing keys these would be.
         """
-        found = vhost.exchanges.get(exchange)
-        if found is not None and not is_topic(found):
+        destination = vhost.exchanges.get(exchange)
+        if destination is not None and not is_topic(destination):
             return
         if not self.every_topic_allowed(user, vhost.name, "write", exchange):
             self.refuse(

@@ -146,7 +146,7 @@ class SessionConnection(Endpoint):
             self.to_announce = []
             for session in to_announce:
                 if session.connection is self:
-                    session.tell()
+                    session.send_completed()
 
     # Keeps 0-10/s030, 0-10/s031.
     def not_attached(self, number: int) -> None:
@@ -157,8 +157,8 @@ class SessionConnection(Endpoint):
         """The session that a client asks for; DetachError when it cannot have it."""
         if self.sessions is None:
             raise DetachError(DetachCode.SESSION_BUSY, "no sessions are offered here")
-        found: Session = self.sessions.find(self.principal(), name, force)
-        return found
+        session: Session = self.sessions.find(self.principal(), name, force)
+        return session
 
     def principal(self) -> Any:
         """Whose sessions these are: names of different principals' sessions do not clash."""

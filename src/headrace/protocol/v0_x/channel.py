@@ -83,7 +83,9 @@ class Channel:
         self.sink: BodySink | None = None  # Takes the body instead.
         self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
         self.waiting: list[bytes] | None = None  # Frames that came while BUSY.
-        self.answers: deque[bytes | HeldAnswer] | None = None  # That wait for the first of them.
+        self.answers: deque[bytes | DeferredAnswer] | None = (
+            None  # That wait for the first of them.
+        )
         self.gatherer: Gatherer | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:
@@ -155,13 +157,13 @@ class Channel:
 
 
 class AnswerSender(Protocol):
-    """The connection of a held answer."""
+    """The connection of a deferred answer."""
 
     def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
+        """Send the answers of a channel up to the first that is still deferred."""
 
 
-class HeldAnswer:
+class DeferredAnswer:
     """An answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
 
     __slots__ = ("channel", "connection", "error", "payload", "ready", "request")

@@ -19,7 +19,7 @@ from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN, STATE_TUNING,
 )
 
-cdef long long HELD_OCTETS_MAX
+cdef long long DEFERRED_OCTETS_MAX
 
 cdef class Connection(Endpoint):
     cdef public object role
@@ -41,7 +41,7 @@ cdef class Connection(Endpoint):
     cdef public Py_ssize_t hold_above
     cdef public bint deaf
     cdef public bint left
-    cdef public long long held_octets
+    cdef public long long deferred_octets
     cdef public object close_reason
     cdef public object parting
 
@@ -60,9 +60,9 @@ cdef class Connection(Endpoint):
                    contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
-    cpdef hold_frame(self, Channel channel, bytes frame)
+    cpdef defer_frame(self, Channel channel, bytes frame)
     @cython.locals(before=cython.bint, after=cython.bint)
-    cpdef count_held(self, long long octets)
+    cpdef count_deferred(self, long long octets)
     cpdef forget_waiting(self, Channel channel)
     @cython.locals(data=bytes, used=Py_ssize_t)
     cpdef resume(self, Channel channel, int reason)
@@ -74,11 +74,11 @@ cdef class Connection(Endpoint):
     @cython.locals(channel=Channel)
     cpdef fail(self, object error)
     cpdef refuse_request(self, Channel channel, object error, unsigned int request)
-    cpdef say(self, Channel channel, bytes payload)
-    cpdef object hold_answer(self, Channel channel, bytes payload)
+    cpdef send_in_order(self, Channel channel, bytes payload)
+    cpdef object defer_answer(self, Channel channel, bytes payload)
     cpdef send_answers(self, Channel channel)
     cpdef forget_answers(self, Channel channel)
-    cpdef say_last(self, object method, object error)
+    cpdef send_last(self, object method, object error)
     cpdef part(self)
     @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)
     cpdef send_encoded(self, unsigned int number, bytes method, bytes header, bytes body)

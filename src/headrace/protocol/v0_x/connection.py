@@ -81,7 +81,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
-from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, HeldAnswer
+from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, DeferredAnswer
 from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
 from headrace.protocol.v0_x.frames import (
@@ -107,7 +107,7 @@ from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
 STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
-HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
+DEFERRED_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     version: frozenset(
@@ -153,7 +153,7 @@ class Connection(Endpoint):
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
         self.left = False  # The peer closed, and was answered.
-        self.held_octets = 0  # Octets of frames that wait on busy channels.
+        self.deferred_octets = 0  # Octets of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
         self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
         if role is Role.CLIENT:
@@ -362,14 +362,14 @@ class Connection(Endpoint):
                         pos = end + 1
                         continue
                 if channel is not None and channel.state == C_BUSY:
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
                 elif (
                     channel is not None
                     and channel.answers is not None
                     and self.answers.must_pause(channel, self.version, method)
                 ):
                     channel.pause(FOR_ANSWERS)
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
                 else:
                     self.work_left -= C_METHOD_WORK
                     self.method_frame(channel, number, cut(d, pos + C_PAYLOAD_AT, end))
@@ -379,7 +379,7 @@ class Connection(Endpoint):
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
             elif self.state_number != STATE_OPEN:
                 if self.state_number != STATE_CLOSING:
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
@@ -421,20 +421,20 @@ class Connection(Endpoint):
 
     # --- Busy channels ------------------------------------------------------------------------
 
-    def hold_frame(self, channel: Channel, frame: bytes) -> None:
+    def defer_frame(self, channel: Channel, frame: bytes) -> None:
         """A frame came on a channel that is busy: it waits."""
         if channel.waiting is None:
             channel.waiting = []
         channel.waiting.append(frame)
-        self.count_held(len(frame))
+        self.count_deferred(len(frame))
 
-    def count_held(self, octets: int) -> None:
+    def count_deferred(self, octets: int) -> None:
         """Count octets that wait, or with a negative number those that need not any more."""
-        before = self.held_octets > HELD_OCTETS_MAX
-        self.held_octets += octets
-        after = self.held_octets > HELD_OCTETS_MAX
+        before = self.deferred_octets > DEFERRED_OCTETS_MAX
+        self.deferred_octets += octets
+        after = self.deferred_octets > DEFERRED_OCTETS_MAX
         if before != after:
-            self.owner.hold_reading(after)
+            self.owner.pause_reading(after)
 
     def resume(self, channel: Channel, reason: int) -> None:
         """One reason less for a channel to be busy; without any, take in what came meanwhile.
@@ -452,12 +452,12 @@ class Connection(Endpoint):
             return
         channel.waiting = None
         data = b"".join(frames)
-        self.count_held(-len(data))
+        self.count_deferred(-len(data))
         self.contents.replaying = True
         used = self.feed(data, len(data))
         self.contents.replaying = False
         if used < len(data) and self.channels.get(channel.number) is channel:
-            self.count_held(len(data) - used)
+            self.count_deferred(len(data) - used)
             channel.put_first(data[used:])
             if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
                 channel.pause(FOR_OUTPUT)
@@ -466,7 +466,7 @@ class Connection(Endpoint):
     def forget_waiting(self, channel: Channel) -> None:
         """Discard the content that arrived on a busy channel."""
         if channel.waiting is not None:
-            self.count_held(-sum(map(len, channel.waiting)))
+            self.count_deferred(-sum(map(len, channel.waiting)))
             channel.waiting = None
 
     # --- Methods ------------------------------------------------------------------------------
@@ -523,7 +523,7 @@ class Connection(Endpoint):
             self.state_number = STATE_CLOSED
             self.left = True
             self.owner.on_method(None, 0, method)
-            self.say_last(ConnectionCloseOk(), None)
+            self.send_last(ConnectionCloseOk(), None)
             return
         if isinstance(method, ConnectionCloseOk):
             if self.state_number != STATE_CLOSING:
@@ -588,7 +588,7 @@ class Connection(Endpoint):
             if channel.state == C_OPENING:  # It answers channel.resume.
                 channel.state = C_OPEN
         elif isinstance(method, ChannelClose):
-            self.say(channel, encode_method(self.version, ChannelCloseOk()))
+            self.send_in_order(channel, encode_method(self.version, ChannelCloseOk()))
             if channel.state != C_CLOSING:
                 self.forget_channel(channel)
         elif isinstance(method, ChannelCloseOk):
@@ -618,7 +618,7 @@ class Connection(Endpoint):
             channel.abandon()
             self.forget_waiting(channel)
             channel.state = C_CLOSING
-            self.say_close(channel, error)
+            self.send_channel_close(channel, error)
             self.owner.on_failed(channel, error)
             return
         if error.code is ReplyCode.FRAME_ERROR:
@@ -631,7 +631,7 @@ class Connection(Endpoint):
         self.close_reason = error
         self.state_number = STATE_CLOSING
         self.contents.frame_limit = self.frame_max - C_OVERHEAD
-        self.say_last(
+        self.send_last(
             ConnectionClose(
                 reply_code=error.code.number,
                 reply_text=error.reply_text,
@@ -641,7 +641,7 @@ class Connection(Endpoint):
             error,
         )
 
-    def say_close(self, channel: Channel, error: AmqpError) -> None:
+    def send_channel_close(self, channel: Channel, error: AmqpError) -> None:
         """Send channel.close."""
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         close = ChannelClose(
@@ -650,7 +650,7 @@ class Connection(Endpoint):
             class_id=method[0],
             method_id=method[1],
         )
-        self.say(channel, encode_method(self.version, close))
+        self.send_in_order(channel, encode_method(self.version, close))
 
     def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
         """Answer an earlier request with an error."""
@@ -658,7 +658,9 @@ class Connection(Endpoint):
         self.last = channel
         self.current = request
         if channel.state == C_CLOSING and error.scope is Scope.CHANNEL:
-            self.say_close(channel, error)  # Ahead of a later error, which need not be said now.
+            self.send_channel_close(
+                channel, error
+            )  # Ahead of a later error, which need not be said now.
         else:
             self.fail(error)
         self.last = last
@@ -666,18 +668,18 @@ class Connection(Endpoint):
 
     # --- Answers --------------------------------------------------------------------------------
 
-    def say(self, channel: Channel, payload: bytes) -> None:
+    def send_in_order(self, channel: Channel, payload: bytes) -> None:
         """Send an encoded method after all answers that the channel owes."""
-        self.answers.say(channel, payload)
+        self.answers.send_in_order(channel, payload)
 
-    def hold_answer(self, channel: Channel, payload: bytes) -> HeldAnswer:
+    def defer_answer(self, channel: Channel, payload: bytes) -> DeferredAnswer:
         """Owe an encoded method as the answer to the request that is being handled."""
-        held = HeldAnswer(self, channel, payload, self.current)
-        self.answers.hold(held)
-        return held
+        deferred = DeferredAnswer(self, channel, payload, self.current)
+        self.answers.defer(deferred)
+        return deferred
 
     def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
+        """Send the answers of a channel up to the first that is still deferred."""
         if channel.answers is None or self.ended or channel.sends_body():
             return
         refused = self.answers.send(channel)
@@ -694,7 +696,7 @@ class Connection(Endpoint):
         if self.answers.forget(channel):
             self.part()
 
-    def say_last(self, method: MethodBase, error: AmqpError | None) -> None:
+    def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
         self.parting = (method, error)
         if not self.answers.owing or not self.owner.answers_come():
@@ -728,7 +730,7 @@ class Connection(Endpoint):
                 if self.state_number >= STATE_CLOSING:
                     raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
                 self.state_number = STATE_CLOSING
-                self.say_last(method, None)
+                self.send_last(method, None)
                 return
             elif isinstance(method, ConnectionCloseOk):
                 self.state_number = STATE_CLOSED

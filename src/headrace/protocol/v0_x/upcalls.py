@@ -67,7 +67,7 @@ class Upcalls:
         log.error("internal error on method %#x", method, exc_info=error)
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
-    def hold_reading(self, hold: bool) -> None:
+    def pause_reading(self, paused: bool) -> None:
         """Too many frames wait on busy channels: stop reading, or go on."""
 
     def answers_come(self) -> bool:

@@ -395,7 +395,7 @@ def in_view(view: View) -> Iterator[ClientConnection | None]:
 
 def address_of(view: View, connection: ClientConnection) -> str:
     """Return the name of a connection: our end and the client's."""
-    name = view.broker.context.telling.names.get(connection.number, "")
+    name = view.broker.context.connection_events.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")
     return f"{own}-{peer}"
 

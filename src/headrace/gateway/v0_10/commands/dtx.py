@@ -142,11 +142,11 @@ def forget(session: Session010, command: DtxForget, header: bytes, parts: object
 
 def recover(session: Session010, command: DtxRecover, header: bytes, parts: object) -> None:
     """List the branches that are prepared or heuristically completed."""
-    found = [
+    in_doubt = [
         WireXid(format=xid.format, global_id=xid.global_id, branch_id=xid.branch_id)
         for xid in session.vhost.branches.recover()
     ]
-    session.send_result(session.command_id, RecoverResult(in_doubt=found))
+    session.send_result(session.command_id, RecoverResult(in_doubt=in_doubt))
 
 
 def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:

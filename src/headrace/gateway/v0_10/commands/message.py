@@ -168,21 +168,25 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [one for one in holders_of(subscription) if session.deliveries.held_up_to(one, last)]
+        late = [
+            holder
+            for holder in holders_of(subscription)
+            if session.deliveries.held_up_to(holder, last)
+        ]
         if not late:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
             subscription.failed(closing(0, timeout_ms))
         else:
-            for one in late:
-                session.return_late(cast("Subscription", one), last)
+            for holder in late:
+                session.return_late(cast("Subscription", holder), last)
 
     def goes_on() -> bool:
         if session.over:
             return False
-        known = session.subscriptions.get(subscription.tag) is subscription
-        return known or session.deliveries.unsettled > 0
+        is_subscribed = session.subscriptions.get(subscription.tag) is subscription
+        return is_subscribed or session.deliveries.unsettled > 0
 
     timeout = ConsumerTimeout(
         subscription,

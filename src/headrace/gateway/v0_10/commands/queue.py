@@ -79,7 +79,7 @@ def query(session: Session010, command: QueueQuery, header: bytes, parts: object
             message_count=min(queue.message_count(), COUNT_MAX),
             subscriber_count=min(queue.consumer_count(), COUNT_MAX),
         )
-    return session.tell_result(result)
+    return session.answer_with(result)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -235,7 +235,9 @@ class Connection010(Connection):
         self.line = context.line(name)
         if self.transport is not None:
             self.transport.opened()
-        context.telling.connection_opened(self, "0-10", context.frame_max, context.channel_max)
+        context.connection_events.connection_opened(
+            self, "0-10", context.frame_max, context.channel_max
+        )
         self.send_control(ConnectionOpenOk(known_hosts=context.hosts_known(name)))
 
     def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
@@ -247,8 +249,8 @@ class Connection010(Connection):
             reason = f"vhost '{name}' is served by broker '{broker.name}' at {broker}"
             raise CloseError(CloseCode.CONNECTION_FORCED, reason)
         else:
-            known = [str(one) for one in elsewhere.brokers()]
-            self.send_control(ConnectionRedirect(host=str(broker), known_hosts=known))
+            hosts = [str(each) for each in elsewhere.brokers()]
+            self.send_control(ConnectionRedirect(host=str(broker), known_hosts=hosts))
             self.on_closed()
 
     def open_at_last(self, control: ConnectionOpen) -> None:
@@ -278,7 +280,7 @@ class Connection010(Connection):
     def on_attached(self, session: ProtocolSession) -> None:
         target: Session010 = cython.cast(Session010, session)
         target.attached_to(self)
-        self.context.telling.channel_opened(self, session.channel)
+        self.context.connection_events.channel_opened(self, session.channel)
         if target.completion.batch is not None:
             self.unflushed.append(target.completion)
         subscription: Subscription
@@ -305,16 +307,16 @@ class Connection010(Connection):
     def on_detaching(self, session: ProtocolSession) -> None:
         completion: Completion = cython.cast(Session010, session).completion
         if completion.failure is not None:
-            completion.tell_failure()  # After the detachment it is too late.
+            completion.end_for_failure()  # After the detachment it is too late.
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         target: Session010 = cython.cast(Session010, session)
         target.publisher.detached()
-        self.context.telling.channel_closed(self, channel)
+        self.context.connection_events.channel_closed(self, channel)
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
-        asked = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
-        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        is_query = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
+        level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
             self.context.refused(self, error.text)

@@ -82,9 +82,9 @@ class SessionFiles(SessionPort, FileClass):
 
     def send_open_ok(self, staged: int) -> None:
         FileClass.send_open_ok(self, staged)
-        self.tell()
+        self.announce()
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Let completions go out that no read of the socket brings about."""
         connection = self.session.connection
         if connection is not None:
@@ -141,7 +141,7 @@ class SessionFiles(SessionPort, FileClass):
         current, session.command_id = session.command_id, number
         session.later()
         session.command_id = current
-        self.tell()
+        self.announce()
 
     def close_for(self, error: Exception) -> None:
         session = self.session
@@ -157,7 +157,7 @@ class SessionFiles(SessionPort, FileClass):
         """Do nothing: commands complete in any order."""
 
     def go_on(self) -> None:
-        self.tell()
+        self.announce()
 
     def pause_reading(self) -> None:
         connection = self.session.connection
@@ -165,7 +165,7 @@ class SessionFiles(SessionPort, FileClass):
         if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def delay_output(self, store: Store, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         connection = self.session.connection
         if connection is not None:
             connection.hold(store, position)

@@ -23,8 +23,8 @@ cdef class Deliveries:
     cdef public Ring ring
     cdef public dict old
     cdef public dict browsed
-    cdef public dict parted
-    cdef public dict returning
+    cdef public dict tx_settled
+    cdef public dict tx_returns
     cdef public long long unsettled
     cdef public bint durable
     cdef public dict touched
@@ -48,7 +48,7 @@ cdef class Deliveries:
     cpdef forget_browsed(self, unsigned int first, unsigned int last)
     @cython.locals(message=Message, subscription=Consumer)
     cpdef list acquire(self, list ranges)
-    cpdef part_again(self)
+    cpdef undo_settles(self)
 
 @cython.locals(distance=cython.uint)
 cpdef long long serial_distance(unsigned int a, unsigned int b) noexcept

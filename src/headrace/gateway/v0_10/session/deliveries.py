@@ -41,8 +41,8 @@ class Deliveries:
         self.ring: Ring | None = None  # Made for the first delivery.
         self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.
         self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Shown, and not acquired.
-        self.parted: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
-        self.returning: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
+        self.tx_settled: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
+        self.tx_returns: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
         self.unsettled = 0  # In ring and ``old``.
         self.durable = False  # The current command settled a durable message.
         self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
@@ -160,15 +160,15 @@ class Deliveries:
         transaction = self.session.transaction
         assert transaction is not None
         if not transaction.owns:
-            self.parted[number] = message
+            self.tx_settled[number] = message
         transaction.settle(queue, message, outcome)
 
     # Keeps 0-10/s066.
-    def take_back(self) -> list[Message]:
+    def take_unsettled(self) -> list[Message]:
         """Remove and return every unsettled message, oldest first."""
-        messages: list[Message] = [*self.parted.values(), *self.old.values()]
-        self.parted = {}
-        self.returning = {}
+        messages: list[Message] = [*self.tx_settled.values(), *self.old.values()]
+        self.tx_settled = {}
+        self.tx_returns = {}
         self.old = {}
         ring = self.ring
         while ring is not None and ring.count:
@@ -209,16 +209,16 @@ class Deliveries:
     def note_returns(self, first: int, last: int, outcome: int) -> None:
         """Note the release of accepted messages: it happens if the transaction is rolled back."""
         size = (last - first) & SERIAL_MASK
-        for number in self.parted:
+        for number in self.tx_settled:
             if ((number - first) & SERIAL_MASK) <= size:
-                self.returning[number] = outcome
+                self.tx_returns[number] = outcome
 
-    def part_again(self) -> None:
+    def undo_settles(self) -> None:
         """Make what was accepted in a transaction unsettled again: it is rolled back."""
-        returning = self.returning
-        self.returning = {}
-        for number, outcome in returning.items():
-            message = self.parted.pop(number, None)
+        tx_returns = self.tx_returns
+        self.tx_returns = {}
+        for number, outcome in tx_returns.items():
+            message = self.tx_settled.pop(number, None)
             if message is None:
                 continue
             queue = message.consumer.queue
@@ -228,14 +228,14 @@ class Deliveries:
             else:
                 queue.requeue(message)
         self.drain_touched()
-        self.old.update(self.parted)
-        self.unsettled += len(self.parted)
-        self.parted = {}
+        self.old.update(self.tx_settled)
+        self.unsettled += len(self.tx_settled)
+        self.tx_settled = {}
 
     def held_up_to(self, subscription: Consumer, last: int) -> list[int]:
         """Return the ids, up to ``last``, of the unsettled transfers of a subscription."""
         message: Message | None
-        found = [
+        numbers = [
             number
             for number, message in self.old.items()
             if message.consumer is subscription and serial_distance(number, last) >= 0
@@ -248,9 +248,9 @@ class Deliveries:
                 break
             message = ring.at(at)
             if message is not None and message.consumer is subscription:
-                found.append(number)
+                numbers.append(number)
             at += 1
-        return found
+        return numbers
 
 
 def serial_distance(a: int, b: int) -> int:

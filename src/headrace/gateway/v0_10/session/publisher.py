@@ -244,7 +244,7 @@ class Publisher:
     def source(self) -> Source:
         """Return the publisher's user, connection and channel, for interceptors."""
         session = self.session
-        name = session.context.context.telling.names.get(session.number, "")
+        name = session.context.context.connection_events.names.get(session.number, "")
         return Source(session.user.name, name, session.channel)
 
     def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:

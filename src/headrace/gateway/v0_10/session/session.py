@@ -70,9 +70,9 @@ class Session010(SessionContext):
         """As :meth:`Completion.later`."""
         return self.completion.later(result)
 
-    def tell_result(self, result: Struct) -> bool:
-        """As :meth:`Completion.tell_result`."""
-        return self.completion.tell_result(result)
+    def answer_with(self, result: Struct) -> bool:
+        """As :meth:`Completion.answer_with`."""
+        return self.completion.answer_with(result)
 
     # --- Settling -----------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Session010(SessionContext):
             deliveries.settle_range(first, last, outcome)
             if deliveries.browsed and outcome != ACCEPT:
                 deliveries.forget_browsed(first, last)
-            if deliveries.parted and outcome != ACCEPT and outcome != DISCARD:
+            if deliveries.tx_settled and outcome != ACCEPT and outcome != DISCARD:
                 deliveries.note_returns(first, last, outcome)
         self.finish_settling()
 
@@ -208,7 +208,7 @@ class Session010(SessionContext):
         """The disk fails: end the session if it waits for a change of definitions."""
         completion = self.completion
         if completion.failure is not None:
-            completion.tell_failure()
+            completion.end_for_failure()
             return
         batch = completion.first_change()
         if batch is not None and not self.over:
@@ -249,7 +249,7 @@ class Session010(SessionContext):
             self.transaction.forget()
         self.transaction = None
         queues: dict[Queue, None] = {}
-        for message in self.deliveries.take_back():
+        for message in self.deliveries.take_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None

@@ -35,7 +35,7 @@ if not cython.compiled:
         MESSAGE_HAS_USER_ID,
     )
 
-from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.contents import values_of_entries
 from headrace.gateway.conversion.selected import Selected
 from headrace.model.message import KIND_TRANSFER, new_message
 from headrace.protocol.codec_0_10 import MessageProperties, decode_headers
@@ -253,20 +253,20 @@ class TransferHeaders:
 
     def properties(self) -> dict[str, object]:
         """Return the properties by which exchanges can route."""
-        found: dict[str, object] = {"timestamp": self._timestamp_s or None}
+        properties: dict[str, object] = {"timestamp": self._timestamp_s or None}
         for struct in self._structs():
             if isinstance(struct, MessageProperties):
                 message_id = struct.message_id
-                found["message_id"] = None if message_id is None else str(message_id)
+                properties["message_id"] = None if message_id is None else str(message_id)
                 correlation_id = struct.correlation_id
-                found["correlation_id"] = correlation_id
-        return found
+                properties["correlation_id"] = correlation_id
+        return properties
 
     def values(self) -> Selected:
         """Return what selectors see."""
         message = new_message(self._data, self._address_len, 0)
         message.flags = KIND_TRANSFER
-        return Selected(message, told)
+        return Selected(message, values_of_entries)
 
     def _structs(self) -> "list[Struct]":
         if self._read is None:
@@ -291,6 +291,6 @@ def skip16(d: bytes, at: int, end: int) -> int:
     return at + 2 + get16(d, at)
 
 
-def malformed(what: str) -> ExecutionError:
+def malformed(reason: str) -> ExecutionError:
     """The header segment cannot be read."""
-    return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {what}")
+    return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {reason}")

@@ -64,7 +64,7 @@ class Channel(Deliveries):
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    def holds(self, tag: int) -> bool:
+    def is_unsettled(self, tag: int) -> bool:
         """Return True if a delivery tag names an unsettled message."""
         if self.tx_settles is not None and tag in self.tx_settles:
             return False
@@ -74,7 +74,7 @@ class Channel(Deliveries):
     # 0-9/basic.ack.multiple#01.
     def check_tag(self, tag: int) -> None:
         """Refuse a delivery tag that names no unsettled message."""
-        if not self.holds(tag):
+        if not self.is_unsettled(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
     # Keeps 0-9-1/s110.
@@ -184,9 +184,9 @@ class Channel(Deliveries):
         if not multiple:
             self.tx_settles[tag] = outcome
             return
-        for known, _ in self.unsettled.entries(tag):
-            if known not in self.tx_settles:
-                self.tx_settles[known] = outcome
+        for unsettled_tag, _ in self.unsettled.entries(tag):
+            if unsettled_tag not in self.tx_settles:
+                self.tx_settles[unsettled_tag] = outcome
 
     # --- What comes back ----------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class Channel(Deliveries):
         self.release_credit(consumer)
         return consumer
 
-    def take_back(self) -> list[Message]:
+    def take_unsettled(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first.
 
         Settlements of its transaction stay, for the commit.
@@ -247,7 +247,7 @@ class Channel(Deliveries):
     def requeue_all(self) -> None:
         """Return every unsettled message to its queue, then let the queues deliver."""
         queues: dict[Queue, None] = {}
-        for message in self.take_back():
+        for message in self.take_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None

@@ -206,11 +206,11 @@ class GatewayConnection(Peer):
         if channel is None:
             self.write_frame(C_METHOD, number, payload)
         else:
-            self.say(channel, payload)
+            self.send_in_order(channel, payload)
 
     def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
         """Answer once all that the store was given so far is on disk."""
-        self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
+        self.line.join(self.defer_answer(channel, encode_method(self.version, method)), 0)
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """The queue is gone: say so to a client that can hear it."""
@@ -225,8 +225,8 @@ class GatewayConnection(Peer):
         """
         if channel.state != C_CLOSING:
             hears = self.capabilities.get("consumer_cancel_notify")
-            said = BasicCancel if hears else BasicCancelOk
-            self.reply(channel.number, said(consumer_tag=tag))
+            method = BasicCancel if hears else BasicCancelOk
+            self.reply(channel.number, method(consumer_tag=tag))
 
     def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """A consumer cannot go on: its channel is closed with the reason."""
@@ -287,7 +287,7 @@ class GatewayConnection(Peer):
 
     def cannot_keep(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
-            self.take_back()
+            self.drop_promised()
             self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
 
     def farewell(self) -> None:

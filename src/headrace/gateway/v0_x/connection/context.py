@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.gateway.connection.context import Context, Options
 from headrace.gateway.connection.plug_in_state import states_of
-from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.contents import values_of_entries
 from headrace.gateway.conversion.selected import Selected
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x import early_rules
@@ -61,7 +61,7 @@ class ContentHeaders:
         """Return the message as selectors see it."""
         data = self._address + b"\0\0" + framed(FRAME_HEADER, 0, self._payload)
         size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
-        return Selected(new_message(data, len(self._address), size), told)
+        return Selected(new_message(data, len(self._address), size), values_of_entries)
 
     def _properties(self) -> PropertiesBase:
         if self._read is None:
@@ -190,7 +190,7 @@ class V0xContext(Context):
 
     def end_channel(self, connection: GatewayConnection, channel: Channel) -> None:
         """End a channel: remove its consumers, and requeue its unacked messages."""
-        self.telling.channel_closed(connection, channel.number)
+        self.connection_events.channel_closed(connection, channel.number)
         for state in states_of(channel):
             state.end()
         end_channel(connection.vhost, channel)

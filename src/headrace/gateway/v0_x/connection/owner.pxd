@@ -19,7 +19,7 @@ cdef class ConnectionOwner(Upcalls):
     @cython.locals(waiting=list, channel=Channel)
     cpdef turn_over(self)
     cpdef object explain(self, object error, unsigned int method)
-    cpdef hold_reading(self, bint hold)
+    cpdef pause_reading(self, bint paused)
     cpdef bint answers_come(self) except -1
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)

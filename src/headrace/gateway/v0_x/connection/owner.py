@@ -77,10 +77,10 @@ class ConnectionOwner(Upcalls):
             return translate(error)
         return Upcalls.explain(self, error, method)
 
-    def hold_reading(self, hold: bool) -> None:
+    def pause_reading(self, paused: bool) -> None:
         transport = self.connection.transport
         if transport is not None:
-            if hold:
+            if paused:
                 transport.hold()
             else:
                 transport.unhold()

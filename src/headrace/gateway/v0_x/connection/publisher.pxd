@@ -72,6 +72,6 @@ cdef class Publisher:
         Py_ssize_t end
     )
 
-@cython.locals(octet=cython.uint, found=cython.int)
+@cython.locals(octet=cython.uint, marks=cython.int)
 cdef int marked(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1

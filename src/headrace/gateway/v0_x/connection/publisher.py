@@ -333,7 +333,7 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
 
     A false mark does no harm: the key is looked for again.
     """
-    found = 0
+    marks = 0
     end -= 3
     while at < end:
         octet = d[at]  # Perhaps the length of a key.
@@ -341,10 +341,10 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             pass
         elif octet == C_CC_LEN:
             if d[at + 1] == ord("C") and d[at + 2] == ord("C"):
-                found |= C_COPIES
+                marks |= C_COPIES
         elif octet == C_BCC_LEN:
             if d[at + 1] == ord("B") and d[at + 2] == ord("C") and d[at + 3] == ord("C"):
-                found |= C_COPIES
+                marks |= C_COPIES
         elif octet == C_DELAY_LEN:
             if (
                 end - at > 4
@@ -352,7 +352,7 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
                 and d[at + 3] == ord("d")
                 and d[at + 7] == ord("y")
             ):
-                found |= C_DELAYED  # x.d...y
+                marks |= C_DELAYED  # x.d...y
         elif (
             octet == C_ID_LEN
             and end - at > 12
@@ -361,6 +361,6 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             and d[at + 12] == ord("g")
             and d[at + 15] == ord("d")
         ):
-            found |= C_NUMBERED
+            marks |= C_NUMBERED
         at += 1
-    return found
+    return marks

@@ -111,7 +111,7 @@ class SpecialPublisher:
         special.header = header - args
         return special
 
-    def look_closely(self, p: SpecialPublish) -> None:
+    def read_headers(self, p: SpecialPublish) -> None:
         """Take out of a publish's headers what they ask for, and route it."""
         if p.marks & C_NUMBERED:
             p.data, p.number = take_number(p.data, p.header)
@@ -135,13 +135,13 @@ class SpecialPublisher:
         address = p.data[: p.address_len]
         return self.context.make_route(self.connection, address, payload, p.copies)[0]
 
-    def put_off(self, p: SpecialPublish) -> None:
+    def delay(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""
         p.deadline_ms = self.distributor.counters.now_ms + p.delay_ms
         p.route = delayed(self.connection.vhost, p.routed())
         p.data = signed(p.data, p.header, account_of(self.connection.user))
 
-    def give(self, p: SpecialPublish, route: Route) -> int:
+    def distribute(self, p: SpecialPublish, route: Route) -> int:
         """Give a publish to every queue of a route; return how many refused it."""
         return self.distributor.distribute(p, route, p.data, 0, len(p.data))
 
@@ -172,12 +172,12 @@ class SpecialPublisher:
         """Take a publish whose headers name further routing keys, a publishing id or a delay."""
         self.connection.publishes = True
         self.connection.work_left -= C_METHOD_WORK
-        self.look_closely(p)
+        self.read_headers(p)
         if channel.tx:
             self.publish_later(channel, p)
             return
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             self.finish(channel, p, self.pass_on(channel, p, False))
             return
@@ -218,7 +218,7 @@ class SpecialPublisher:
             if number is not None:
                 connection.vhost.publishing_ids.refuse(number)
                 number = None
-        name = self.context.telling.names.get(connection.number, "")
+        name = self.context.connection_events.names.get(connection.number, "")
         source = Source(connection.user.name, name, channel.number)
         return self.distributor.pass_on(p, p.routed(), queues, p.data, number, source, inside)
 
@@ -263,7 +263,7 @@ class SpecialPublisher:
             self.distributor.count_routed(route, 0)
             self.distributor.counters.count_publish(p.body_size)
             return 0
-        return self.give(p, route)
+        return self.distribute(p, route)
 
     def drop(self, channel: Channel, p: Publish, route: Route) -> None:
         """Count a publish that leads nowhere, and that its client does not want back."""
@@ -278,7 +278,7 @@ class SpecialPublisher:
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
-        self.look_closely(p)
+        self.read_headers(p)
         if not p.routed().serves:
             self.connection.publishes = True
         immediate = p.bits() & C_IMMEDIATE
@@ -286,7 +286,7 @@ class SpecialPublisher:
             self.publish_later(channel, p)
             return 0
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             if immediate and not at_once(p.routed().queues):
                 return -1
@@ -295,7 +295,7 @@ class SpecialPublisher:
             return self.publish_once(channel, p)
         if immediate:
             route = ready_part(p.routed())
-            return self.give(p, route) if route.count else -1
+            return self.distribute(p, route) if route.count else -1
         return self.publish_rarely(channel, p)
 
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
@@ -354,7 +354,7 @@ class SpecialPublisher:
                 transaction.note(flaw_of(error))
                 return
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         bits = p.bits()
         queues = p.routed().queues
         if bits & C_IMMEDIATE:
@@ -430,12 +430,12 @@ class SpecialPublisher:
         if p.routed().keeps:
             p.persistent = True
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             return self.pass_on(channel, p, True)
         if p.bits() or p.routed().count == 0:
             return self.publish_rarely(channel, p)
-        return self.give(p, p.routed())
+        return self.distribute(p, p.routed())
 
 
 def ready_part(route: Route) -> Route:

@@ -164,7 +164,7 @@ class ChannelFiles(ChannelPort, FileClass):
         if transport is not None and transport not in self.staging.paused:
             self.staging.pause(transport)
 
-    def delay_output(self, store: Store, position: int) -> None:
+    def hold_output(self, store: Store, position: int) -> None:
         self.connection.hold(store, position)
 
     def transactional(self) -> bool:

@@ -277,10 +277,10 @@ class Tickets:
         ticket = self.find(connection, channel, number)
         if right not in ticket.rights and not (right == PASSIVE and ACTIVE in ticket.rights):
             raise AccessRefused(f"access ticket {number} gives no {right} access")
-        thing = resource(connection.vhost, kind, name)
-        if thing is None:
+        target = resource(connection.vhost, kind, name)
+        if target is None:
             return
-        own = self.realm_of.get(thing)
+        own = self.realm_of.get(target)
         if own is not None:
             inside = own == ticket.realm
         else:
@@ -338,14 +338,14 @@ class Tickets:
     ) -> None:
         """Add a resource that was just made with a ticket to the ticket's realm."""
         name = method.exchange if isinstance(method, ExchangeDeclare) else channel.last_queue
-        thing = resource(connection.vhost, kind, name)
+        target = resource(connection.vhost, kind, name)
         ticket = tickets_of(connection).by_number.get(method.ticket)
-        if thing is None or ticket is None:
+        if target is None or ticket is None:
             return
         if len(self.realm_of) >= self.pruned_at:
             self.realm_of = {t: realm for t, realm in self.realm_of.items() if not t.deleted}
             self.pruned_at = max(REALMS_PRUNED_AT, 2 * len(self.realm_of))
-        self.realm_of[thing] = ticket.realm
+        self.realm_of[target] = ticket.realm
         for holders in self.held.values():  # Publishes that were checked before are again.
             for other in holders:
                 self.check_again(other)
@@ -388,9 +388,9 @@ class Tickets:
             assert isinstance(method, ExchangeDeclare | QueueDeclare)
             if not connection.early or method.ticket < TICKET_MIN or method.passive:
                 return handler(connection, channel, method)
-            known = resource(connection.vhost, kind, getattr(method, kind))
+            existing = resource(connection.vhost, kind, getattr(method, kind))
             reply = handler(connection, channel, method)
-            if known is None:
+            if existing is None:
                 self.own(connection, channel, kind, method)
             return reply
 

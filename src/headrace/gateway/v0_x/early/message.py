@@ -142,8 +142,8 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
     check_exclusive(queue, asked=method.exclusive)
     refuse_stream(queue, method)
-    what = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
-    choice = ConsumerFilter(method.filter, what)
+    subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
+    choice = ConsumerFilter(method.filter, subject)
     if method.filter.get(BROWSE) or choice.browses or queue.browse_only:
         queue = view_of(queue)
     timeout_ms = 0
@@ -173,10 +173,10 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
 
 
 # Keeps 0-9/message.consume.exclusive#01.
-def check_exclusive(queue: Queue, *, asked: bool) -> None:
+def check_exclusive(queue: Queue, *, exclusive: bool) -> None:
     """Refuse a queue that has an exclusive consumer, or that cannot have one."""
     others = queue.consumer_count() or queue.single_active
-    if queue.exclusive_consumer is not None or (asked and others):
+    if queue.exclusive_consumer is not None or (exclusive and others):
         raise AccessRefused(f"queue '{queue.name}' is in exclusive use")
 
 

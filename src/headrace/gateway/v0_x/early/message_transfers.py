@@ -91,7 +91,7 @@ class MessageSide(ChannelState):
 
     def settle(self, tag: int, outcome: int) -> None:
         """Settle a delivery; basic.ack may have done that."""
-        if tag != ASKED and self.channel.holds(tag):
+        if tag != ASKED and self.channel.is_unsettled(tag):
             self.channel.settle(tag, False, outcome)
 
     def forget_transfers(self) -> None:

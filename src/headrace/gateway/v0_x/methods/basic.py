@@ -242,7 +242,7 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
     """Give back or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
-    if connection.early and method.requeue and channel.holds(method.delivery_tag):
+    if connection.early and method.requeue and channel.is_unsettled(method.delivery_tag):
         refuse(channel, method.delivery_tag)
     channel.settle(method.delivery_tag, False, outcome)
 
@@ -318,7 +318,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         channel.requeue_all()
         return
     queues: dict[Queue, None] = {}
-    for message in channel.take_back():
+    for message in channel.take_unsettled():
         consumer = message.consumer
         queue = consumer.queue
         head = head_of(consumer)

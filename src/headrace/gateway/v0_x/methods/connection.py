@@ -47,8 +47,8 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
     """The client chose a mechanism and says who it is."""
     context = connection.context
     connection.client_properties = method.client_properties
-    said = method.client_properties.get("capabilities")
-    capabilities = said if isinstance(said, dict) else {}
+    announced = method.client_properties.get("capabilities")
+    capabilities = announced if isinstance(announced, dict) else {}
     if connection.version is V0_9 and early_rules.means_0_9_1(capabilities):
         connection.version = V0_9_1
         connection.early = False
@@ -147,11 +147,11 @@ def open_vhost(
     connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
         connection.transport.opened()
-    context.telling.connection_opened(
+    context.connection_events.connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )
-    known = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
-    return ConnectionOpenOk(known_hosts=known)
+    hosts = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
+    return ConnectionOpenOk(known_hosts=hosts)
 
 
 def is_elsewhere(context: Context, name: str) -> bool:
@@ -172,8 +172,8 @@ def open_elsewhere(
     if broker is None:
         elsewhere.wait(connection, name, served)
     elif connection.early and not method.insist:
-        known = in_a_shortstr(map(str, elsewhere.brokers()))
-        connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=known))
+        hosts = in_a_shortstr(map(str, elsewhere.brokers()))
+        connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=hosts))
         connection.owner.on_closed()
     else:
         elsewhere.relay(connection, name, served)

@@ -50,15 +50,17 @@ def enforce_timeout(
     """See to it that a consumer does not hold deliveries for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [one for one in holders_of(consumer) if channel.unsettled.numbers_of(one, last)]
+        late = [
+            holder for holder in holders_of(consumer) if channel.unsettled.numbers_of(holder, last)
+        ]
         if not late:
             return
         if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
             consumer.failed(closing(channel.number, timeout_ms))
         else:
-            for one in late:
-                channel.return_late(one, last)
+            for holder in late:
+                channel.return_late(holder, last)
 
     def goes_on() -> bool:
         consumers = channel.consumers or {}

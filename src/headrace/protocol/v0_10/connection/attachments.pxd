@@ -10,7 +10,7 @@ from headrace.protocol.v0_x.handshake cimport STATE_OPEN
 cdef class Attachments:
     cdef SessionConnection connection
 
-    @cython.locals(connection=SessionConnection, found=Session)
+    @cython.locals(connection=SessionConnection, attached=Session)
     cpdef peer_attaches(self, Session session, unsigned int number, object control)
     @cython.locals(connection=SessionConnection)
     cpdef peer_detaches(self, Session session, unsigned int number, object control)

@@ -299,7 +299,7 @@ class Connection(SessionConnection):
             return
         if isinstance(error, DetachError) and session is not None:
             if session.connection is self and session.state != C_DETACHING:
-                session.tell()
+                session.send_completed()
                 log.info("session detached: %s", error)
                 self.write_control(
                     session.channel,

@@ -28,8 +28,8 @@ cdef class SessionPort:
     cdef public bint news
     cdef public bint listed
 
-    cpdef note(self)
-    cpdef tell(self)
+    cpdef announce_later(self)
+    cpdef send_completed(self)
     cpdef arrive(self, bint sync)
     cpdef complete(self, unsigned int number)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

@@ -34,13 +34,13 @@ class SessionPort:
         self.news = False  # Something became complete that the peer was not told.
         self.listed = False  # It is in the connection's list of those with something to tell.
 
-    def note(self) -> None:
-        """Have the connection call :meth:`tell` at the end of the turn."""
+    def announce_later(self) -> None:
+        """Have the connection call :meth:`send_completed` at the end of the turn."""
         if not self.listed and self.connection is not None:
             self.listed = True
             self.connection.to_announce.append(self)
 
-    def tell(self) -> None:
+    def send_completed(self) -> None:
         """Tell the peer what is complete and what we know to be."""
 
     def arrive(self, sync: bool) -> None:

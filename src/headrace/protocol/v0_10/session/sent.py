@@ -195,13 +195,13 @@ class SentCommands:
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        told = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
+        announced = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
         lo += 6
         while lo < hi:
             first = get32(d, lo)
             last = get32(d, lo + 4)
             self.peer_completed(first, last)
-            if told:
+            if announced:
                 self.owe(first, last)
             lo += 8
 
@@ -211,7 +211,7 @@ class SentCommands:
             self.owed = True
             self.owed_lo = lo
             self.owed_hi = hi
-            self.session.note()
+            self.session.announce_later()
         elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
             self.owed_hi = hi
         else:
@@ -224,7 +224,7 @@ class SentCommands:
                 self.owed_more = SequenceSet([(lo, hi)])
 
     # Keeps 0-10/s048, 0-10/s049.
-    def tell_known(self) -> None:
+    def send_known_completed(self) -> None:
         """Tell the peer that we know what it completed."""
         self.owed = False
         if self.owed_more is None:
