@@ -100,7 +100,7 @@ class Feed:
         """Return the next octets to send, framed, and whether they are the last.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the file cannot be read.
         """
         return b"", True
 

@@ -205,7 +205,7 @@ def illegal(name: str, value: int, index: int) -> ExecutionError:
 
 
 class Step(NamedTuple):
-    """How one field is read and packed. A bit has neither reader nor packer."""
+    """Reader and packer of one field. A bit has neither."""
 
     flag: int  # Its packing flag; 0 in a struct without.
     name: str

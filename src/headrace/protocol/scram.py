@@ -138,7 +138,7 @@ def read_client_first(message: bytes) -> ClientFirst:
     """Read the client's first message.
 
     Raises:
-        ScramError: it is malformed, or asks for channel binding.
+        ScramError: the message is malformed, or asks for channel binding.
     """
     try:
         text = message.decode()
@@ -202,7 +202,7 @@ class Server:
         """Check the client's last message; return the server's.
 
         Raises:
-            ScramError: it is malformed, or proves nothing.
+            ScramError: the message is malformed, or its proof is wrong.
         """
         without, _, proof_text = message.rpartition(b",p=")
         fields = attributes(without, "cr")

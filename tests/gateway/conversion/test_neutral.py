@@ -224,12 +224,12 @@ def transfer_headers(draw: st.DrawFn) -> bytes:
 def said(payload: bytes) -> dict[str, Any]:
     """Return the fields of a 0-10 header; the order of its application headers does not matter."""
     p = read_transfer(payload)
-    values_of_entries = {name: getattr(p, name) for name in p.__slots__}
+    facts = {name: getattr(p, name) for name in p.__slots__}
     if p.headers is not None:
-        values_of_entries["headers"] = dict(p.headers)
-    if values_of_entries["reply_exchange"] is None and values_of_entries["reply_key"] is None:
-        values_of_entries["reply_text"] = None
-    return values_of_entries
+        facts["headers"] = dict(p.headers)
+    if facts["reply_exchange"] is None and facts["reply_key"] is None:
+        facts["reply_text"] = None
+    return facts
 
 
 # --- Whatever is said comes back ------------------------------------------------------------------

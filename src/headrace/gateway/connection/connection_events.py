@@ -125,7 +125,7 @@ class ConnectionEvents:
 
 
 def tls_facts(transport: Any) -> dict[str, object]:
-    """Return what is told of a connection's encryption, and of its client's certificate."""
+    """Return the facts of a connection's encryption and of its client's certificate."""
     stream = getattr(transport, "stream", None)
     encrypted = None if stream is None else stream.get_extra_info("ssl_object")
     if encrypted is None:

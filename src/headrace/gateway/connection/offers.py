@@ -28,7 +28,7 @@ def pairs(text: str) -> dict[str, str]:
     """Read a text of pairs.
 
     Raises:
-        OfferError: it is something else.
+        OfferError: a word of the text is not a pair, or a name is in it twice.
     """
     values: dict[str, str] = {}
     for word in text.split():

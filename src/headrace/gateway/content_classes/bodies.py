@@ -67,7 +67,7 @@ class Staging(Protocol):
     paused: dict[object, None]  # Transports that are not read.
 
     def find(self, owner: str, identifier: str) -> Part | None:
-        """Return what a user stages or staged under an identifier."""
+        """Return the part that a user stages or staged under an identifier, or None."""
 
     def open(
         self,

@@ -45,7 +45,7 @@ TX_FILES_MAX = 65536  # Publishes of files in one transaction.
 
 
 class Limits:
-    """How much may be on its way or unsettled: of a channel, or of a whole connection."""
+    """Limits of files that are sent or unsettled, on a channel or a whole connection."""
 
     def __init__(self) -> None:
         self.count_max = 0  # Messages; 0 is no limit.
@@ -146,7 +146,7 @@ class FileClass(FilePort):
         """Return the content header of a file in the terms of the client's version.
 
         Raises:
-            CannotConvert: it cannot be said there.
+            CannotConvert: the client's version has no form for the header.
         """
         return header_of(message)
 
@@ -234,7 +234,7 @@ class FileClass(FilePort):
         )
 
     def completion(self) -> Callable[[], None] | None:
-        """Return what to call once a publish is done."""
+        """Return a callback for the end of a publish, or None."""
         return None
 
     def on_ack(self, method: early.FileAck | later.FileAck) -> None:
@@ -351,7 +351,7 @@ class FileClass(FilePort):
         """Return the deliveries that a tag names.
 
         Raises:
-            PreconditionFailed: it names none.
+            PreconditionFailed: the tag names no unsettled delivery.
         """
         settled = [delivered for delivered in self.unacked if self.may_settle(delivered)]
         if multiple and tag == 0:

@@ -65,7 +65,7 @@ def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
 
     Raises:
         InvalidArgument: an argument makes no sense.
-        NotImplementedHere: it asks for a range of positions.
+        NotImplementedHere: an argument asks for a range of positions.
     """
     lane = cast("FileQueue | PacketQueue", consumer.queue)
     subject = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"

@@ -32,14 +32,14 @@ NO_CONSUMERS = 313
 
 
 class Pace:
-    """How fast packets may go: of a channel, or of a whole connection."""
+    """The rate of packets, on a channel or a whole connection."""
 
     def __init__(self) -> None:
         self.rate = 0  # Octets in a second; 0 is no limit.
         self.next_ms = 0.0  # When the next packet may go.
 
     def wait_ms(self, now_ms: int) -> float:
-        """Return when the next packet may go; 0 when it may now."""
+        """Return the time, in milliseconds, from which the next packet may go; 0 is now."""
         return self.next_ms if self.rate and self.next_ms > now_ms else 0.0
 
     def charge(self, octets: int, now_ms: int) -> None:

@@ -107,7 +107,7 @@ def text_of_octets(raw: bytes) -> bytes | None:
 
 
 def octets_of_text(text: bytes) -> bytes:
-    """Return what :func:`text_of_octets` made a text of."""
+    """Return the octets of a text that :func:`text_of_octets` made."""
     if text.startswith(BINARY_PREFIX):
         try:
             raw = bytes.fromhex(text[len(BINARY_PREFIX) :].decode())

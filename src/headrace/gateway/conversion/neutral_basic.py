@@ -69,7 +69,7 @@ def read_basic(payload: bytes) -> Properties:
     """Read the payload of a header frame of class basic.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the header is malformed.
     """
     scan = BasicScan()
     if not scan_basic(payload, 0, len(payload), scan):

@@ -92,7 +92,7 @@ def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]
     """Return the structs of a header segment: their code, where their flags start, and their end.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the segment is malformed.
     """
     structs: list[tuple[bytes, int, int]] = []
     while at < end:
@@ -110,7 +110,7 @@ def read_transfer(payload: bytes) -> Properties:
     """Read the payload of a header segment.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the segment is malformed.
     """
     p = Properties()
     unknown: list[bytes] = []
@@ -237,7 +237,7 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
     An entry of the same name is replaced, and the rest stays as it came.
 
     Raises:
-        CannotConvert: it is malformed, or there would be too many.
+        CannotConvert: the segment is malformed, or would have too many headers.
     """
     start = stop = -1
     for code, at, end in structs_of(payload, 0, len(payload)):
@@ -272,7 +272,7 @@ def _application_headers(entries: list[Entry], name: bytes, value: Value) -> byt
 
 
 def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
-    """Return where the application headers of message properties are, or would be."""
+    """Return the place of the application headers in message properties, also of missing ones."""
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
@@ -384,7 +384,7 @@ def _text_of(carried: dict[bytes, Value], name: bytes) -> bytes | None:
 
 
 def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
-    """Return what was carried under a name, if it is of this type."""
+    """Return the value that was carried under a name, if it is of this type."""
     value = carried.get(name)
     if value is None or value[0] != code:
         return None

@@ -149,7 +149,7 @@ def tagged(value: Value, depth: int = 1) -> bytes | None:
     """Encode a value with its tag, in the nearest type of a field table; None without one.
 
     Raises:
-        CannotConvert: it is malformed or nests too deep.
+        CannotConvert: the value is malformed or nests too deep.
     """
     code = value[0]
     if code in _CONTAINERS:
@@ -221,7 +221,7 @@ def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
     """Read the entries of a 0-10 map from behind its size; maps and lists inside stay octets.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the map is malformed.
     """
     if at == end:  # The field's short form of an empty map.
         return []
@@ -250,7 +250,7 @@ def items_of_list(d: bytes) -> tuple[Value, ...]:
     """Read the values of a 0-10 list from behind its size.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the list is malformed.
     """
     if not d:
         return ()
@@ -293,7 +293,7 @@ def inside(value: Value) -> tuple[Any, ...]:
     """Return the entries of a map or the values of a list.
 
     Raises:
-        CannotConvert: it came from 0-10 and is malformed.
+        CannotConvert: the value came from 0-10 and is malformed.
     """
     code, raw = value
     if isinstance(raw, tuple):

@@ -57,7 +57,7 @@ def stamped(message: Message, headers: Mapping[str, object], timestamp_s: int | 
     """Return a message with further headers, and with another timestamp unless it is None.
 
     Raises:
-        UnreadableError: they do not fit.
+        UnreadableError: the headers have no room for more.
     """
     try:
         if message.flags & KIND_MASK == KIND_TRANSFER:
@@ -126,7 +126,7 @@ def traced(
     """Return a copy for the trace: the same body, and all else in headers.
 
     Raises:
-        UnreadableError: it cannot be told.
+        UnreadableError: the message is malformed.
     """
     source, key = address_of(message)
     try:

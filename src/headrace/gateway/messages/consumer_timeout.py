@@ -33,13 +33,13 @@ TIMEOUT_MS_MAX = 1 << 40
 def timeout_of(
     vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], otherwise_ms: int
 ) -> int:
-    """Return how long a consumer may take, in milliseconds; 0 is for ever.
+    """Return the timeout of a consumer in milliseconds; 0 is none.
 
     Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``. Of
     several queues the least counts.
 
     Raises:
-        PreconditionFailed: the argument is no number of milliseconds.
+        PreconditionFailed: the argument is not a number of milliseconds.
     """
     if ARGUMENT in arguments:
         value = arguments[ARGUMENT]
@@ -102,7 +102,7 @@ def watch(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
 
 
 def closing(number: int, timeout_ms: int) -> PreconditionFailed:
-    """Return what a channel is closed with where that is what a timeout does."""
+    """Return the error of a channel that a consumer timeout closes; clients match the text."""
     return PreconditionFailed(
         f"delivery acknowledgement on channel {number} timed out. Timeout value used: "
         f"{timeout_ms} ms. This timeout value can be configured, see consumers doc guide to learn "

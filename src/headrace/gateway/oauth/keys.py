@@ -104,7 +104,7 @@ def read_set(octets: bytes) -> list[Key]:
     """Read the keys for signatures in a set; keys of kinds that we do not know are passed over.
 
     Raises:
-        ValueError: it is no set of keys, or too large.
+        ValueError: the octets are not a JSON Web Key Set, or the set is too large.
     """
     try:
         listed = json.loads(octets)["keys"]

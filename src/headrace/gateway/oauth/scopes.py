@@ -77,7 +77,7 @@ class Scopes:
         """Return the scopes that another broker has found in a token.
 
         Raises:
-            ScopeError: there are too many.
+            ScopeError: the token has too many scopes.
         """
         scopes = cls((), "")
         for text in texts:
@@ -203,7 +203,7 @@ def read_scopes(claims: Mapping[str, object], paths: Iterable[str], audience: st
     In a map those of ``audience`` are ours, and need no prefix.
 
     Raises:
-        ScopeError: one of them is something else.
+        ScopeError: an item of the list is not a text.
     """
     values = [value for path in paths for value in at_path(claims, path)]
     return [scope for value in values for scope in texts(value, audience)]
@@ -213,7 +213,7 @@ def texts(value: object, audience: str) -> list[str]:
     """Return the scopes in one claim.
 
     Raises:
-        ScopeError: it is neither a text, nor a list of texts, nor a map.
+        ScopeError: the claim is neither a text, nor a list of texts, nor a map.
     """
     if value is None:
         return []
@@ -271,7 +271,7 @@ def check_aliases(aliases: Aliases, prefix: str) -> None:
     """Refuse aliases that would grant nothing.
 
     Raises:
-        ScopeError: naming one of them.
+        ScopeError: an alias grants nothing; the text names it.
     """
     for name, scopes in aliases.items():
         for scope in scopes:

@@ -85,7 +85,7 @@ class Tokens:
         """Return the user of a token.
 
         Raises:
-            LoginRefused: it is forged, expired, for another audience, or not a token.
+            LoginRefused: the token is forged, expired, malformed, or for another audience.
         """
         async with self._access.attempt("", peer):
             return await self._user(token, peer)
@@ -114,7 +114,7 @@ class Tokens:
         """Return the trust to check a token with, by its unverified issuer.
 
         Raises:
-            LoginRefused: its issuer is not trusted.
+            LoginRefused: the issuer of the token is not trusted.
         """
         if len(self._trusts) == 1:
             return next(iter(self._trusts.values()))

@@ -389,7 +389,7 @@ def in_memory(message: Message, store: Store) -> Message:
     """Return a request, or, where memory was short and it was paged out, a copy with its data.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the disk cannot be read.
     """
     if not message.flags & PAGED:
         return message

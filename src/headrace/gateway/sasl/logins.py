@@ -99,7 +99,7 @@ class Logins:
         """Take a response of a connection: return the next challenge, or the user.
 
         Raises:
-            LoginRefused: it does not prove a user, or the mechanism was not offered.
+            LoginRefused: the response does not prove a user, or the mechanism was not offered.
         """
         login = self._going.pop(number, None)
         try:
@@ -131,7 +131,7 @@ class Logins:
         """Return the user with renewed credentials; only tokens can be renewed.
 
         Raises:
-            LoginRefused: they prove no user, or another.
+            LoginRefused: the credentials prove no user, or another one.
         """
         if not user.source or self._tokens is None:
             return user
@@ -163,7 +163,7 @@ async def sound(work: Awaitable[Found]) -> Found:
     """Run a step of a login; an unexpected error refuses it, too.
 
     Raises:
-        LoginRefused: it does not prove a user.
+        LoginRefused: the response does not prove a user.
     """
     try:
         return await work

@@ -45,7 +45,7 @@ class Steps(Protocol):
         """Take a response; return the next challenge, or the authenticated user.
 
         Raises:
-            LoginRefused: it does not prove a user.
+            LoginRefused: the response does not prove a user.
         """
 
 
@@ -71,7 +71,7 @@ def text_of(octets: bytes, field: str, octets_max: int = 255) -> str:
     """Return a name that a client sent.
 
     Raises:
-        LoginRefused: it is none.
+        LoginRefused: the octets are not a text of that size.
     """
     try:
         text = octets.decode()

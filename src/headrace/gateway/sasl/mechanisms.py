@@ -37,7 +37,7 @@ def load(names: str, services: MechanismServices) -> dict[str, Mechanism]:
     """Make the mechanisms of a list, in its order.
 
     Raises:
-        MechanismError: one of them is not there.
+        MechanismError: a mechanism of that name does not exist.
     """
     mechanisms: dict[str, Mechanism] = {}
     for name in names.split():

@@ -49,7 +49,7 @@ DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a
 
 
 class Directory(Protocol):
-    """Where accounts are kept; see `headrace.store.catalog.users`."""
+    """Port of the directory of accounts; see `headrace.store.catalog.users`."""
 
     def snapshot(self) -> Snapshot:
         """Read everything."""
@@ -84,7 +84,7 @@ def check_pattern(action: str, pattern: str) -> None:
 
     Raises:
         ForeignExpression: RE2 lacks a form of it.
-        AccountError: it is no regular expression.
+        AccountError: the pattern is not a regular expression.
     """
     try:
         compile_search(pattern)
@@ -161,7 +161,7 @@ class Access(Rights):
         """Return the user of that name, who has been proven by other means than a password here.
 
         Raises:
-            LoginRefused: there is none, or not from there.
+            LoginRefused: the account does not exist, or may not log in from that address.
         """
         account = self.snapshot.accounts.get(name)
         if account is None:

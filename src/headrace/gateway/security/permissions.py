@@ -55,7 +55,7 @@ class Rights:
         """Refuse what the user has no permission for.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
         if not self.allowed(user, vhost, permission, name):
             self.refuse(
@@ -86,7 +86,7 @@ class Rights:
         ``vhost`` is the :class:`headrace.model.vhost.virtual_host.VirtualHost`.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
         destination = vhost.exchanges.get(exchange)
         if destination is None or not is_topic(destination):
@@ -132,7 +132,7 @@ class Rights:
         ``routing_key`` is the one that dead letters get; without one each keeps its own.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
         self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
         if isinstance(routing_key, str):

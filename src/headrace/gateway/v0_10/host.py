@@ -48,9 +48,9 @@ def queue_of(session: Session010, name: str | None) -> Queue:
     """Return the queue of that name, if the session may use it.
 
     Raises:
-        NotFound: there is none.
-        AccessRefused: it is the broker's own.
-        ResourceLocked: it is exclusive to another session.
+        NotFound: no queue has that name.
+        AccessRefused: the queue is the broker's own.
+        ResourceLocked: the queue is exclusive to another session.
     """
     if not name:
         raise NotFound("a queue has a name")

@@ -50,7 +50,7 @@ def following(state_number: int, sender: Role, control: Control) -> int:
     """Return the number of the state that a control of the opening leads to.
 
     Raises:
-        CloseError: it is out of order.
+        CloseError: the control is out of order.
     """
     state = HANDSHAKE.get((state_number, sender, control.NAME))
     if state is None:

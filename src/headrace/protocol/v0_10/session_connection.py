@@ -258,7 +258,7 @@ class SessionConnection(Endpoint):
         self.events.append(ControlReceived(session.channel, control))
 
     def choose_timeout(self, session: "Session", requested: int | None) -> int | None:
-        """How many seconds a detached session is kept; None is for ever."""
+        """Return the seconds that a detached session is kept; None is for ever."""
         return 0 if session.registry is None else session.registry.grant(requested)
 
     def on_detached(self, session: "Session", channel: int, code: int) -> None:

@@ -60,7 +60,7 @@ class Upcalls:
         """All complete frames of one read were handled."""
 
     def explain(self, error: Exception, method: int) -> AmqpError:
-        """Return what the peer is told of an exception that is not of the protocol.
+        """Return the protocol's error for another exception.
 
         ``method`` is being handled: class id << 16 | method id.
         """

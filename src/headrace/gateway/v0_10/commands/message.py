@@ -152,7 +152,7 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
 
 # Keeps 0-10/s091.
 def source_of(session: Session010, command: MessageSubscribe) -> Queue:
-    """Return what a subscription takes from: a queue, or all those that its arguments list."""
+    """Return the source of a subscription: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
     if MULTIQUEUE not in arguments:
         queue = queue_of(session, command.queue)

@@ -263,7 +263,7 @@ class Connection010(Connection):
     # --- Sessions -------------------------------------------------------------------------------
 
     def channel_count(self) -> int:
-        """How many sessions are attached."""
+        """Return the number of attached sessions."""
         return len(self.attached)
 
     def principal(self) -> Hashable:

@@ -30,7 +30,7 @@ State = TypeVar("State")
 
 
 class SharedState(Protocol):
-    """What the sessions of one broker share."""
+    """State that the sessions of one broker share."""
 
     context: Context
     access: Rights
@@ -53,7 +53,7 @@ class AttachingConnection(Protocol):
 
     @property
     def shared(self) -> SharedState:
-        """What all sessions share."""
+        """State that all sessions share."""
 
 
 class SessionContext(Session):

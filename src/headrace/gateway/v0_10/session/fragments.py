@@ -62,10 +62,10 @@ class Fragments:
         self._resumed: dict[Sender, Piece] = {}  # To go on with.
 
     def opening(self, session: Sender, fragment: TransferHeader) -> TransferHeader:
-        """Return what the first fragment said of the message that ``fragment`` belongs to.
+        """Return the header of the first fragment of the message that ``fragment`` belongs to.
 
         Raises:
-            ExecutionError: nothing is begun.
+            ExecutionError: the session has no unfinished message.
         """
         piece = self._open.get(session) or self._resumed.get(session)
         if piece is None:
@@ -150,7 +150,7 @@ class Fragments:
 
     # Keeps 0-10/s069.
     def resume(self, session: Sender, resume_id: bytes) -> int:
-        """Return how many octets are there of a message, and let the session go on with it."""
+        """Return the octets of an interrupted message, and let the session continue it."""
         self.expire()
         key = (session.user.name, session.vhost.name, resume_id)
         piece = self._kept.pop(key, None)

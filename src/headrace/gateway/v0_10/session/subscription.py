@@ -41,7 +41,7 @@ CREDIT_MAX = 1 << 62
 
 
 class SubscribedSession(Protocol):
-    """What a subscription knows of its session."""
+    """Port of a session, for its subscriptions."""
 
     connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     sent: "SentCommands"
@@ -59,7 +59,7 @@ class SubscribedSession(Protocol):
         """A subscription has all it asked for."""
 
     def subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
-        """What a subscription asked for cannot be read."""
+        """The source of a subscription cannot be read."""
 
 
 class Run:

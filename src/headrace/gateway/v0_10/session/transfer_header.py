@@ -76,7 +76,7 @@ class TransferHeader:
         """Read the payload of a header segment.
 
         Raises:
-            ExecutionError: it is malformed.
+            ExecutionError: the segment is malformed.
         """
         at = 0
         end = len(d)
@@ -222,7 +222,7 @@ class TransferHeader:
         return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.rest
 
     def deadline_ms(self, now_ms: int) -> int:
-        """When the message expires; 0 is never."""
+        """Return the deadline in milliseconds since 1970; 0 is never."""
         if self.flags & DELIVERY_HAS_TTL:
             return now_ms + self.ttl_ms
         if self.flags & DELIVERY_HAS_EXPIRATION:
@@ -263,7 +263,7 @@ class TransferHeaders:
         return properties
 
     def values(self) -> Selected:
-        """Return what selectors see."""
+        """Return the message as selectors see it."""
         message = new_message(self._data, self._address_len, 0)
         message.flags = KIND_TRANSFER
         return Selected(message, values_of_entries)
@@ -278,14 +278,14 @@ class TransferHeaders:
 
 
 def skip8(d: bytes, at: int, end: int) -> int:
-    """Return what follows the str8 at ``at``."""
+    """Return the place behind the str8 at ``at``."""
     if at >= end or d[at] > end - at - 1:
         raise malformed("a text is cut off")
     return at + 1 + d[at]
 
 
 def skip16(d: bytes, at: int, end: int) -> int:
-    """Return what follows the vbin16 at ``at``."""
+    """Return the place behind the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
         raise malformed("bytes are cut off")
     return at + 2 + get16(d, at)

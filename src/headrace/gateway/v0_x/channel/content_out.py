@@ -135,7 +135,7 @@ class ContentOut(ProtocolChannel):
         """Return the payload of a header frame for a message from 0-10.
 
         Raises:
-            CannotConvert: with the reason.
+            CannotConvert: 0-9-1 has no form for the header.
         """
         data = message.data
         at = message.address_len + C_PUBLISH_END_LEN

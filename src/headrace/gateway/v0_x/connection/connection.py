@@ -183,11 +183,11 @@ class GatewayConnection(Peer):
         login.not_renewed(self)
 
     def channel_count(self) -> int:
-        """How many channels are open."""
+        """Return the number of open channels."""
         return len(self.channels)
 
     def explain(self, error: Exception) -> AmqpError:
-        """Return what the client is told of an exception."""
+        """Return the protocol's error for an exception."""
         return self.owner.explain(error, self.current)
 
     def inject(self, octets: bytes) -> None:

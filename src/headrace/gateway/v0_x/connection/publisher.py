@@ -278,7 +278,7 @@ class Publisher:
             )
 
     def expires_at(self, expiration: bytes) -> int:
-        """Return when a message expires; some clients may name the moment itself."""
+        """Return the deadline of a message in milliseconds; some clients name the moment itself."""
         if self.takes_moments and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
             if is_moment(number):
@@ -311,7 +311,7 @@ def expiration_ms(raw: bytes) -> int:
     """Read the property ``expiration``.
 
     Raises:
-        AmqpError: it is not a whole number of milliseconds from 0 to EXPIRY_MS_MAX.
+        AmqpError: the property is not a whole number of milliseconds from 0 to EXPIRY_MS_MAX.
     """
     if raw.isdigit() and len(raw) <= 10:
         return int(raw)

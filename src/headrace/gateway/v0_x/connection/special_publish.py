@@ -445,7 +445,7 @@ def ready_part(route: Route) -> Route:
 
 
 def flaw_of(error: AmqpError | ModelError) -> str:
-    """Return what is wrong with a publish, in words."""
+    """Return the text of an error."""
     return error.reply_text if isinstance(error, AmqpError) else error.text
 
 
@@ -453,7 +453,7 @@ def split_address(address: bytes) -> tuple[str, str]:
     """Return exchange and routing key of an address.
 
     Raises:
-        AmqpError: one of them is not UTF-8.
+        AmqpError: the exchange or the routing key is not UTF-8.
     """
     cutoff = 1 + address[0]
     try:

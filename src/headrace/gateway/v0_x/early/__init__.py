@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features that only 0-8 and 0-9 have, as a plug-in of the gateway.
 
-These are access tickets with their realms, channels that can be resumed, and 0-9's message class.
+- `access_tickets`: the access class, and the tickets that methods of all classes carry
+- `channel_resume`: channel.resume
+- `message`: the message class of 0-9, its methods
+- `message_transfers`: transfers to a client, its consumers, and the order of answers
+- `references`: bodies that come in pieces, and checkpoints
 """
 
 from __future__ import annotations

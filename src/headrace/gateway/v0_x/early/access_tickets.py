@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access tickets of 0-8 and 0-9: a channel's right to use the resources of a realm.
+"""The access class of 0-8 and 0-9: tickets, a channel's rights on the resources of a realm.
 
 A realm is a named set of exchanges and queues. What a client declares with a ticket belongs to the
 ticket's realm; what was made otherwise belongs to every realm whose pattern finds its name. A user
@@ -249,8 +249,8 @@ class Tickets:
         """Return the ticket of that number.
 
         Raises:
-            AccessRefused: there is none.
-            NotAllowed: it is another channel's (0-9/access.request-ok#per-channel).
+            AccessRefused: the connection has no ticket of that number.
+            NotAllowed: the ticket is another channel's (0-9/access.request-ok#per-channel).
         """
         ticket = tickets_of(connection).by_number.get(number)
         if ticket is None:

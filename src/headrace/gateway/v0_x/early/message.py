@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message class of 0-9: what its methods do."""
+"""The message class of 0-9: its methods, and transfers to the broker."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.v0_x.channel.consumer import Getter
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_transfers import (
+    ChannelTransfers,
     MessageConsumer,
-    MessageSide,
     deliver,
-    side_of,
+    transfers_of,
 )
 from headrace.gateway.v0_x.early.references import Checkpoints
 from headrace.gateway.v0_x.host import check_access, check_topic
@@ -72,20 +72,20 @@ REJECT_IMMEDIATE = 1
 
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
     """Take a message in; one by reference when the reference is closed."""
-    side = side_of(connection, channel)
+    transfers = transfers_of(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
     check_topic(connection, "write", method.destination, method.routing_key)
     connection.vhost.check_publishable(method.destination)
     if method.body.is_reference:
-        side.references.find(method.body.data).transfers.append(method)
+        transfers.references.find(method.body.data).transfers.append(method)
         return
-    publish(side, method, [method.body.data] if method.body.data else [])
+    publish(transfers, method, [method.body.data] if method.body.data else [])
 
 
 # Keeps 0-9/message.transfer.immediate#01, 0-9/message.transfer#01.
-def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> None:
+def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[bytes]) -> None:
     """Publish a message and answer its transfer."""
-    connection, channel = side.connection, side.channel
+    connection, channel = transfers.connection, transfers.channel
     size = sum(map(len, parts))
     if size > connection.body_max:
         raise AmqpError(
@@ -117,9 +117,9 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
     refused = connection.publisher.publish_whole(channel, start, len(address), size, large)
     if refused < 0:
         text = "no consumer takes it at once"
-        side.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))
+        transfers.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))
     elif refused:
-        side.answer(MessageReject(code=REJECT_GENERIC, text="a queue has no room for it"))
+        transfers.answer(MessageReject(code=REJECT_GENERIC, text="a queue has no room for it"))
     else:
         connection.reply_when_durable(channel, MessageOk())
 
@@ -127,7 +127,7 @@ def publish(side: MessageSide, method: MessageTransfer, parts: list[bytes]) -> N
 # Keeps 0-9/message.consume.destination#01.
 def consume(connection: GatewayConnection, channel: Channel, method: MessageConsume) -> None:
     """Start a consumer."""
-    side = side_of(connection, channel)
+    transfers = transfers_of(connection, channel)
     if method.queue == REPLY_TO:
         queue = make_queue(connection, channel, not method.no_ack)
     else:
@@ -151,7 +151,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
         timeout_ms = timeout_of(
             connection.vhost, queue, method.filter, connection.context.consumer_timeout_ms
         )
-    consumer = MessageConsumer(side, queue, tag, method.no_ack)
+    consumer = MessageConsumer(transfers, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
     consumer.no_local = method.no_local
     consumer.selective = method.no_local or channel.prefetch_size > 0
@@ -164,7 +164,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
         stream = cast("Stream", queue)
         stream.check_consumer(consumer, connection.publishes or connection.published)
     consumers[tag] = consumer
-    side.answer(MessageOk())
+    transfers.answer(MessageOk())
     queue.used_ms = connection.counters.now_ms
     queue.add_consumer(consumer)
     if timeout_ms:
@@ -199,12 +199,12 @@ def cancel(connection: GatewayConnection, channel: Channel, method: MessageCance
         )  # 0-9/message.consume.destination#02
     if consumer is not None:
         end_consumer(connection.vhost, consumer)
-    side_of(connection, channel).answer(MessageOk())
+    transfers_of(connection, channel).answer(MessageOk())
 
 
 def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> None:
     """Transfer one message to the destination that the client names."""
-    side = side_of(connection, channel)
+    transfers = transfers_of(connection, channel)
     queue = queue_of(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.access_name)
     check_exclusive(queue, asked=False)
@@ -217,24 +217,24 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
         message = queue.get(getter)
         if message is None:
             channel.tally.get_empty += 1
-            side.answer(MessageEmpty())
+            transfers.answer(MessageEmpty())
             return
-        if deliver(side, message, getter, method.destination, method.no_ack):
+        if deliver(transfers, message, getter, method.destination, method.no_ack):
             channel.count_get(method.no_ack)
             break
     if method.no_ack:
         queue.remove(message)
-    side.answer(MessageOk())
+    transfers.answer(MessageOk())
 
 
 # Keeps 0-9/message.recover#02.
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
     """Redeliver all that is unsettled on the channel."""
     check_no_tx(channel)
-    side = side_of(connection, channel)
-    side.forget_transfers()
+    transfers = transfers_of(connection, channel)
+    transfers.forget_transfers()
     redeliver(channel, method.requeue)
-    side.answer(MessageOk())
+    transfers.answer(MessageOk())
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> None:
@@ -245,7 +245,7 @@ def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> 
     else:
         channel.prefetch = method.prefetch_count
     connection.refresh_all()
-    side_of(connection, channel).answer(MessageOk())
+    transfers_of(connection, channel).answer(MessageOk())
 
 
 # --- References ---------------------------------------------------------------------------------
@@ -253,35 +253,35 @@ def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> 
 
 def open_(connection: GatewayConnection, channel: Channel, method: MessageOpen) -> None:
     """Open a reference."""
-    side = side_of(connection, channel)
-    side.references.open(method.reference)
-    side.answer(MessageOk())
+    transfers = transfers_of(connection, channel)
+    transfers.references.open(method.reference)
+    transfers.answer(MessageOk())
 
 
 def append(connection: GatewayConnection, channel: Channel, method: MessageAppend) -> None:
     """Append to a reference."""
-    side = side_of(connection, channel)
-    side.references.append(side.references.find(method.reference), method.data)
-    side.answer(MessageOk())
+    transfers = transfers_of(connection, channel)
+    transfers.references.append(transfers.references.find(method.reference), method.data)
+    transfers.answer(MessageOk())
 
 
 # Keeps 0-9/message.close#01.
 def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
     """Close a reference: what was transferred by it is complete now."""
-    side = side_of(connection, channel)
-    reference = side.references.close(method.reference)
+    transfers = transfers_of(connection, channel)
+    reference = transfers.references.close(method.reference)
     if reference.checkpoint is not None:
         checkpoints_of(connection).forget(reference.checkpoint)
-    side.answer(MessageOk())
+    transfers.answer(MessageOk())
     parts = reference.body()
     for waiting in reference.transfers:
-        publish(side, waiting, parts)
+        publish(transfers, waiting, parts)
 
 
 def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:
     """Keep what a reference holds by now, in case the connection is lost."""
-    side = side_of(connection, channel)
-    reference = side.references.find(method.reference)
+    transfers = transfers_of(connection, channel)
+    reference = transfers.references.find(method.reference)
     reference.checkpoint = key_of(connection, method.identifier)
     checkpoints = checkpoints_of(connection)
     now_ms = connection.counters.now_ms
@@ -289,23 +289,23 @@ def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageC
     due = checkpoints.expire(now_ms)
     if due:
         connection.vhost.scheduler.put(checkpoints, due, checkpoints.expire)
-    side.answer(MessageOk())
+    transfers.answer(MessageOk())
 
 
 # Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
     """Open a reference with what was kept of it; without a checkpoint it is empty."""
-    side = side_of(connection, channel)
+    transfers = transfers_of(connection, channel)
     key = key_of(connection, method.identifier)
-    reference: Reference = side.references.open(method.reference)
+    reference: Reference = transfers.references.open(method.reference)
     reference.checkpoint = key
     for part in checkpoints_of(connection).resume(key, connection.counters.now_ms):
-        side.references.append(reference, part)
-    side.answer(MessageOffset(value=reference.size))
+        transfers.references.append(reference, part)
+    transfers.answer(MessageOffset(value=reference.size))
 
 
 def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
-    """Return what this broker keeps of references."""
+    """Return the checkpoints of references that this broker keeps."""
     return state_of(connection.context, Checkpoints, Checkpoints)
 
 
@@ -319,7 +319,7 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
     """The client is done with the oldest of what it was asked."""
-    side_of(connection, channel).accepted()
+    transfers_of(connection, channel).accepted()
 
 
 # Keeps 0-9/reject-code#01.
@@ -331,7 +331,7 @@ def reject(connection: GatewayConnection, channel: Channel, method: MessageRejec
     """
     if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
-    side_of(connection, channel).rejected()
+    transfers_of(connection, channel).rejected()
 
 
 def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:

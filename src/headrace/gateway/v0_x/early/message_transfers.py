@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The message class of 0-9 on one channel: transfers out and in, and who still owes an answer.
+"""Transfers of 0-9 to a client, its consumers of messages, and the order of answers.
 
-Its answers (ok, reject, offset, empty) name nothing, so they count: each side answers what the
-other asked in the order in which it was done with it. What a transfer by reference asks is done
-when its reference is closed, not before (0-9/message.close#01), so its answer is the one after
-that of the close. An ok of ours to a transfer waits for the disk: it says that the message is where
-it has to be (0-9/message.transfer#01).
+The answers of the class (ok, reject, offset, empty) name no method: their order counts. A peer
+answers the other's methods in the order in which it finished them. A transfer by reference is
+finished when its reference is closed (0-9/message.close#01), so its answer follows that of the
+close. Our ok to a transfer waits for the disk: the message is in its queues then.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ _APPEND_HEAD = 64  # Octets of an append beside its data, at most.
 _BODY_HEAD = 5  # Octets of a body's kind and size.
 
 
-class MessageSide(ChannelState):
-    """One channel's part in the message class."""
+class ChannelTransfers(ChannelState):
+    """The transfers of one channel, and the answers that are awaited."""
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         self.channel = channel
@@ -80,7 +79,7 @@ class MessageSide(ChannelState):
         """The client rejected the oldest transfer that it has not answered.
 
         Raises:
-            AmqpError: there is none.
+            AmqpError: every transfer is answered.
         """
         for tag in self.awaited:
             if tag != ASKED:
@@ -101,10 +100,10 @@ class MessageSide(ChannelState):
     # --- Transfers out --------------------------------------------------------------------------
 
     def transfer_head(self, message: Message, destination: str) -> bytes:
-        """Return what says a message in a transfer, up to its body.
+        """Return the encoded message.transfer of a message, up to its body.
 
         Raises:
-            CannotConvert: with the reason.
+            CannotConvert: 0-9 has no form for the message, or the transfer exceeds a frame.
         """
         if message.flags & KIND_MASK:
             p = read_transfer(segment_of(message))
@@ -171,16 +170,20 @@ class MessageConsumer(BasicConsumer):
     To the queue it always acknowledges: what needs no acknowledgement is settled once it is sent.
     """
 
-    def __init__(self, side: MessageSide, queue: Queue, destination: str, automatic: bool) -> None:
-        BasicConsumer.__init__(self, side.connection, side.channel, queue, destination, False)
-        self.side = side
+    def __init__(
+        self, transfers: ChannelTransfers, queue: Queue, destination: str, automatic: bool
+    ) -> None:
+        BasicConsumer.__init__(
+            self, transfers.connection, transfers.channel, queue, destination, False
+        )
+        self.transfers = transfers
         self.automatic = automatic
 
     def can(self) -> bool:
         """Return True if one more message may be sent; automatic consumers do not prefetch."""
         if not self.automatic:
             return BasicConsumer.can(self)
-        connection = self.side.connection
+        connection = self.transfers.connection
         if connection.is_full():
             connection.starve(self.queue)
             return False
@@ -195,7 +198,7 @@ class MessageConsumer(BasicConsumer):
     # Keeps 0-9/message#09, 0-9/message#10.
     def deliver(self, message: Message) -> None:
         """Take a message."""
-        deliver(self.side, message, self, self.tag, self.automatic)
+        deliver(self.transfers, message, self, self.tag, self.automatic)
         holder = message.consumer
         if self.automatic and holder is not None and head_of(holder) is self:
             holder.queue.settle(message)
@@ -208,12 +211,14 @@ class MessageConsumer(BasicConsumer):
         """A range of a stream was read: say so with a message.cancel, which was asked for."""
         self.cancelled()
         if self.channel.state != CLOSING:
-            self.side.awaited.append(ASKED)
-            self.side.connection.reply(self.channel.number, MessageCancel(destination=self.tag))
+            self.transfers.awaited.append(ASKED)
+            self.transfers.connection.reply(
+                self.channel.number, MessageCancel(destination=self.tag)
+            )
 
 
 def deliver(
-    side: MessageSide,
+    transfers: ChannelTransfers,
     message: Message,
     consumer: BasicConsumer | Getter,
     destination: str,
@@ -221,19 +226,19 @@ def deliver(
 ) -> bool:
     """Send a message to its destination; False when it could not be said and is gone."""
     try:
-        head = side.transfer_head(message, destination)
+        head = transfers.transfer_head(message, destination)
     except CannotConvert as error:
         consumer.queue.unconvertible(message, consumer, error.reason)
         return False
     tag = ASKED
     if automatic:
-        side.channel.untagged += 1
+        transfers.channel.untagged += 1
     else:
-        side.channel.remember(message)
+        transfers.channel.remember(message)
         if isinstance(consumer, BasicConsumer):
             consumer.unacked += 1
-        tag = side.channel.tag
-    side.transfer(head, message, tag)
+        tag = transfers.channel.tag
+    transfers.transfer(head, message, tag)
     return True
 
 
@@ -251,6 +256,6 @@ def body_of(message: Message) -> list[bytes]:
     return [*pieces, *(message.parts or ())]
 
 
-def side_of(connection: GatewayConnection, channel: Channel) -> MessageSide:
-    """Return a channel's part in the message class."""
-    return state_of(channel, MessageSide, partial(MessageSide, connection, channel))
+def transfers_of(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:
+    """Return the transfers of a channel."""
+    return state_of(channel, ChannelTransfers, partial(ChannelTransfers, connection, channel))

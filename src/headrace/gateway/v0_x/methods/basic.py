@@ -60,7 +60,11 @@ REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may com
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
-    """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
+    """Limit the unsettled deliveries: of a consumer, a channel, or the whole connection.
+
+    The limits are applied by ``can`` and ``accepts`` of
+    :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
+    """
     count = method.prefetch_count
     limit_octets(channel, method.prefetch_size)
     if counts_channels(connection):
@@ -173,11 +177,11 @@ def cancel(
 
 
 def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCancelOk) -> None:
-    """The client heard that its consumer was cancelled."""
+    """The client confirms that its consumer was cancelled."""
 
 
 def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:
-    """Hand out one message."""
+    """Deliver one message, or answer get-empty."""
     queue = queue_of(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.name)
     if queue.exclusive_consumer is not None:
@@ -224,7 +228,7 @@ def converted_header(
     """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
 
     Raises:
-        CannotConvert: with the reason.
+        CannotConvert: 0-9-1 has no form for the header.
     """
     if not message.flags & KIND_MASK:
         return None
@@ -234,7 +238,7 @@ def converted_header(
 
 
 def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> None:
-    """Accept deliveries; most acks take the hot path."""
+    """Accept deliveries; most acks take the hot path. ``Channel.check_tag`` checks the tag."""
     channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
 
 
@@ -310,7 +314,7 @@ def recover_async(
 # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01, 0-9/basic.recover#01,
 # 0-9/message.recover#01.
 def redeliver(channel: Channel, requeue: bool) -> None:
-    """Return what is unsettled to its queues, or to the very consumers that had it.
+    """Return unsettled messages to their queues, or to the very consumers that had them.
 
     What the transaction has settled is not, and stays settled.
     """

@@ -25,7 +25,7 @@ CONSUMERS_MAX = 65535  # On one channel.
 def source_of(
     connection: GatewayConnection, channel: Channel, name: str, arguments: Mapping[str, object]
 ) -> Queue:
-    """Return what a consumer takes from: a queue, or all those that its arguments list."""
+    """Return the source of a consumer: a queue, or all those that its arguments list."""
     if MULTIQUEUE not in arguments:
         queue = queue_of(connection, channel, name)
         check_access(connection, "read", "queue", queue.access_name)

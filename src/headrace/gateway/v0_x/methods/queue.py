@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue class of 0-8 to 0-9-1."""
+"""The queue class of 0-8 to 0-9-1, and the queue that an empty name means."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queu
 def declare(
     connection: GatewayConnection, channel: Channel, method: QueueDeclare
 ) -> MethodBase | None:
-    """Make a queue, or check that it exists; the channel remembers it as its last."""
+    """Declare a queue, or check that it exists; it is the channel's last declared queue then."""
     name = method.queue
     if is_reply_name(name):
         return None if method.no_wait else declare_reply_queue(connection, name)

@@ -108,7 +108,7 @@ class Connection(SessionConnection):
 
     @property
     def state(self) -> State:
-        """Where the connection stands."""
+        """The state of the connection."""
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:

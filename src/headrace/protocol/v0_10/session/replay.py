@@ -38,7 +38,7 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
     """The peer says what it expects; when the session resumes, that is sent again.
 
     Raises:
-        DetachError: it names what was never sent.
+        DetachError: the control names commands that were never sent.
     """
     commands = control.commands or SequenceSet()
     following = session.sent.completed.near(session.sent.next_id)
