@@ -32,6 +32,7 @@ if not cython.compiled:
         NUMBERED as C_NUMBERED,
     )
     from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
     from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
     from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
@@ -52,15 +53,14 @@ if not cython.compiled:
 
 from typing import TYPE_CHECKING
 
+from headrace.gateway.connection.context import Context
 from headrace.gateway.messages.direct_reply_to import answers_to
-from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.messages.route import Route
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
@@ -81,7 +81,7 @@ if not cython.compiled:
 class Publisher:
     """The publishing side of one connection."""
 
-    def __init__(self, connection: "GatewayConnection", context: V0xContext) -> None:
+    def __init__(self, connection: Peer, context: Context) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters

@@ -15,17 +15,19 @@ if not cython.compiled:
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.wire.memory import cut, get32
 
+from headrace.gateway.connection.context import Context
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
-from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.connection.publish_copies import take_copies
+from headrace.gateway.v0_x.connection.routing import make_route
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -34,7 +36,6 @@ from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.transaction.transaction import Transaction
 
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
@@ -85,8 +86,8 @@ class SpecialPublisher:
 
     def __init__(
         self,
-        connection: "GatewayConnection",
-        context: V0xContext,
+        connection: Peer,
+        context: Context,
         routes: Routes,
         distributor: Distributor,
     ) -> None:
@@ -133,7 +134,7 @@ class SpecialPublisher:
             return self.routes.find(p.data[: p.address_len], p.data, start, size)
         payload = p.data[start : start + size]
         address = p.data[: p.address_len]
-        return self.context.make_route(self.connection, address, payload, p.copies)[0]
+        return make_route(self.context, self.connection, address, payload, p.copies)[0]
 
     def delay(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""

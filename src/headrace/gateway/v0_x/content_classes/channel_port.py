@@ -10,6 +10,7 @@ from headrace.gateway.content_classes.lanes import choose
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.v0_x.channel.ending import end_consumer
+from headrace.gateway.v0_x.connection.routing import make_route
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, owner_of
 from headrace.gateway.v0_x.methods.queue import queue_of
@@ -65,7 +66,7 @@ class ChannelPort(ContentClassPort, ResumableState):
 
     def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
         address = shortstr(exchange) + shortstr(routing_key)
-        route = self.connection.context.make_route(self.connection, address, header)[0]
+        route = make_route(self.connection.context, self.connection, address, header)[0]
         queues: Iterable[Queue] = route.queues
         return queues
 
