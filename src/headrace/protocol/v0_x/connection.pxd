@@ -43,7 +43,7 @@ cdef class Connection(Endpoint):
     cdef public bint left
     cdef public long long deferred_octets
     cdef public object close_reason
-    cdef public object parting
+    cdef public object deferred_close
 
     cpdef answer_to(self, Upcalls owner)
     cpdef bint awaits_close(self) except -1
@@ -79,7 +79,7 @@ cdef class Connection(Endpoint):
     cpdef send_answers(self, Channel channel)
     cpdef forget_answers(self, Channel channel)
     cpdef send_last(self, object method, object error)
-    cpdef part(self)
+    cpdef send_deferred_close(self)
     @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)
     cpdef send_encoded(self, unsigned int number, bytes method, bytes header, bytes body)
     @cython.locals(buffer="unsigned char*", at=Py_ssize_t)

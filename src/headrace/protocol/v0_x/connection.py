@@ -155,7 +155,7 @@ class Connection(Endpoint):
         self.left = False  # The peer closed, and was answered.
         self.deferred_octets = 0  # Octets of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
-        self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
+        self.deferred_close: Any = None  # (method, error): waits until no answer is owed.
         if role is Role.CLIENT:
             self.state_number = STATE_GREETED
             self.write(version.header)
@@ -694,20 +694,20 @@ class Connection(Endpoint):
     def forget_answers(self, channel: Channel) -> None:
         """Forget the answers that a channel owes."""
         if self.answers.forget(channel):
-            self.part()
+            self.send_deferred_close()
 
     def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
-        self.parting = (method, error)
+        self.deferred_close = (method, error)
         if not self.answers.owing or not self.owner.answers_come():
-            self.part()
+            self.send_deferred_close()
 
-    def part(self) -> None:
+    def send_deferred_close(self) -> None:
         """Send the close or close-ok that waited until no channel owed answers."""
-        if self.parting is None:
+        if self.deferred_close is None:
             return
-        method, error = self.parting
-        self.parting = None
+        method, error = self.deferred_close
+        self.deferred_close = None
         self.write_frame(FRAME_METHOD, 0, encode_method(self.version, method))
         if error is not None:
             self.owner.on_failed(None, error)
@@ -715,7 +715,7 @@ class Connection(Endpoint):
             self.owner.on_closed()
 
     def forgo_answers(self) -> None:
-        self.part()
+        self.send_deferred_close()
 
     # --- Sending ------------------------------------------------------------------------------
 
