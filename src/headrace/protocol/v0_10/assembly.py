@@ -29,6 +29,14 @@ ONE_SEGMENT = FIRST_SEGMENT | LAST_SEGMENT  # An assembly of one segment.
 FIRST_WHOLE = BEGINS | LAST_FRAME  # A first segment of one frame; others follow.
 WHOLE = FIRST_WHOLE | LAST_SEGMENT  # An assembly of one frame.
 
+# Places in a frame; its flags are the first octet.
+KIND_AT = 1
+SIZE_AT = 2
+TRACK_AT = 4  # 16 bits: a reserved octet, and the track.
+CHANNEL_AT = 6
+RESERVED_AT = 8
+FRAME_HEAD = 12  # Octets before the payload.
+
 CONTROL = 0
 COMMAND = 1
 HEADER = 2

@@ -4,6 +4,9 @@ import cython
 # A session cimports its connection: it is declared before.
 cdef class SessionConnection
 
+from headrace.protocol.v0_10.assembly cimport (
+    C_CHANNEL_AT, C_FRAME_HEAD, C_KIND_AT, C_RESERVED_AT, C_SIZE_AT, C_TRACK_AT,
+)
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_10.session.port cimport C_INLINE_BODY_MAX, SessionPort

@@ -12,6 +12,12 @@ import cython
 if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.assembly import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
+    from headrace.protocol.v0_10.assembly import KIND_AT as C_KIND_AT
+    from headrace.protocol.v0_10.assembly import RESERVED_AT as C_RESERVED_AT
+    from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_10.assembly import TRACK_AT as C_TRACK_AT
     from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
     from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
     from headrace.wire.memory import copy, cut, put16, put32
@@ -89,22 +95,22 @@ class SessionConnection(Endpoint):
         self, kind: int, last: bool, channel: int, payload: bytes, lo: int, hi: int
     ) -> None:
         """Append the frames of ``payload[lo:hi]``, a piece of a segment."""
-        limit = self.max_frame_size - 12
+        limit = self.max_frame_size - C_FRAME_HEAD
         whole = len(payload)
         flags = (8 if kind < 2 else 0) | (4 if last else 0)
         while True:
             end = min(lo + limit, hi)
-            size = end - lo + 12
+            size = end - lo + C_FRAME_HEAD
             self.reserve(size)
             buffer = self.buffer
             at = self.tail
             buffer[at] = flags | (2 if lo == 0 else 0) | (1 if end == whole else 0)
-            buffer[at + 1] = kind
-            put16(buffer, at + 2, size)
-            put16(buffer, at + 4, 1 if kind else 0)
-            put16(buffer, at + 6, channel)
-            put32(buffer, at + 8, 0)
-            copy(buffer, at + 12, payload, lo, end)
+            buffer[at + C_KIND_AT] = kind
+            put16(buffer, at + C_SIZE_AT, size)
+            put16(buffer, at + C_TRACK_AT, 1 if kind else 0)
+            put16(buffer, at + C_CHANNEL_AT, channel)
+            put32(buffer, at + C_RESERVED_AT, 0)
+            copy(buffer, at + C_FRAME_HEAD, payload, lo, end)
             self.tail = at + size
             lo = end
             if lo >= hi:

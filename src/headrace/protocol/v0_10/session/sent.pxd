@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_10.assembly cimport (
+    C_CHANNEL_AT, C_FRAME_HEAD, C_RESERVED_AT, C_SIZE_AT, C_TRACK_AT,
+)
 from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_DETACHING, SessionPort
 from headrace.protocol.v0_10.session.completion cimport CompletedIds
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
+
+cdef enum:
+    C_HEADER_START = 0x0302
+    C_BODY_START = 0x0703
+    C_RANGE_LEN = 8
+    C_RANGE_CONTROL_LEN = 26
+    C_RANGE_CONTROL_START = 0x0F00001A
 
 cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t REPLAY_OCTETS_MAX
