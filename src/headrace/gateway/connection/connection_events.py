@@ -18,9 +18,9 @@ MAPPED = "::ffff:"
 
 
 class ConnectionEvents:
-    """Tells of the connections of one broker: opened, closed, and their channels.
+    """Emits the events of one broker's connections and channels: opened, closed.
 
-    Each is told as closed once, and only if it was told as open.
+    A closed event is emitted once, and only after an opened one.
     """
 
     def __init__(self, events: Events) -> None:

@@ -229,7 +229,7 @@ class Context:
             self.channels_ended.setdefault(number, ChannelTally()).add(tally)
 
     def log_failure(self, connection: Client, error: AmqpError) -> None:
-        """Tell the operator what a client did wrong."""
+        """Log the error of a client."""
         is_query = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
         level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: %s", connection.number, error)

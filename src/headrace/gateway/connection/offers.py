@@ -21,7 +21,7 @@ Pattern = Callable[[str], object]
 
 
 class OfferError(ValueError):
-    """One of the texts cannot be used."""
+    """A text of the offers cannot be used."""
 
 
 def pairs(text: str) -> dict[str, str]:

@@ -60,12 +60,12 @@ class Limits:
         return not (self.octets_max and self.count and self.octets + size > self.octets_max)
 
     def add(self, size: int) -> None:
-        """One more is on its way."""
+        """Count one more file."""
         self.count += 1
         self.octets += size
 
     def remove(self, size: int) -> None:
-        """One was settled."""
+        """Count one file less."""
         self.count -= 1
         self.octets -= size
 
@@ -265,7 +265,7 @@ class FileClass(FilePort):
 
     # Keeps 0-10/s225.
     def deliver(self, consumer: FileConsumer, message: Message) -> None:
-        """A queue gives a file."""
+        """Offer a file of a queue to the client by file.open."""
         data = message.data
         assert data is not None
         body = self.staging.body_of(data)
@@ -301,7 +301,7 @@ class FileClass(FilePort):
             self.shared.remove(message.body_size)
 
     def open_ok(self, staged: int) -> None:
-        """The client says how much of the offered file it has."""
+        """Send the rest of the offered file, behind the ``staged`` bytes that the client has."""
         sending = self.sending
         if sending is None or not self.offered:
             raise CommandInvalid("file.open-ok without file.open")
@@ -314,7 +314,7 @@ class FileClass(FilePort):
 
     # Keeps 0-9/file#04, 0-10/s207.
     def sent(self, error: OSError | None) -> None:
-        """All of a body was handed to the socket."""
+        """Send file.deliver: the whole body was written to the socket."""
         sending, self.sending = self.sending, None
         if sending is None:
             return
@@ -333,7 +333,7 @@ class FileClass(FilePort):
         self.refresh()
 
     def refresh(self) -> None:
-        """There may be room again: let queues look."""
+        """Let the queues of parked consumers deliver: the limits have room again."""
         for consumer in list(self.consumers()):
             if consumer.parked and isinstance(consumer, FileConsumer):
                 consumer.queue.unpark(consumer)
@@ -369,13 +369,13 @@ class FileClass(FilePort):
         return tag not in self.tx_settles
 
     def ack(self, tag: int, multiple: bool) -> None:
-        """The client accepts files."""
+        """Accept files."""
         self.decide(self.tags(tag, multiple), "accept")
 
     # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
     # 0-10/s228, 0-10/s232, 0-10/s230, 0-10/s233.
     def reject(self, tag: int, requeue: bool) -> None:
-        """The client cannot take a file; it does not get it again on this channel."""
+        """Requeue or discard a file; this channel does not get it again."""
         tags = self.tags(tag, False)
         if self.unacked[tag].consumer.browses:
             self.decide(tags, "accept")
@@ -386,7 +386,7 @@ class FileClass(FilePort):
             self.decide(tags, "discard")
 
     def decide(self, tags: list[int], outcome: str) -> None:
-        """The client has decided about files; in a transaction that counts with the commit."""
+        """Give files their outcome, in a transaction at its commit."""
         if self.transaction() is None and self.transactional():
             for tag in tags:
                 self.tx_settles[tag] = outcome

@@ -34,7 +34,7 @@ class FilePort(ContentClassPort):
         raise NotImplementedError
 
     def close_for(self, error: Exception) -> None:
-        """Something went wrong after its method was handled: close what has to be closed."""
+        """Close the channel or session for an error that came after its method was handled."""
         raise NotImplementedError
 
     def pause(self) -> None:

@@ -45,11 +45,11 @@ class StageSink:
         self.part = part
 
     def add(self, octets: bytes) -> None:
-        """The next octets came."""
+        """Append to the body."""
         self.uploads.received(self.part, octets)
 
     def abandon(self) -> None:
-        """The rest does not come."""
+        """Stop staging the body: its rest does not come."""
         self.uploads.broken_off(self.part)
 
 
@@ -80,7 +80,7 @@ class FileUploads:
     # --- Staging --------------------------------------------------------------------------------
 
     def open(self, identifier: str, size: int) -> None:
-        """The client wants to stage a file."""
+        """Begin to stage a file, or wait for room."""
         if self.opening or self.filling:
             raise CommandInvalid("file.open before the file before it is staged")
         if size > min(FILE_SIZE_MAX, self.staging.size_max):
@@ -107,7 +107,7 @@ class FileUploads:
 
     # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
     def opened(self, part: Part | None, error: OSError | None) -> None:
-        """There is room, or there is not."""
+        """Answer file.open: the part is open, or cannot be."""
         if self.files.ended or not self.opening:
             if part is not None:
                 self.staging.leave(part)
@@ -164,7 +164,7 @@ class FileUploads:
 
     # Keeps 0-9/file.open.content-size#01, 0-10/s216, 0-9/file#01, 0-10/s202.
     def received(self, part: Part, octets: bytes) -> None:
-        """The next octets of a body came."""
+        """Append to a body."""
         if part is not self.part:
             return  # It failed, or goes on over another connection.
         if part.got + len(octets) > part.size:
@@ -175,12 +175,12 @@ class FileUploads:
             self.files.pause_reading()
 
     def broken_off(self, part: Part) -> None:
-        """The rest of a body does not come."""
+        """Leave a part: its rest does not come."""
         if part is self.part:
             self.leave_part()
 
     def staged(self) -> None:
-        """The whole body came."""
+        """Check that the body has the size that file.open named."""
         part = self.part
         if part is None:
             raise ResourceLocked("the file is staged over another connection now")
@@ -217,7 +217,7 @@ class FileUploads:
         identifier: str,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """The client publishes what it staged; ``then`` is called when that is done."""
+        """Publish a staged file, and call ``then`` when that is done."""
         part = self.staging.find(self.files.owner, identifier)
         if part is None:
             raise NotFound(f"no file '{identifier}' is staged")
@@ -313,7 +313,7 @@ class FileUploads:
                 lane.add_waiter(self)
 
     def unpace(self) -> None:
-        """A queue has room again."""
+        """Let the client go on publishing: a queue has room again."""
         self.start("queue")
 
     def stop(self, reason: str) -> None:

@@ -144,7 +144,7 @@ class PacketClass(ContentClassPort):
         header: bytes,
         body: bytes,
     ) -> None:
-        """The client publishes a packet."""
+        """Publish a packet."""
         priority = self.priority_of(header)
         queues = list(self.find_queues(exchange, routing_key, header))
         lanes = lanes_of(queues, KIND_STREAM)
@@ -174,13 +174,13 @@ class PacketClass(ContentClassPort):
         return False
 
     def wake(self, consumer: StreamConsumer, _: int) -> int:
-        """The next packet may go; never again because of this one."""
+        """Let the queue of a consumer deliver the next packet; return 0, for no further call."""
         if not self.ended:
             consumer.queue.unpark(consumer)
         return 0
 
     def deliver(self, consumer: StreamConsumer, message: Message) -> None:
-        """A queue gives a packet."""
+        """Deliver a packet."""
         now_ms = self.vhost.counters.now_ms
         self.pace.charge(message.body_size, now_ms)
         self.shared.charge(message.body_size, now_ms)

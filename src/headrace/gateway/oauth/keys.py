@@ -23,7 +23,7 @@ STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again
 
 
 class NoKey(Exception):
-    """There is no key to check a token with."""
+    """No key can check a token."""
 
 
 class Key(NamedTuple):

@@ -46,10 +46,10 @@ class Peer(Connection):
         """The log is durable up to the position at which a channel joined the confirm line."""
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
-        """Tell the client that its consumer was cancelled, as with its queue."""
+        """Send basic.cancel for a consumer whose queue was deleted."""
 
     def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
-        """Tell the client that a consumer has reached its end."""
+        """Send basic.cancel for a consumer that has reached its end."""
 
     def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """Close a consumer's channel with an error."""

@@ -146,7 +146,7 @@ class SessionConnection(Endpoint):
             self.detach_session(session, 0)
 
     def announce(self) -> None:
-        """Tell the peer what sessions have become complete: for who completes between reads."""
+        """Send the completions of all sessions; called also between reads."""
         to_announce = self.to_announce
         if to_announce:
             self.to_announce = []
@@ -156,7 +156,7 @@ class SessionConnection(Endpoint):
 
     # Keeps 0-10/s030, 0-10/s031.
     def not_attached(self, number: int) -> None:
-        """Something came on a channel without a session: it is discarded."""
+        """Discard a frame on a channel without a session."""
         self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))
 
     def find_session(self, number: int, name: bytes, force: bool) -> "Session":
@@ -167,7 +167,7 @@ class SessionConnection(Endpoint):
         return session
 
     def principal(self) -> Any:
-        """Whose sessions these are: names of different principals' sessions do not clash."""
+        """Return the owner of the sessions: names of different owners' sessions do not clash."""
         return self.user
 
     # --- Upcalls ----------------------------------------------------------------------------

@@ -161,7 +161,7 @@ class Connection(Endpoint):
             self.write(version.header)
 
     def answer_to(self, owner: Upcalls) -> None:
-        """Tell this owner from now on what the peer does."""
+        """Call this owner from now on."""
         self.owner = owner
         self.contents.owner = owner
 
@@ -437,7 +437,7 @@ class Connection(Endpoint):
             self.owner.pause_reading(after)
 
     def resume(self, channel: Channel, reason: int) -> None:
-        """One reason less for a channel to be busy; without any, take in what came meanwhile.
+        """Drop a reason for a channel to be busy; without any, handle the deferred frames.
 
         Not to be called by handlers.
         """

@@ -272,7 +272,7 @@ class ContentReader:
             self.complete(channel)
 
     def complete(self, channel: Channel) -> None:
-        """All of a content is there."""
+        """Hand a complete content to the owner."""
         method = channel.method
         address = channel.address
         header = channel.header

@@ -150,7 +150,7 @@ def recover(session: Session010, command: DtxRecover, header: bytes, parts: obje
 
 
 def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:
-    """Tell the timeout of a branch."""
+    """Send the timeout of a branch."""
     timeout_s = ask(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
     session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
 

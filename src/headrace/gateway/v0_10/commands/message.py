@@ -317,17 +317,17 @@ def check_sent(
 
 
 def accept(session: Session010, command: MessageAccept, header: bytes, parts: object) -> bool:
-    """The client is done with messages; most accepts take the hot path."""
+    """Accept messages; most accepts take the hot path."""
     return settled(session, command, SETTLE_ACCEPT)
 
 
 def reject(session: Session010, command: MessageReject, header: bytes, parts: object) -> bool:
-    """The client cannot use messages: they go to the alternate exchange."""
+    """Reject messages: they go to the alternate exchange."""
     return settled(session, command, SETTLE_DISCARD)
 
 
 def release(session: Session010, command: MessageRelease, header: bytes, parts: object) -> bool:
-    """The client gives messages back."""
+    """Return messages to their queues."""
     return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
 
 
@@ -348,7 +348,7 @@ def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: 
 
 # Keeps 0-10/s087, 0-10/s088.
 def resume(session: Session010, command: MessageResume, header: bytes, parts: object) -> None:
-    """Tell how much there is of an interrupted message."""
+    """Send the offset at which an interrupted message goes on."""
     exchange = command.destination or ""
     if exchange not in session.vhost.exchanges:
         raise fault(

@@ -127,7 +127,7 @@ class Connection010(Connection):
             self.update_secret(control)
 
     def start_ok(self, control: ConnectionStartOk) -> None:
-        """The client chose a mechanism and says who it is."""
+        """Note the properties of a client, and begin the login."""
         self.client_properties = dict(control.client_properties or {})
         self.qpid_client = is_qpid_client(self.client_properties)
         self.reticent = is_reticent(self.client_properties)
@@ -157,7 +157,7 @@ class Connection010(Connection):
         )
 
     def update_secret(self, control: ConnectionUpdateSecret) -> None:
-        """The client renews its credentials: of those that expire, the new ones are checked."""
+        """Check the new credentials of a client whose credentials expire."""
         renew = self.context.renew
         if renew is None or self.user.expires_s is None:
             self.send_control(ConnectionUpdateSecretOk())
@@ -202,9 +202,9 @@ class Connection010(Connection):
 
     # Keeps 0-10/s024, 0-10/s025.
     def open_vhost(self, control: ConnectionOpen) -> None:
-        """The client names its virtual host; without a name it gets the default one.
+        """Open a virtual host, the default one without a name.
 
-        It may be sent to another host, unless it insists, and hears of others.
+        A client may be redirected, unless it insists, and is sent the known hosts.
         """
         context = self.context
         name = control.virtual_host or self.shared.default_vhost
@@ -416,7 +416,7 @@ class Connection010(Connection):
                 target.cannot_keep()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
-        """We send no commands that have results."""
+        """Do nothing: the broker sends no commands that have results."""
 
     def on_exception(self, session: ProtocolSession, exception: ExecutionException) -> None:
         log.warning("connection %d: the client failed: %s", self.number, exception.description)

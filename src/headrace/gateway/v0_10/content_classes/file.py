@@ -127,7 +127,7 @@ class SessionFiles(SessionPort, FileClass):
 
     # Keeps 0-10/s204.
     def send_flow(self, active: bool) -> None:
-        """There is no such command in 0-10: publishes complete when there is room again."""
+        """Complete publishes when there is room again: 0-10 has no command for it."""
         if active:
             withheld, self.withheld = self.withheld, []
             for number in withheld:
@@ -209,7 +209,7 @@ def begin_stage(session: Session010, header: bytes) -> StageSink:
 
 
 def stage(session: Session010, command: FileStage, header: bytes, parts: object) -> None:
-    """The whole body came; an empty one comes without a body segment."""
+    """Finish the staging; an empty body has no body segment."""
     uploads = files_of(session).uploads
     if not uploads.filling:
         begin_stage(session, header)

@@ -57,7 +57,7 @@ class AttachingConnection(Protocol):
 
 
 class SessionContext(Session):
-    """A session with what its parts share."""
+    """A session, with the state that its parts share."""
 
     def __init__(self, name: bytes, connection: AttachingConnection) -> None:
         """``connection`` is the one that attaches it first."""

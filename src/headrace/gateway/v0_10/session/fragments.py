@@ -30,7 +30,7 @@ Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
 
 
 class Sender(Protocol):
-    """A session, as far as its unfinished message knows it."""
+    """Port of a session, for its unfinished message."""
 
     connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     user: User
@@ -131,12 +131,12 @@ class Fragments:
         self._count(-piece.octets)
 
     def _count(self, octets: int) -> None:
-        """So many octets more are held; they are memory in use as messages are."""
+        """Count octets that are kept, as memory in use."""
         self.octets += octets
         self.counters.memory_used += octets
 
     def interrupted(self, session: Sender) -> None:
-        """A session is over; its unfinished message is kept if it has a name."""
+        """Keep the unfinished message of a session that ends, if it has a resume-id."""
         self._resumed.pop(session, None)
         piece = self._open.pop(session, None)
         if piece is None:

@@ -286,7 +286,7 @@ class Publisher:
         self.reject(REJECT_UNSPECIFIED, text)
 
     def reject(self, code: int, text: str) -> None:
-        """Tell the client that the current transfer was rejected."""
+        """Send message.reject for the current transfer."""
         session = self.session
         number = session.command_id
         self.completion.close_batch()

@@ -77,7 +77,7 @@ class Session010(SessionContext):
     # --- Settling -----------------------------------------------------------------------------
 
     def accept(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """The client accepts the transfers of these ranges, 8 octets each."""
+        """Accept the transfers of the ranges in ``d[lo:hi]``, 8 octets each."""
         while lo < hi:
             last = get32(d, lo + 4)
             if serial_distance(last, self.sent.next_id) <= 0:
@@ -126,7 +126,7 @@ class Session010(SessionContext):
     # --- Subscriptions ------------------------------------------------------------------------
 
     def refresh_all(self) -> None:
-        """There is room, or a connection, again: let all queues look."""
+        """Let all queues deliver: there is room, or a connection, again."""
         if self.consumers is not None:
             for consumer in list(self.consumers.values()):
                 consumer.queue.unpark(consumer)
@@ -143,7 +143,7 @@ class Session010(SessionContext):
 
     # Keeps 0-10/s100.
     def end_flush(self, subscription: Subscription) -> None:
-        """All there is was offered to a subscription."""
+        """End a flush: all ready messages were offered to a subscription."""
         queue = subscription.queue
         if subscription.credit_messages and subscription.credit_octets and not queue.deleted:
             connection = self.connection
@@ -158,7 +158,7 @@ class Session010(SessionContext):
 
     # Keeps 0-10/s090.
     def subscription_cancelled(self, subscription: Subscription) -> None:
-        """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
+        """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
         if connection is not None and connection.qpid_client and subscription.idle():
             return  # It will be cancelled, or hear of it when it wants messages again.

@@ -53,7 +53,7 @@ class SubscribedSession(Protocol):
         """The queue of a subscription is gone."""
 
     def end_flush(self, subscription: "Subscription") -> None:
-        """All there is was offered to a subscription."""
+        """End a flush: all ready messages were offered to a subscription."""
 
     def subscription_ended(self, subscription: "Subscription") -> None:
         """A subscription has all it asked for."""

@@ -218,7 +218,7 @@ class GatewayConnection(Peer):
             self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
     def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
-        """Tell the client that a consumer has all it asked for.
+        """Send basic.cancel for a consumer that has reached its end.
 
         Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
         basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
@@ -265,7 +265,7 @@ class GatewayConnection(Peer):
                 self.reply(0, ConnectionUnblocked())
 
     def fed(self) -> None:
-        """The client has read what waited: let the queues that were stopped go on."""
+        """Let the queues that were stopped go on: the client has read the output."""
         self.starving = None
         self.refresh_all()
         paused, self.paused = self.paused, []

@@ -98,7 +98,7 @@ class V0xContext(Context):
 
     # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting.
     def log_loss(self, connection: GatewayConnection) -> None:
-        """Tell the operator what was closed by the socket alone, where a method was due."""
+        """Log a socket that was closed without connection.close-ok or channel.close-ok."""
         number = connection.number
         if connection.state_number == STATE_OPEN:
             log.info("connection %d: lost without a close", number)

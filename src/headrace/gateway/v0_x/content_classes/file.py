@@ -189,5 +189,5 @@ def begin_stage(
 def stage(
     connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
 ) -> None:
-    """The whole body came."""
+    """Finish the staging: its whole body was received."""
     files_of(connection, channel).uploads.staged()

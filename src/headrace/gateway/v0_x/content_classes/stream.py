@@ -55,5 +55,5 @@ def publish(
     header: bytes,
     body: bytes,
 ) -> None:
-    """The client publishes a packet."""
+    """Publish a packet."""
     packets_of(connection, channel).on_publish(method, header, body)

@@ -318,13 +318,13 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
-    """The client is done with the oldest of what it was asked."""
+    """Take an ok for the oldest method that awaits an answer."""
     transfers_of(connection, channel).accepted()
 
 
 # Keeps 0-9/reject-code#01.
 def reject(connection: GatewayConnection, channel: Channel, method: MessageReject) -> None:
-    """The client does not take a message.
+    """Discard the delivery that a client rejects.
 
     Raises:
         AmqpError: the code is none of the standard's (0-9/reject-code#01).
@@ -335,7 +335,7 @@ def reject(connection: GatewayConnection, channel: Channel, method: MessageRejec
 
 
 def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """The client answers what it was never asked."""
+    """Refuse an answer to a method that was not sent."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 

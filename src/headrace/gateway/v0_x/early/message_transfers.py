@@ -71,12 +71,12 @@ class ChannelTransfers(ChannelState):
     # --- Their answers --------------------------------------------------------------------------
 
     def accepted(self) -> None:
-        """The client answered ok to the oldest of what it was asked."""
+        """Settle the oldest delivery that awaits an answer: the client answered ok."""
         if self.awaited:
             self.settle(self.awaited.popleft(), SETTLE_ACCEPT)
 
     def rejected(self) -> None:
-        """The client rejected the oldest transfer that it has not answered.
+        """Discard the oldest transfer that awaits an answer.
 
         Raises:
             AmqpError: every transfer is answered.
@@ -94,7 +94,7 @@ class ChannelTransfers(ChannelState):
             self.channel.settle(tag, False, outcome)
 
     def forget_transfers(self) -> None:
-        """All that is unsettled is given back: it is not answered any more."""
+        """Await no answers to transfers any more: their messages are requeued."""
         self.awaited = deque([tag for tag in self.awaited if tag == ASKED])
 
     # --- Transfers out --------------------------------------------------------------------------

@@ -27,7 +27,7 @@ Key = tuple[str, str, str]  # Virtual host, user, identifier.
 
 
 class Reference:
-    """One body that is being put together, and the transfers that wait for it."""
+    """An unfinished body, and the transfers that wait for it."""
 
     def __init__(self, name: bytes) -> None:
         self.name = name

@@ -168,7 +168,7 @@ def open_elsewhere(
     method: ConnectionOpen,
     elsewhere: Elsewhere,
 ) -> None:
-    """The client's virtual host is served by another broker, or by none at the moment."""
+    """Open a virtual host that another broker serves, or none at the moment."""
     name = method.virtual_host
     broker = elsewhere.serving(name)
     served = partial(open_at_last, connection, channel, method)
@@ -204,7 +204,7 @@ def close_ok(connection: GatewayConnection, channel: Channel, method: Connection
 def update_secret(
     connection: GatewayConnection, channel: Channel, method: ConnectionUpdateSecret
 ) -> MethodBase | None:
-    """The client renews its credentials: of those that expire, the new ones are checked."""
+    """Check the new credentials of a client whose credentials expire."""
     renew = connection.context.renew
     if renew is None or connection.user.expires_s is None:
         return ConnectionUpdateSecretOk()

@@ -16,7 +16,7 @@ DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
 
 
 class SessionPort:
-    """A session, as far as its connection knows it on the way of a command."""
+    """Port of a session, for its connection."""
 
     def __init__(self, name: bytes) -> None:
         """``name`` has at most 65535 octets."""
@@ -41,7 +41,7 @@ class SessionPort:
             self.connection.to_announce.append(self)
 
     def send_completed(self) -> None:
-        """Tell the peer what is complete and what we know to be."""
+        """Send session.completed and session.known-completed."""
 
     def arrive(self, sync: bool) -> None:
         """A command is there as a whole: it gets its number."""

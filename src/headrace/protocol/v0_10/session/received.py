@@ -75,7 +75,7 @@ class ReceivedCommands:
         self.assembly = Assembly()
 
     def refresh(self) -> None:
-        """Tell anew whether the next command may take the fast path."""
+        """Set anew whether the next command may take the fast path."""
         session = self.session
         session.fast_path = (
             session.state == C_ATTACHED
@@ -261,7 +261,7 @@ class ReceivedCommands:
             )
 
     def assembled(self) -> None:
-        """All segments of a command are there."""
+        """Hand a complete command on."""
         session = self.session
         assembly = self.assembly
         if assembly.discarding:
@@ -367,7 +367,7 @@ class ReceivedCommands:
             self.waits = None
 
     def send_completed(self) -> None:
-        """Tell the peer what is complete and what we know to be."""
+        """Send session.completed and session.known-completed."""
         session = self.session
         session.listed = False
         if session.connection is None or session.state != C_ATTACHED:

@@ -244,7 +244,7 @@ class SentCommands:
 
     # Keeps 0-10/s048, 0-10/s049.
     def send_known_completed(self) -> None:
-        """Tell the peer that we know what it completed."""
+        """Send session.known-completed."""
         self.owed = False
         if self.owed_more is None:
             self.write_range(0x020B01, self.owed_lo, self.owed_hi)
@@ -337,7 +337,7 @@ class SentCommands:
         put32(buffer, at + 10, hi)
 
     def point(self, number: int, offset: int) -> None:
-        """Tell the peer where our commands go on."""
+        """Send session.command-point: where our commands go on."""
         self.write_control(SessionCommandPoint(command_id=number, command_offset=offset))
 
     def request_timeout(self, timeout_s: int | None) -> None:
@@ -353,7 +353,7 @@ class SentCommands:
         )
 
     def send_gap(self, lo: int, hi: int) -> None:
-        """Tell the peer that nothing more of these commands comes; they count as completed."""
+        """Send session.gap: these commands count as completed."""
         self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
         low = self.completed.near(lo)
         self.release(low, low + ((hi - lo) & SERIAL_MASK))

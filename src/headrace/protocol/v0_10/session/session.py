@@ -87,7 +87,7 @@ class Session(SessionPort):
         self.received.complete_range(lo, hi)
 
     def send_completed(self) -> None:
-        """Tell the peer which commands are complete, and which completions we know of."""
+        """Send session.completed and session.known-completed."""
         self.received.send_completed()
 
     def refresh(self) -> None:
