@@ -140,7 +140,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
         raise AmqpError(ReplyCode.NOT_ALLOWED, f"attempt to reuse destination '{tag}'")
     if len(consumers) >= CONSUMERS_MAX:
         raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {CONSUMERS_MAX} consumers")
-    check_exclusive(queue, asked=method.exclusive)
+    check_exclusive(queue, exclusive=method.exclusive)
     refuse_stream(queue, method)
     subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
     choice = ConsumerFilter(method.filter, subject)
@@ -207,7 +207,7 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     transfers = transfers_of(connection, channel)
     queue = queue_of(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.access_name)
-    check_exclusive(queue, asked=False)
+    check_exclusive(queue, exclusive=False)
     refuse_stream(queue, method)
     if queue.browse_only:
         raise AccessRefused(f"queue '{queue.name}' is for browsing only")
