@@ -71,9 +71,9 @@ class Scheduler:
             key = heappop(self._heap)[2]
             call = self._due.pop(key)[1]
             try:
-                again = call(now_ms)
+                next_call_ms = call(now_ms)
             except Exception:  # A failing call must not stop the others.
                 log.exception("what was due failed")
                 continue
-            if again:
-                self.put(key, max(again, now_ms + 1), call)
+            if next_call_ms:
+                self.put(key, max(next_call_ms, now_ms + 1), call)

@@ -57,7 +57,7 @@ def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
     assert delivered["redelivered"] == 0
     assert delivered["connection"] == "connection 1"
     assert delivered["channel"] == published["channel"]
-    rig.vhost.trace_no_more()
+    rig.vhost.stop_tracing()
     assert not rig.vhost.was_traced
     speaker.publish(Said(b"unseen", routing_key="q"))
     assert rig.vhost.queues["traces"].ready_count == 0

@@ -46,13 +46,13 @@ def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
         vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues[queue]], False)
 
 
-def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.Running:
+def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.JobRun:
     what = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
     job = Job(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
     return vhost.jobs.begin(name, what, job, 1)
 
 
-def finish(vhost: VirtualHost, running: jobs.Running) -> None:
+def finish(vhost: VirtualHost, running: jobs.JobRun) -> None:
     while not running.over:
         step(vhost)
 

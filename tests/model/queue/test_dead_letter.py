@@ -16,7 +16,7 @@ from headrace.model.policy.rules import Rules
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
-from headrace.model.vhost.dead_letter_cycles import UNASKED_MAX, is_cycle
+from headrace.model.vhost.dead_letter_cycles import UNREJECTED_MAX, is_cycle
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
@@ -205,7 +205,7 @@ def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
     assert properties.headers["x-last-death-queue"] == "wait"
 
 
-@pytest.mark.parametrize(("chain", "arrives"), [(UNASKED_MAX - 1, 1), (UNASKED_MAX, 0)])
+@pytest.mark.parametrize(("chain", "arrives"), [(UNREJECTED_MAX - 1, 1), (UNREJECTED_MAX, 0)])
 def test_a_long_chain_of_full_queues_has_an_end(
     vhost: VirtualHost, chain: int, arrives: int
 ) -> None:

@@ -14,7 +14,7 @@ from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFaile
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.super_stream import is_super_stream, names, partitions_of
+from headrace.model.vhost.super_stream import is_super_stream, partition_names, partitions_of
 from headrace.model.vhost.virtual_host import VirtualHost
 
 KIND = "x-super-stream"
@@ -152,4 +152,4 @@ def test_it_is_durable_and_made_of_streams(vhost: VirtualHost) -> None:
         vhost.bind("s", ("queue", "u"), "", {"x-stream-partition-order": "first"})
     with pytest.raises(NotAllowed):
         vhost.declare_exchange("s", "direct", durable=True, sticky=True)
-    assert names("s", "direct", {"x-partitions": 3}) == []
+    assert partition_names("s", "direct", {"x-partitions": 3}) == []

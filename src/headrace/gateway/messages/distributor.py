@@ -187,13 +187,13 @@ class Distributor:
         """
         interception = route.interception
         assert interception is not None
-        refused: int = interception.take(
+        refused: int = interception.publish(
             self.message_of(p, data),
             queues,
             p.persistent,
             number=number,
             source=source,
-            inside=inside,
+            in_transaction=inside,
         )
         self.count_routed(route, len(queues))
         for queue in queues:

@@ -46,7 +46,7 @@ def claim(call: RequestCall) -> Steps:
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
     known = next((lease for lease in leases.of(queue) if lease.group == group), None)
     if known is not None and leases.ownerships[known].owner != owner:
-        yield from leases.idle(known)  # Requests of the last owner are done first.
+        yield from leases.wait_idle(known)  # Requests of the last owner are done first.
     lease = leases.claim(
         queue,
         group,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
-from headrace.model.operations.jobs import NAME_OCTETS_MAX, Running
+from headrace.model.operations.jobs import NAME_OCTETS_MAX, JobRun
 from headrace.model.operations.move import Job, Target, to_origin
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
@@ -106,7 +106,7 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     return follow(running)
 
 
-def follow(running: Running) -> Steps:
+def follow(running: JobRun) -> Steps:
     """Wait for the end of a job; return its result."""
     while not running.over:
         yield

@@ -276,7 +276,7 @@ class AuthorizedHost:
             for onward in [arguments.get(argument) for argument in ALTERNATES]:
                 part = "alternate_exchange" if alternate else EXCHANGE
                 self._check_onward(EXCHANGE, name, onward, part)
-        for stream in super_stream.names(name, kind, arguments):
+        for stream in super_stream.partition_names(name, kind, arguments):
             self.check("configure", QUEUE, stream)
             self.check("write", QUEUE, stream)
         self.part = EXCHANGE

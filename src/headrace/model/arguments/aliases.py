@@ -93,7 +93,7 @@ def translated(
     ``wrong(name, text)`` is called for malformed values, ``contradicts(name, ours)`` for values
     that another argument contradicts; unless they raise, the alias is left out.
     """
-    found = dict(arguments)
+    completed = dict(arguments)
     for name in [name for name in arguments if name in aliases]:
         alias = aliases[name]
         try:
@@ -103,7 +103,7 @@ def translated(
             continue
         if value is None:
             continue
-        known = found.setdefault(alias.name, value)
-        if known != value:
+        current = completed.setdefault(alias.name, value)
+        if current != value:
             contradicts(name, alias.name)
-    return found
+    return completed

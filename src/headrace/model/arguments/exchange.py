@@ -27,11 +27,11 @@ def string(value: object, arguments: Mapping[str, object]) -> str | None:
 
 def one_of(values: Iterable[str], otherwise: str) -> Check:
     """Accept one of ``values``; ``otherwise`` is the error, with ``{}`` for the value."""
-    known = frozenset(values)
+    allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
         wrong = string(value, arguments)
-        return otherwise.format(value) if wrong is None and value not in known else wrong
+        return otherwise.format(value) if wrong is None and value not in allowed else wrong
 
     return check
 

@@ -28,9 +28,9 @@ Check = Callable[[object, Mapping[str, object]], str | None]
 
 def type_name(value: object) -> str:
     """Return the wire type of a table value as error texts name it."""
-    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
-    if known is not None:
-        return known
+    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
+    if wire_type is not None:
+        return wire_type
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -126,15 +126,15 @@ def number(value: object) -> int:
 
     Qpid's clients send numbers and booleans as text, too.
     """
-    found = read_number(value)
-    return found if isinstance(found, int) else int(bool(found))
+    numeric = read_number(value)
+    return numeric if isinstance(numeric, int) else int(bool(numeric))
 
 
 def read_number(value: object) -> object:
     """Return a number or the number that a text says; any other value unchanged."""
-    found = number_of(value)
-    if found is not None:
-        return found
+    integer = number_of(value)
+    if integer is not None:
+        return integer
     return 0 if isinstance(value, str) and value.lower() in ("", "false") else value
 
 
@@ -172,11 +172,11 @@ def _dead_letter_key(value: object, arguments: Mapping[str, object]) -> str | No
 
 
 def _one_of(values: Iterable[str], otherwise: str) -> Check:
-    known = frozenset(values)
+    allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
         wrong = _string(value, arguments)
-        if wrong is None and value not in known:
+        if wrong is None and value not in allowed:
             return otherwise.format(value)
         return wrong
 
@@ -203,10 +203,10 @@ _AGE_MS = {
 
 def age_ms(text: str) -> int | None:
     """Return an age such as ``7D`` in milliseconds; None if it is malformed."""
-    found = _AGE.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+    match = _AGE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
         return None
-    return min(int(found[1]) * _AGE_MS[found[2]], AGE_MS_MAX)
+    return min(int(match[1]) * _AGE_MS[match[2]], AGE_MS_MAX)
 
 
 def _age(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -353,7 +353,7 @@ READER_ONLY = (
     "x-stream-automatic-offset-tracking",
 )
 EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # Their values name exchanges.
-_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Two names of the same setting.
+_EXCLUSIVE = (("x-max-priority", "qpid.priorities"),)  # Two names of the same setting.
 
 
 def queue_type(arguments: Mapping[str, object]) -> str:
@@ -367,8 +367,8 @@ def keeps_all(arguments: Mapping[str, object]) -> bool:
     return arguments.get("x-queue-type") == "quorum"
 
 
-def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str) -> None:
-    """Refuse arguments that only stream readers may have; ``what`` names the queue.
+def check_reader_arguments(arguments: Mapping[str, object], subject: str, kind: str) -> None:
+    """Refuse arguments that only stream readers may have; ``subject`` names the queue.
 
     A consumer with them expects to read without consuming.
 
@@ -378,39 +378,39 @@ def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str
     for name in READER_ONLY:
         if name in arguments:
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+                f"invalid arg '{name}' for {subject} of queue type rabbit_{kind}_queue"
             )
 
 
-def wrong_argument(name: str, value: object, what: str, wrong: str) -> InvalidArgument:
+def wrong_argument(name: str, value: object, subject: str, wrong: str) -> InvalidArgument:
     """Return the error for an invalid argument, in the words that clients match."""
     if name in EXCHANGE_NAMES and not isinstance(value, str):
-        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
-    return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {subject}")
+    return InvalidArgument(f"invalid arg '{name}' for {subject}: {wrong}")
 
 
-def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
-    """Refuse known arguments with invalid values; ``what`` names the queue in the error."""
+def check_queue_arguments(arguments: Mapping[str, object], subject: str) -> None:
+    """Refuse known arguments with invalid values; ``subject`` names the queue in the error."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
             wrong = check(arguments[name], arguments)
             if wrong is not None:
-                raise wrong_argument(name, arguments[name], what, wrong)
+                raise wrong_argument(name, arguments[name], subject, wrong)
     kind = queue_type(arguments)
     foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
     for name in arguments:
         if name in foreign:
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+                f"invalid arg '{name}' for {subject} of queue type rabbit_{kind}_queue"
             )
 
-    for one, other in _TOGETHER_NOT:
-        if one in arguments and other in arguments:
-            raise InvalidArgument(f"invalid arg '{other}' for {what}: it contradicts '{one}'")
+    for name, other in _EXCLUSIVE:
+        if name in arguments and other in arguments:
+            raise InvalidArgument(f"invalid arg '{other}' for {subject}: it contradicts '{name}'")
     least, most = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise InvalidArgument(
-            f"invalid arg 'x-delayed-retry-min' for {what}: {least} is more than "
+            f"invalid arg 'x-delayed-retry-min' for {subject}: {least} is more than "
             f"'x-delayed-retry-max', {most}"
         )
     if (
@@ -418,7 +418,7 @@ def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
         and arguments.get("x-overflow") == "drop-head"
     ):
         raise InvalidArgument(
-            f"invalid arg 'x-dead-letter-strategy' for {what}: at-least-once contradicts "
+            f"invalid arg 'x-dead-letter-strategy' for {subject}: at-least-once contradicts "
             "x-overflow drop-head, which loses messages"
         )
 
@@ -439,11 +439,11 @@ def described(value: object) -> str:
     return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
-def assert_same_field(current: object, received: object, name: str, what: str) -> None:
+def assert_same_field(current: object, received: object, name: str, subject: str) -> None:
     """Refuse a declaration whose flag or type differs."""
     if current != received:
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received '{shown(received)}' but current is "
+            f"inequivalent arg '{name}' for {subject}: received '{shown(received)}' but current is "
             f"'{shown(current)}'"
         )
 
@@ -462,7 +462,7 @@ def assert_same_arguments(
     current: Mapping[str, object],
     received: Mapping[str, object],
     names: Iterable[str],
-    what: str,
+    subject: str,
     default_type: str = "classic",
 ) -> None:
     """Refuse a declaration if a known argument differs.
@@ -486,5 +486,6 @@ def assert_same_arguments(
                 described(current[name]) if old else "none",
             )
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received {texts[0]} but current is {texts[1]}"
+            f"inequivalent arg '{name}' for {subject}: received {texts[0]} but current is "
+            f"{texts[1]}"
         )

@@ -60,9 +60,9 @@ class DelayedExchange(Exchange):
         return kind
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
         """Check the arguments of the type that is routed as."""
-        cls.routes_as(arguments).check_arguments(arguments, what)
+        cls.routes_as(arguments).check_arguments(arguments, subject)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         self._inner.check(routing_key, arguments)

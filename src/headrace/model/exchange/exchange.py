@@ -39,7 +39,7 @@ from headrace.model.exchange.binding import (
     destinations,
     remove_binding,
 )
-from headrace.model.exchange.headers_index import Asked, HeadersIndex
+from headrace.model.exchange.headers_index import Criterion, HeadersIndex
 from headrace.model.exchange.topic_trie import TopicTrie
 from headrace.model.tallies import ExchangeTally
 
@@ -71,8 +71,8 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
     **deduplication.ARGUMENTS,
 }
 
-CHOICES = (*SELECTORS, NO_LOCAL)
-BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Filters are refused where bindings have none.
+FILTER_ARGUMENTS = (*SELECTORS, NO_LOCAL)
+BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)  # Filters are refused where bindings have none.
 
 
 class BindingFilter(NamedTuple):
@@ -152,12 +152,14 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: dict[str, object] = dict(arguments or {})
-        said = [self.arguments[argument] for argument in ALTERNATES if argument in self.arguments]
-        alternate = said[0] if said else None
+        alternates = [
+            self.arguments[argument] for argument in ALTERNATES if argument in self.arguments
+        ]
+        alternate = alternates[0] if alternates else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or a policy's.
         self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
-        self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
+        self.filtered: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
         self.tally = ExchangeTally()
         # Called for each message; see headrace.model.interceptor.exchange_observer.
@@ -172,16 +174,16 @@ class Exchange:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
         """Refuse known arguments with invalid values.
 
-        ``what`` names the exchange in the error.
+        ``subject`` names the exchange in the error.
         """
         for name, check in cls.arguments_known.items():
             if name in arguments:
                 wrong = check(arguments[name], arguments)
                 if wrong is not None:
-                    raise wrong_argument(name, arguments[name], what, wrong)
+                    raise wrong_argument(name, arguments[name], subject, wrong)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding with an invalid key or arguments."""
@@ -197,19 +199,19 @@ class Exchange:
         """
         if binding in self.bindings:
             return False
-        choice = self._choice(binding)
+        binding_filter = self._filter_of(binding)
         self.bindings[binding] = None
-        if choice is None:
+        if binding_filter is None:
             self._index(binding)
             return True
-        if self.chosen is None:
-            self.chosen = {}
-        if choice.key not in self.chosen:
-            beside = type(self)(self.name, arguments=self.arguments)
-            self.chosen[choice.key] = (choice, beside)
-        beside = self.chosen[choice.key][1]
-        beside.bindings[binding] = None
-        beside._index(binding)
+        if self.filtered is None:
+            self.filtered = {}
+        if binding_filter.key not in self.filtered:
+            subset = type(self)(self.name, arguments=self.arguments)
+            self.filtered[binding_filter.key] = (binding_filter, subset)
+        subset = self.filtered[binding_filter.key][1]
+        subset.bindings[binding] = None
+        subset._index(binding)
         return True
 
     def octets(self) -> int:
@@ -224,16 +226,16 @@ class Exchange:
         if binding.arguments is None:
             return octets + self.index_octets(binding)
         octets += DIGEST + table_octets(binding.arguments)
-        choice = self._choice(binding)
-        if choice is None:
+        binding_filter = self._filter_of(binding)
+        if binding_filter is None:
             return octets + self.index_octets(binding)
-        chosen = (self.chosen or {}).get(choice.key)
-        if chosen is not None:
-            return octets + chosen[1].index_octets(binding)
-        beside = type(self)(self.name, arguments=self.arguments)
-        if choice.selector is not None:
-            octets += selector_octets(choice.selector.text)
-        return octets + self.own_octets + beside.index_octets(binding)
+        subset_entry = (self.filtered or {}).get(binding_filter.key)
+        if subset_entry is not None:
+            return octets + subset_entry[1].index_octets(binding)
+        subset = type(self)(self.name, arguments=self.arguments)
+        if binding_filter.selector is not None:
+            octets += selector_octets(binding_filter.selector.text)
+        return octets + self.own_octets + subset.index_octets(binding)
 
     def index_octets(self, binding: Binding) -> int:
         """Return the memory of a binding in this type's index, beyond the common part."""
@@ -249,18 +251,18 @@ class Exchange:
 
     def forget(self, binding: Binding) -> None:
         """Remove a binding from the index that is no longer in ``bindings``."""
-        choice = self._choice(binding)
-        if choice is None or self.chosen is None:
+        binding_filter = self._filter_of(binding)
+        if binding_filter is None or self.filtered is None:
             self._forget(binding)
             return
-        beside = self.chosen[choice.key][1]
-        del beside.bindings[binding]
-        beside._forget(binding)
-        if not beside.bindings:
-            del self.chosen[choice.key]
-            self.chosen = self.chosen or None
+        subset = self.filtered[binding_filter.key][1]
+        del subset.bindings[binding]
+        subset._forget(binding)
+        if not subset.bindings:
+            del self.filtered[binding_filter.key]
+            self.filtered = self.filtered or None
 
-    def match_chosen(
+    def match_filtered(
         self,
         routing_key: str,
         headers: Headers,
@@ -271,35 +273,35 @@ class Exchange:
 
         ``publisher`` is the number of the publishing connection.
         """
-        took_part = False
+        evaluated = False
         values: Values | Mapping[str, object] | None = None
-        for choice, beside in (self.chosen or {}).values():
+        for binding_filter, subset in (self.filtered or {}).values():
             matched: dict[Destination, None] = {}
-            beside.match(routing_key, headers, matched)
+            subset.match(routing_key, headers, matched)
             if not matched:
                 continue
-            took_part = True
-            if choice.no_local:
+            evaluated = True
+            if binding_filter.no_local:
                 matched = {each: None for each in matched if not is_local(each, publisher)}
-            if choice.selector is not None:
+            if binding_filter.selector is not None:
                 if values is None:
                     values = getattr(headers, "values", headers)()
                     assert values is not None
-                if not choice.selector.matches(values):
+                if not binding_filter.selector.matches(values):
                     continue
             into.update(matched)
-        return took_part
+        return evaluated
 
-    def _choice(self, binding: Binding) -> BindingFilter | None:
-        if not binding.arguments or not any(name in binding.arguments for name in CHOICES):
+    def _filter_of(self, binding: Binding) -> BindingFilter | None:
+        if not binding.arguments or not any(name in binding.arguments for name in FILTER_ARGUMENTS):
             return None
-        what = f"binding of exchange '{self.name}'"
+        subject = f"binding of exchange '{self.name}'"
         if not self.selects:
             raise InvalidArgument(
-                f"invalid arg for {what}: those of type '{self.type}' have no selectors"
+                f"invalid arg for {subject}: those of type '{self.type}' have no selectors"
             )
-        selector = selector_of(binding.arguments, what)
-        no_local = switched(binding.arguments, NO_LOCAL, what)
+        selector = selector_of(binding.arguments, subject)
+        no_local = switched(binding.arguments, NO_LOCAL, subject)
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
@@ -419,31 +421,31 @@ class HeadersExchange(Exchange):
         return self.conditions.octets(*conditions(binding), binding.arguments or {})
 
     def _index(self, binding: Binding) -> None:
-        every, asked = conditions(binding)
-        if asked:
-            self.conditions.add(binding, every, asked)
-        elif every:
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.add(binding, match_all, criteria)
+        elif match_all:
             self._unconditional[binding] = None
 
     def _forget(self, binding: Binding) -> None:
-        every, asked = conditions(binding)
-        if asked:
-            self.conditions.remove(binding, every, asked)
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.remove(binding, match_all, criteria)
         else:
             self._unconditional.pop(binding, None)
 
 
-def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
+def conditions(binding: Binding) -> tuple[bool, list[Criterion]]:
     """Return whether all conditions must hold, and the conditions (name, value; None: any)."""
     arguments = binding.arguments or {}
     match = str(arguments.get(X_MATCH, "all"))
     with_x = match.endswith("-with-x")
-    asked = [
+    criteria = [
         (name, canonical(value))
         for name, value in arguments.items()
         if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
     ]
-    return match.startswith("all"), asked
+    return match.startswith("all"), criteria
 
 
 class SuperStreamExchange(Exchange):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.binding import Binding, Bound, Destination
 
-Asked = tuple[str, object]  # A header's name and canonical value, or None for any value.
+Criterion = tuple[str, object]  # A header's name and canonical value, or None for any value.
 
 
 class Condition:
@@ -57,46 +57,46 @@ class HeadersIndex:
     """The conditions of one headers exchange."""
 
     def __init__(self) -> None:
-        self.conditions: dict[Asked, Condition] = {}
+        self.conditions: dict[Criterion, Condition] = {}
         self.names: dict[str, int] = {}  # Number of conditions for each header name.
         self.made = 0  # Number of conditions ever made.
-        self.looked_at = 0  # Condition sets checked; for tests.
+        self.sets_checked = 0  # Condition sets checked; for tests.
 
-    def add(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
-        """Add a binding with conditions; with ``every`` all of them must add_binding."""
-        found = []
-        for key in asked:
+    def add(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
+        """Add a binding with conditions; with ``match_all`` all of them must add_binding."""
+        conditions = []
+        for key in criteria:
             condition = self.conditions.get(key)
             if condition is None:
                 self.made += 1
                 condition = self.conditions[key] = Condition(self.made)
                 self.names[key[0]] = self.names.get(key[0], 0) + 1
             condition.uses += 1
-            found.append(condition)
-        if every:
-            found.sort(key=order_of)
-            needed = tuple(found)
-            home = self._home(needed) or min(needed, key=rarity_of)
+            conditions.append(condition)
+        if match_all:
+            conditions.sort(key=order_of)
+            condition_set = tuple(conditions)
+            home = self._home(condition_set) or min(condition_set, key=rarity_of)
             if home.all_of is None:
                 home.all_of = {}
-            add_binding(home.all_of, needed, binding)
+            add_binding(home.all_of, condition_set, binding)
             return
-        for condition in found:
+        for condition in conditions:
             if condition.any_of is None:
                 condition.any_of = {}
             add_binding(condition.any_of, _HERE, binding)
 
-    def remove(self, binding: Binding, every: bool, asked: list[Asked]) -> None:
+    def remove(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
         """Remove a binding, and conditions that no other binding has."""
-        found = [self.conditions[key] for key in asked]
-        if every:
-            needed = tuple(sorted(found, key=order_of))
-            home = self._home(needed)
+        conditions = [self.conditions[key] for key in criteria]
+        if match_all:
+            condition_set = tuple(sorted(conditions, key=order_of))
+            home = self._home(condition_set)
             if home is not None and home.all_of is not None:
-                remove_binding(home.all_of, needed, binding)
+                remove_binding(home.all_of, condition_set, binding)
                 home.all_of = home.all_of or None
-        for key, condition in zip(asked, found, strict=True):
-            if not every and condition.any_of is not None:
+        for key, condition in zip(criteria, conditions, strict=True):
+            if not match_all and condition.any_of is not None:
                 remove_binding(condition.any_of, _HERE, binding)
                 condition.any_of = condition.any_of or None
             condition.uses -= 1
@@ -107,24 +107,26 @@ class HeadersIndex:
                     del self.names[key[0]]
 
     @staticmethod
-    def _home(needed: tuple[Condition, ...]) -> Condition | None:
+    def _home(condition_set: tuple[Condition, ...]) -> Condition | None:
         """Return the condition under which a set of conditions is listed; None if it is not."""
-        for condition in needed:
-            if condition.all_of is not None and needed in condition.all_of:
+        for condition in condition_set:
+            if condition.all_of is not None and condition_set in condition.all_of:
                 return condition
         return None
 
-    def octets(self, every: bool, asked: list[Asked], values: Mapping[str, object]) -> int:
+    def octets(
+        self, match_all: bool, criteria: list[Criterion], values: Mapping[str, object]
+    ) -> int:
         """Return the memory of a binding in bytes; ``values`` are the values it asks for."""
-        octets = (CONDITION + ITEM * len(asked)) if every else 0
-        for key in asked:
+        octets = (CONDITION + ITEM * len(criteria)) if match_all else 0
+        for key in criteria:
             octets += 0 if key in self.conditions else INDEXED + value_octets(values[key[0]])
         return octets
 
     def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
         """Add the destinations of the bindings that the headers satisfy."""
         names, conditions = self.names, self.conditions
-        found: list[Condition] = []
+        satisfied: list[Condition] = []
         few = len(names) < len(headers)  # A message may have very many headers.
         for name in names if few else headers:
             if name not in (headers if few else names):
@@ -132,17 +134,17 @@ class HeadersIndex:
             value = headers[name]
             condition = conditions.get((name, None))
             if condition is not None:
-                found.append(condition)
+                satisfied.append(condition)
             if value is not None:
                 condition = conditions.get((name, canonical(value)))
                 if condition is not None:
-                    found.append(condition)
-        given = set(found)
-        for condition in found:
+                    satisfied.append(condition)
+        satisfied_set = set(satisfied)
+        for condition in satisfied:
             if condition.any_of is not None:
                 destinations(condition.any_of[_HERE], into)
             if condition.all_of is not None:
-                self.looked_at += len(condition.all_of)
-                for needed, held in condition.all_of.items():
-                    if given.issuperset(needed):
+                self.sets_checked += len(condition.all_of)
+                for condition_set, held in condition.all_of.items():
+                    if satisfied_set.issuperset(condition_set):
                         destinations(held, into)

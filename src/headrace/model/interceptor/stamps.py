@@ -23,7 +23,7 @@ SENT_TIME = "x-opt-rabbitmq-sent-time"
 OFF = "off"
 KEEP = "keep"
 OVERWRITE = "overwrite"
-WAYS = (OFF, KEEP, OVERWRITE)
+MODES = (OFF, KEEP, OVERWRITE)
 
 
 class Stamps(NamedTuple):

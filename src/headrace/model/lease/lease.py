@@ -79,11 +79,13 @@ class Lease(Stream):
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Do nothing: clients do not publish to a lease."""
 
-    def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
+    def take_some(
+        self, messages_max: int, octets_max: int, at_least_one: bool
+    ) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.
 
         Return how many, how many octets they have, and whether the next one would have been too
-        large. With ``one`` the first may have more than ``octets_max``.
+        large. With ``at_least_one`` the first may have more than ``octets_max``.
         """
         source: Queue = self.source
         log = self.log
@@ -104,7 +106,7 @@ class Lease(Stream):
                     source.remove(message)
                     continue
             octets += len(data)
-            if octets > octets_max and (count or not one):
+            if octets > octets_max and (count or not at_least_one):
                 octets -= len(data)
                 source.reinsert(message)
                 if self.counters.memory_used > self.counters.memory_max:

@@ -114,20 +114,20 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
                 f"'{ownership.owner}', "
                 + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
             )
-        news = ownership.owner != owner
-        if news and ownership.owner:
+        changed = ownership.owner != owner
+        if changed and ownership.owner:
             log.warning("%r: '%s' takes it over from '%s'", lease, owner, ownership.owner)
         ownership.owner = owner
         ownership.connection = connection
         ownership.seen_ms = now_ms
-        return news
+        return changed
 
-    def restore(self, lease: Lease, known: Mapping[str, object]) -> None:
+    def restore(self, lease: Lease, terms: Mapping[str, object]) -> None:
         """Restore the terms of a lease; the owner's timeout starts now."""
         ownership = LeaseOwnership(
-            owner=str(known.get("owner", "")),
-            timeout_s=number_of(known.get("timeout_s")) or TIMEOUT_S,
-            on_timeout=str(known.get("on_timeout", KEEP)),
+            owner=str(terms.get("owner", "")),
+            timeout_s=number_of(terms.get("timeout_s")) or TIMEOUT_S,
+            on_timeout=str(terms.get("on_timeout", KEEP)),
         )
         ownership.seen_ms = self._counters.now_ms
         self[lease] = ownership

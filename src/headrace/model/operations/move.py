@@ -248,19 +248,19 @@ class Job:
         source = self.source
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
-            found = [record(entry) for entry in entries if entry[0] < self._last]
-            if not found:
+            messages = [record(entry) for entry in entries if entry[0] < self._last]
+            if not messages:
                 self._next = self._last
-            return found
+            return messages
         at = bisect_left(self._returned, self._next, key=seq_of)
         returned = self._returned[at : at + RETURNED_MAX]
         last = self._last
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        found = source.ready.peek(self._next, last, READ_OCTETS, returned)
-        if not found:
+        messages = source.ready.peek(self._next, last, READ_OCTETS, returned)
+        if not messages:
             self._next = last
-        return found[:LOOKS_MAX]
+        return messages[:LOOKS_MAX]
 
     def _select(self, message: Message) -> None:
         """Withdraw a message if it is selected."""
@@ -295,8 +295,8 @@ class Job:
         if isinstance(target, str):
             self._skip(target)
             return
-        takes = not self._dry and not self._keeps
-        if takes and not self.source.acquire_quietly(message, self._holder):
+        withdraws = not self._dry and not self._keeps
+        if withdraws and not self.source.acquire_quietly(message, self._holder):
             self._skip("another consumer has it")
             return
         self._count_done(target)

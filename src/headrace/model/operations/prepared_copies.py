@@ -51,7 +51,7 @@ class SelectedMessage(NamedTuple):
 class Lot:
     """The copies of one batch."""
 
-    __slots__ = ("first_seq", "items", "loose", "queues", "taken", "xid")
+    __slots__ = ("first_seq", "items", "loose", "queues", "withdrawn", "xid")
 
     def __init__(self) -> None:
         self.xid = b""  # Empty if nothing of it is stored.
@@ -60,10 +60,10 @@ class Lot:
         self.queues: list[Queue] = []  # Of each copy.
         self.loose: dict[int, Message] = {}  # PreparedCopies that are not stored.
         # Withdrawn messages; parallel to the copies, if there are any.
-        self.taken: list[Message] = []
+        self.withdrawn: list[Message] = []
 
     def __len__(self) -> int:
-        return len(self.queues) or len(self.taken)
+        return len(self.queues) or len(self.withdrawn)
 
 
 class PreparedCopies:
@@ -88,7 +88,7 @@ class PreparedCopies:
         try:
             for source, copy, queue, lasting, away in batch:
                 if source is not None:
-                    lot.taken.append(source)
+                    lot.withdrawn.append(source)
                 if copy is not None and queue is not None:
                     copy.seq = counters.next_seq
                     counters.next_seq += 1
@@ -126,7 +126,7 @@ class PreparedCopies:
             for lot in self._lots:
                 if lot.xid:
                     store.decide(lot.xid, 0, now_ms)
-                store.settle_each(self.source.id, lot.taken)
+                store.settle_each(self.source.id, lot.withdrawn)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
         finally:
@@ -161,7 +161,7 @@ class PreparedCopies:
 
     def _show_one(self, lot: Lot, i: int) -> None:
         """Enqueue one copy and remove its original."""
-        source = lot.taken[i] if lot.taken else None
+        source = lot.withdrawn[i] if lot.withdrawn else None
         if lot.queues:
             queue = lot.queues[i]
             queue.pending_count -= 1
@@ -213,7 +213,7 @@ class PreparedCopies:
         while lots:
             lot = lots.pop()
             self._drop(lot)
-            for message in lot.taken:
+            for message in lot.withdrawn:
                 self.give_back(message)
             done += len(lot)
             if done >= SLICE:

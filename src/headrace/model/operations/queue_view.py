@@ -28,7 +28,7 @@ if not cython.compiled:
 
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
-from headrace.model.operations.peek import beginning, place
+from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
@@ -67,17 +67,17 @@ class QueueView(Stream):
         """
         if not consumer.arguments.get(ARGUMENT):
             consumer.browses = True  # Ready messages and arrivals; see :meth:`present`.
-            self.cursors[consumer] = beginning(self.source, consumer.arguments)
+            self.cursors[consumer] = start_position(self.source, consumer.arguments)
             return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
                 f"'{self.vhost.name}'"
             )
-        first = beginning(self.source, consumer.arguments)
+        first = start_position(self.source, consumer.arguments)
         end = self.counters.next_seq
         consumer.browses = False
-        last = place(self.source, consumer.arguments, "x-stream-last", end)
+        last = read_position(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
         self.ahead[consumer] = self.source.ready.returned_within(first, last)
@@ -143,11 +143,11 @@ class QueueView(Stream):
         """
         source = self.source
         last = self.ends[consumer]
-        found: list[Entry] = []
+        entries: list[Entry] = []
         octets = READ_OCTETS if consumer.selector is None else SELECT_READ
         left = SELECT_OCTETS
         consumer.looking = False
-        while not found:
+        while not entries:
             if left <= 0:
                 consumer.looking = True
                 break
@@ -161,8 +161,8 @@ class QueueView(Stream):
                 self.cursors[consumer] = message.seq + 1
                 entry = self.entry(message)
                 if entry is not None and self.wants(consumer, message, entry):
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
     def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
         """Return True if a message is one of those that a reader has chosen."""

@@ -86,20 +86,20 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("limits are not an object")
-    found = {}
+    limits = {}
     for name, number in value.items():
         field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
         if field is not None and of_user and name in OF_VHOSTS_ONLY:
             raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
-            known = ", ".join(LIMIT_NAMES)
-            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {known}")
+            names = ", ".join(LIMIT_NAMES)
+            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {names}")
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
             raise InvalidArgument(f"limit '{name}' is not a number: {number!r:.64}")
         if number == 0 and field == "message_rate":
             raise InvalidArgument("limit 'max-message-rate' must be at least 1; -1 means no limit")
-        found[field] = max(number, -1)
-    return Limits(**found)
+        limits[field] = max(number, -1)
+    return Limits(**limits)
 
 
 class Metadata(NamedTuple):
@@ -131,8 +131,8 @@ def read_metadata(value: object) -> Metadata:
         raise InvalidArgument(f"{kind!r:.64} is not a queue type: {', '.join(QUEUE_TYPES)}")
     unknown = value.get("unknown_arguments") or ""
     if unknown not in ("", *UNKNOWN_ARGUMENTS):
-        known = ", ".join(UNKNOWN_ARGUMENTS)
-        raise InvalidArgument(f"unknown_arguments must be one of {known}, not {unknown!r:.64}")
+        choices = ", ".join(UNKNOWN_ARGUMENTS)
+        raise InvalidArgument(f"unknown_arguments must be one of {choices}, not {unknown!r:.64}")
     description = value.get("description") or ""
     if not isinstance(description, str) or len(description) > DESCRIPTION_CHARACTERS_MAX:
         raise InvalidArgument(
@@ -171,21 +171,23 @@ def rules_of(
 
     The other arguments are the defaults where the host has no rule.
     """
-    found = of_vhost(parameters, vhost)
+    components = of_vhost(parameters, vhost)
     limits, metadata = NO_LIMITS, NO_METADATA
-    said = found.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
+    limit_values = components.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
     try:
-        limits = read_limits(said)
+        limits = read_limits(limit_values)
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
     try:
-        metadata = read_metadata(found.get(METADATA, {}).get(METADATA_NAME, {}))
+        metadata = read_metadata(components.get(METADATA, {}).get(METADATA_NAME, {}))
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
-    if DEFINITIONS not in said:
+    if DEFINITIONS not in limit_values:
         limits = limits._replace(definitions_size=definitions_size)
     return Rules(
-        Policies(found.get(policy.COMPONENT, {}), found.get(policy.OPERATOR_COMPONENT, {})),
+        Policies(
+            components.get(policy.COMPONENT, {}), components.get(policy.OPERATOR_COMPONENT, {})
+        ),
         limits,
         metadata.default_queue_type or default_queue_type,
         metadata.unknown_arguments or unknown_arguments,

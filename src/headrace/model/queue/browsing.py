@@ -140,7 +140,7 @@ class Browsing:
         while True:
             message = ready.following(cursor)
             if message is None or cursor.looks >= LOOKS_MAX:
-                self.rest(consumer, message is None)
+                self.end_scan(consumer, message is None)
                 consumers.deactivate(consumer)
                 self.resting.append(consumer)
                 return None
@@ -160,7 +160,7 @@ class Browsing:
             if paged:
                 queue.page_out(message)
             if verdict == 2:
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 consumers.deactivate(consumer)
                 return None
             ready.pass_over(cursor, message)
@@ -184,7 +184,7 @@ class Browsing:
                 return 0
         return consumer.accepts(message)
 
-    def rest(self, consumer: Consumer, complete: bool) -> None:
+    def end_scan(self, consumer: Consumer, complete: bool) -> None:
         """Note that a cursor is at the end of the queue (``complete``), or goes on later."""
         queue = self.queue
         if consumer.cursor is not None:
@@ -206,7 +206,7 @@ class Browsing:
         self.queue.drain()
         for consumer in list(self.filters):
             if consumer.looking and not consumer.can():
-                self.rest(consumer, True)  # It has all that it has room for.
+                self.end_scan(consumer, True)  # It has all that it has room for.
         return 0
 
     def end_closing(self) -> None:
@@ -257,11 +257,11 @@ class Browsing:
         while not queue.deleted:
             if not consumer.can():
                 consumer.parked = True
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 return
             message = ready.following(cursor)
             if message is None:
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 if consumer.auto_close:
                     queue.remove_browser(consumer)
                     consumer.ended()
@@ -275,7 +275,7 @@ class Browsing:
                 verdict = self.judge(consumer, message)
                 if verdict == 2:
                     consumer.parked = True  # Until there is room for it.
-                    self.rest(consumer, True)
+                    self.end_scan(consumer, True)
                     return
             ready.pass_over(cursor, message)
             if verdict == 0:
@@ -283,7 +283,7 @@ class Browsing:
                     queue.page_out(message)
                 cursor.looks += self.effort(message, paged)
                 if cursor.looks >= LOOKS_MAX:
-                    self.rest(consumer, False)
+                    self.end_scan(consumer, False)
                     return
                 continue
             cursor.looks = 0

@@ -39,7 +39,7 @@ COUNT_MAX = 255  # Times that a message can count to have come back.
 DEATHS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 
-def tell(name: str, contents: Contents | None, message: Message) -> None:
+def write_count(name: str, contents: Contents | None, message: Message) -> None:
     """Write into the headers of a message in memory how often its queue requeued it."""
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return

@@ -49,13 +49,13 @@ class LengthGuard(Protocol):
 
     counts_unacked: bool  # Unacked messages count too.
 
-    def look(self) -> None:
+    def check_depth(self) -> None:
         """Compare the length with the thresholds."""
 
-    def weigh(self, message: Message) -> None:
+    def check_size(self, message: Message) -> None:
         """Compare the size of an arrival with its threshold."""
 
-    def see(self, consumer: "Consumer", message: Message) -> None:
+    def note_delivery(self, consumer: "Consumer", message: Message) -> None:
         """Note a delivery."""
 
     def resume(self) -> None:

@@ -44,8 +44,8 @@ class Expiry:
         for entry in self.deadlines:
             message = entry[2]
             if not message.flags & C_GONE and message.consumer is None:
-                known = listed.get(entry[1])
-                if known is None or entry[0] < known[0]:
+                previous = listed.get(entry[1])
+                if previous is None or entry[0] < previous[0]:
                     listed[entry[1]] = entry
         self.deadlines = list(listed.values())
         heapify(self.deadlines)

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
 
 
-def due_ms(said: object) -> int:
+def due_ms(value: object) -> int:
     """The time that a header says, in milliseconds since 1970; 0, which is past, when it says none.
 
     It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
     """
-    said = read_number(said)
-    if isinstance(said, datetime):
-        return int(said.timestamp() * 1000)
-    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):
+    value = read_number(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp() * 1000)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return 0
-    return int(said)
+    return int(value)
 
 
-class Later:
+class TimedMessages:
     """Messages by the time at which they become ready, in milliseconds of the wall clock."""
 
     __slots__ = ("_heap",)
@@ -63,7 +63,7 @@ class Later:
             when_ms, _, message = heappop(heap)
             yield when_ms, message
 
-    def take(self, now_ms: int, count_max: int) -> list[Message]:
+    def pop_due(self, now_ms: int, count_max: int) -> list[Message]:
         """Remove and return what is due, in order of time; ``count_max`` at most."""
         heap = self._heap
         due: list[Message] = []
@@ -71,7 +71,7 @@ class Later:
             due.append(heappop(heap)[2])
         return due
 
-    def take_all(self) -> list[Message]:
+    def pop_all(self) -> list[Message]:
         """Remove and return every message, due or not, in order of place."""
         heap = self._heap
         self._heap = []

@@ -110,7 +110,7 @@ class Overflow:
         elif policy in (C_DROP_HEAD, C_RING_STRICT):
             self.drop_head_in_batch(queue)
         if queue.guard is not None:
-            queue.guard.look()
+            queue.guard.check_depth()
 
     # Keeps 0-9-1/basic#05, 0-9/basic#05, 0-9/message#05, 0-10/s061.
     def drop_head(self, queue: "Queue") -> None:

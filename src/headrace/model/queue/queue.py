@@ -41,7 +41,7 @@ if not cython.compiled:
     from headrace.model.tallies import QueueTally
 
 from headrace.model.queue.delivery_count import COUNT_MAX as COUNTED_MAX
-from headrace.model.queue.delivery_count import tell as tell_count
+from headrace.model.queue.delivery_count import write_count as write_count
 from headrace.model.tallies import AT_LEAST_ONCE, AT_MOST_ONCE, DEATHS, DISABLED
 
 if TYPE_CHECKING:
@@ -470,7 +470,7 @@ class Queue(Destination):
             self.give_up(message)
             return
         if self.delivery_limit >= 0 and self.vhost is not None:
-            tell_count(self.name, self.vhost.contents, message)
+            write_count(self.name, self.vhost.contents, message)
         if self.round is not None and message.consumer is not None:
             self.round.skip(message.consumer)  # Another one is to try it.
         self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
@@ -552,13 +552,13 @@ class Queue(Destination):
         there were more than about ``octets_max`` bytes of them, else ``last``.
         """
         message: Message
-        found = self.ready.peek(first, last, octets_max, [])
-        for message in found:
+        messages = self.ready.peek(first, last, octets_max, [])
+        for message in messages:
             self.set_deadline(message, arrived_ms)
             self.schedule_expiry(message)
-        if not found:
+        if not messages:
             return last
-        message = found[len(found) - 1]
+        message = messages[len(messages) - 1]
         return message.seq + 1
 
     def schedule_expiry(self, message: Message) -> None:
@@ -616,7 +616,7 @@ class Queue(Destination):
             measure(message)
         self.counters.memory_used += self.weight(message) - before
         if message.deliveries and self.delivery_limit >= 0 and self.vhost is not None:
-            tell_count(self.name, self.vhost.contents, message)
+            write_count(self.name, self.vhost.contents, message)
         return True
 
     # --- Departures -------------------------------------------------------------------------------
@@ -765,11 +765,11 @@ class Queue(Destination):
 
     def redelivered(self) -> list[int]:
         """Return the seqs of ready messages, of every content class, that were delivered before."""
-        found = self.ready.redelivered()
+        seqs = self.ready.redelivered()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                found += lane.redelivered()
-        return found
+                seqs += lane.redelivered()
+        return seqs
 
     # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.
     def purge(self) -> int:

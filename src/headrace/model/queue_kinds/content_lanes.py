@@ -85,7 +85,7 @@ class FileOverflow(Overflow):
 
     def enforce(self, queue: Queue, message: Message | None) -> None:
         if queue.guard is not None:
-            queue.guard.look()
+            queue.guard.check_depth()
 
 
 # Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
@@ -105,21 +105,21 @@ class FileQueue(ContentClassQueue):
         if self.limits is not None:
             self.limits = FileOverflow(self.limits.max_length, self.limits.max_length_bytes)
 
-    def hold(self, message: Message) -> None:
+    def add_reference(self, message: Message) -> None:
         """The message refers to its body."""
         if self.files is not None:
             self.files.add_reference(message.data)
 
     def enqueue(self, message: Message) -> int:
-        self.hold(message)
+        self.add_reference(message)
         return Queue.enqueue(self, message)
 
     def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
-        self.hold(message)
+        self.add_reference(message)
         Queue.dispatch_arrival(self, consumer, message)
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        self.hold(message)
+        self.add_reference(message)
         Queue.enqueue_in_place(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
@@ -145,9 +145,9 @@ class FileQueue(ContentClassQueue):
 
     def remove(self, message: Message) -> None:
         data = message.data
-        there = not message.flags & C_GONE
+        is_present = not message.flags & C_GONE
         Queue.remove(self, message)
-        if there and data is not None and self.files is not None:
+        if is_present and data is not None and self.files is not None:
             self.files.remove_reference(data)
 
     def weight(self, message: Message) -> int:

@@ -30,7 +30,7 @@ from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
 from headrace.model.host import RoutingHost
 from headrace.model.message import GONE, PAGED, REDELIVERED, Message, measure, new_message
-from headrace.model.queue.not_before import Later
+from headrace.model.queue.not_before import TimedMessages
 from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class DelayedQueue(Queue):
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
         self.is_hidden = True
-        self._near = Later()
+        self._near = TimedMessages()
         self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
         self._starts: list[int] = []  # and a heap of the buckets.
 
@@ -135,7 +135,7 @@ class DelayedQueue(Queue):
             self.store.begin()
             try:
                 for _ in range(DUE_MAX):
-                    for message in self._near.take(now_ms, 1):  # What fails takes none with it.
+                    for message in self._near.pop_due(now_ms, 1):  # What fails takes none with it.
                         self._route(message)
             finally:
                 self.store.commit()
@@ -278,7 +278,7 @@ class DelayedQueue(Queue):
 
     def _drain(self) -> list[Message]:
         """Take out all that waits, as objects."""
-        messages = self._near.take_all()
+        messages = self._near.pop_all()
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
                 messages.append(_unpacked(row))
@@ -319,8 +319,8 @@ class DelayedQueue(Queue):
 
 def _place(packed: bytearray, number: int) -> int:
     """Return the place of a packed message in its queue."""
-    found: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
-    return found
+    seq: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
+    return seq
 
 
 def _unpacked(row: tuple[int, ...]) -> Message:
@@ -400,24 +400,24 @@ class Delayed:
         every = [content.routing_key, *keys]
         if publisher and self._is_refused(publisher, content.exchange, every):
             return
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         observers: dict[Observer, None] = {}
-        said = RepublishedHeaders(headers, message, vhost.contents)
+        republished = RepublishedHeaders(headers, message, vhost.contents)
         vhost.follow(
             exchange,
             content.routing_key,
-            said,
-            found,
+            republished,
+            queues,
             observers=observers,
             copies=keys,
             publisher=message.publisher,
         )
-        if not found and not observers:
+        if not queues and not observers:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
             return
         if X_DEATH in headers and not vhost.dead_letters.may_spread(
-            content.exchange, headers, EXPIRED, len(found) + len(observers)
+            content.exchange, headers, EXPIRED, len(queues) + len(observers)
         ):
             return
         ready = vhost.contents.rewrite(
@@ -427,8 +427,8 @@ class Delayed:
             ready.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
             ready.publisher = message.publisher
-            vhost.tracer.released(ready, tuple(found))
-        vhost.send(ready, found, observers, headers, content.persistent)
+            vhost.tracer.released(ready, tuple(queues))
+        vhost.send(ready, queues, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
         """Return True if the publisher lost its permission since; the message is dropped then."""

@@ -151,7 +151,7 @@ class GroupList(OrderedList):
         """Return the group of a message of the queue."""
         return self.group_of.get(message.seq)
 
-    def take_first(self, group: Group) -> Message:
+    def pop_first(self, group: Group) -> Message:
         """Take the first message of a group that :meth:`first_group` returned, out of its line."""
         message: Message = heappop(group.line)[1]
         group.listed = 0
@@ -162,7 +162,7 @@ class GroupList(OrderedList):
     def next_in_line(self) -> Message | None:
         """Return the next message of the groups that are free."""
         group = self.first_group(self.free, None)
-        return None if group is None else self.take_first(group)
+        return None if group is None else self.pop_first(group)
 
     def withdraw(self, message: Message) -> None:
         OrderedList.withdraw(self, message)

@@ -28,7 +28,7 @@ cdef class GroupedQueue(InspectingQueue):
     @cython.locals(consumer=Consumer)
     cdef int close_all(self) except -1
     @cython.locals(message=Message)
-    cdef Message take_first(self, Group group)
+    cdef Message pop_first(self, Group group)
     @cython.locals(consumer=Consumer, eager=dict)
     cdef Consumer pick_eager(self)
     cdef activate(self, Consumer consumer)

@@ -118,7 +118,7 @@ class GroupedQueue(InspectingQueue):
             group = groups.first_for(consumer, group)
             if group is None:
                 continue
-            message = self.take_first(group)
+            message = self.pop_first(group)
             if message is None:
                 continue
             if consumer.selective:
@@ -149,10 +149,10 @@ class GroupedQueue(InspectingQueue):
                 self.remove_consumer(consumer)
                 consumer.ended()
 
-    def take_first(self, group: Group) -> Message | None:
+    def pop_first(self, group: Group) -> Message | None:
         """Remove the first message of a group; None when it has expired or cannot be read."""
-        message = self.group_list.take_first(group)
-        self.group_list.took(message)
+        message = self.group_list.pop_first(group)
+        self.group_list.count_departure(message)
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             self.dead_letter(message, "expired")
             return None

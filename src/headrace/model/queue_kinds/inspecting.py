@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.queue_kinds.header_reader import HeaderReader
 
 from headrace.model.arguments.values import number
-from headrace.model.queue.not_before import Later, due_ms
+from headrace.model.queue.not_before import TimedMessages, due_ms
 from headrace.model.queue_kinds.fair_share import FairShareList
 from headrace.model.queue_kinds.sorted import SortedList
 
@@ -47,12 +47,12 @@ class InspectingQueue(Queue):
         Queue.__init__(self, name, **options)
         self.inspects = False
         self.reader = HeaderReader(self.store, self.vhost)
-        self.later: Later | None = None  # Messages that are not valid yet.
+        self.later: TimedMessages | None = None  # Messages that are not valid yet.
 
     def shape(self, arguments: dict[str, object]) -> None:
         """Set up the queue, before any message, as its arguments say."""
         if number(arguments.get("holdOnPublishEnabled", False)):
-            self.later = Later()
+            self.later = TimedMessages()
             self.inspects = True
         if number(arguments.get("x-qpid-maximum-message-size", 0)):
             self.inspects = True
@@ -110,7 +110,7 @@ class InspectingQueue(Queue):
     def postpones(self, message: Message) -> bool:
         """Show an arrival to the guard; return True if it is not valid yet."""
         if self.guard is not None:
-            self.guard.weigh(message)
+            self.guard.check_size(message)
         if self.later is None or not self.postpone(message, self.counters.now_ms):
             return False
         self.tally.publish += 1
@@ -136,7 +136,7 @@ class InspectingQueue(Queue):
         """Make messages ready whose time has come; return when the next one is due."""
         if self.deleted or self.later is None:
             return 0
-        for message in self.later.take(now_ms, DUE_MAX):
+        for message in self.later.pop_due(now_ms, DUE_MAX):
             self.reinsert(message)
             if message.deadline_ms:
                 self.schedule_expiry(message)
@@ -146,7 +146,7 @@ class InspectingQueue(Queue):
     def make_all_valid(self) -> None:
         """Make all messages ready: the queue is purged, or deleted."""
         if self.later is not None:
-            for message in self.later.take_all():
+            for message in self.later.pop_all():
                 self.reinsert(message)
 
     def purge(self) -> int:

@@ -33,12 +33,12 @@ def names_in(arguments: Mapping[str, object]) -> list[str]:
     Raises:
         PreconditionFailed: it lists none, too many, or something else than names.
     """
-    said = as_list(arguments[ARGUMENT])
-    if isinstance(said, str):
-        said = [name.strip() for name in said.split(",")]
-    if not isinstance(said, list) or not all(isinstance(name, str) and name for name in said):
+    value = as_list(arguments[ARGUMENT])
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
         raise PreconditionFailed(f"invalid arg '{ARGUMENT}': expected the names of queues")
-    names = list(dict.fromkeys(said))
+    names = list(dict.fromkeys(value))
     if not 0 < len(names) <= QUEUES_MAX:
         raise PreconditionFailed(
             f"invalid arg '{ARGUMENT}': {len(names)} queues; a consumer has 1 to {QUEUES_MAX}"
@@ -97,8 +97,8 @@ class Feeder(Consumer):
     ) -> int:
         """Pass a message on straight from a buffer."""
         self.pool.passing = self
-        taken: int = self.head.put(d, lo, address_len, end, redelivered)
-        return taken
+        accepted: int = self.head.put(d, lo, address_len, end, redelivered)
+        return accepted
 
     def cancelled(self) -> None:
         """The queue is gone."""

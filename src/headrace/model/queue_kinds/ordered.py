@@ -38,11 +38,11 @@ class OrderedList(ReadyList):
     def pop(self) -> Message | None:
         message = self.next_in_line()
         if message is not None:
-            self.took(message)
+            self.count_departure(message)
             self.sweep_if_stale()
         return message
 
-    def took(self, message: Message) -> None:
+    def count_departure(self, message: Message) -> None:
         """Count a message out that left by the line."""
         self.withdraw(message)
         self.trim(self.ring)

@@ -103,12 +103,12 @@ class Builder:
 
         return self._node(signed, NUMBER, at, node)
 
-    def arithmetic(self, first: Node, rest: Sequence[tuple[str, Node]]) -> Node:
+    def arithmetic(self, first: Node, operands: Sequence[tuple[str, Node]]) -> Node:
         """Build a sum or a product, evaluated from left to right."""
-        for node in (first, *(node for _, node in rest)):
+        for node in (first, *(node for _, node in operands)):
             self._must(node, NUMBER)
         start = first.evaluate
-        steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in rest]
+        steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in operands]
 
         def calculate(values: Values) -> Value:
             result = start(values)
@@ -123,8 +123,8 @@ class Builder:
                     return None
             return result
 
-        nodes = [first, *(node for _, node in rest)]
-        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(rest))
+        nodes = [first, *(node for _, node in operands)]
+        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(operands))
 
     # --- Conditions -------------------------------------------------------------------------
 

@@ -37,10 +37,10 @@ class Segment(NamedTuple):
         for _ in range(TRIES_MAX if len(self.pieces) > 1 else 1):
             before = place
             for offset, piece in self.pieces:
-                found = value.find(piece, place + offset, last + offset + len(piece))
-                if found < 0:
+                index = value.find(piece, place + offset, last + offset + len(piece))
+                if index < 0:
                     return -1
-                place = found - offset
+                place = index - offset
             if place == before or len(self.pieces) == 1:
                 return place
         return self._find_at_once(text, place, last)
@@ -130,7 +130,7 @@ def segments(text: str, escape: str | None) -> list[Segment]:
     Raises:
         ValueError: the pattern ends with the escape character.
     """
-    found: list[Segment] = []
+    parsed: list[Segment] = []
     pieces: list[tuple[int, str]] = []
     literal: list[str] = []
     size = 0
@@ -154,11 +154,11 @@ def segments(text: str, escape: str | None) -> list[Segment]:
         if character == "_":
             size += 1
         else:
-            found.append(Segment(size, tuple(pieces)))
+            parsed.append(Segment(size, tuple(pieces)))
             pieces.clear()
             size = 0
     if escaped:
         raise ValueError("a pattern that ends with its ESCAPE")
     end_piece()
-    found.append(Segment(size, tuple(pieces)))
-    return found
+    parsed.append(Segment(size, tuple(pieces)))
+    return parsed

@@ -83,9 +83,9 @@ class ConsumerGroup:
 
     def encode(self) -> bytes:
         """Return the value of the group's fact."""
-        said: dict[str, object] = {"initial": self.initial, "committed": self.committed}
-        said |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
-        return json.dumps(said, separators=(",", ":")).encode()
+        fields: dict[str, object] = {"initial": self.initial, "committed": self.committed}
+        fields |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 class ConsumerGroups:
@@ -109,15 +109,15 @@ class ConsumerGroups:
                 self._facts.put(key, None)
                 continue
             try:
-                said = json.loads(value)
+                fields = json.loads(value)
                 group = ConsumerGroup(
                     stream,
                     name.decode(),
-                    said["initial"],
-                    said["committed"],
-                    said["moved"],
-                    said["pin"],
-                    said["owner"],
+                    fields["initial"],
+                    fields["committed"],
+                    fields["moved"],
+                    fields["pin"],
+                    fields["owner"],
                     held_ms=now_ms + self.owner_ms,
                 )
             except (ValueError, KeyError, TypeError) as error:
@@ -147,7 +147,7 @@ class ConsumerGroups:
 
         With ``stream_id``, only that stream's.
         """
-        found: list[ConsumerGroup] = []
+        listed: list[ConsumerGroup] = []
         ids = sorted(self._groups) if not stream_id else [stream_id]
         for number in ids:
             if number < after[0]:
@@ -156,10 +156,10 @@ class ConsumerGroups:
             names = sorted(groups)
             if number == after[0]:
                 names = [name for name in names if name > after[1]]
-            found += [groups[name] for name in names[: most - len(found)]]
-            if len(found) == most:
+            listed += [groups[name] for name in names[: most - len(listed)]]
+            if len(listed) == most:
                 break
-        return found
+        return listed
 
     def has(self, stream: Stream, name: str) -> bool:
         """Return True if a group exists."""
@@ -320,11 +320,11 @@ class ConsumerGroups:
         """Refuse if another owner has a live claim on a group."""
         if owner == group.owner or not self.is_claimed(group, now_ms):
             return
-        what = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
+        claim = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
         if group.holder is not None:
-            raise IllegalState(f"{what} '{group.owner}', which is connected")
+            raise IllegalState(f"{claim} '{group.owner}', which is connected")
         left_s = -(-(group.held_ms - now_ms) // 1000)
-        raise IllegalState(f"{what} '{group.owner}' for {left_s} more seconds")
+        raise IllegalState(f"{claim} '{group.owner}' for {left_s} more seconds")
 
     def _let_go(self, group: ConsumerGroup) -> None:
         held = self._held.get(group.holder)

@@ -129,15 +129,15 @@ class StreamLog:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
         arrived_ms), at least one if there is one, about ``octets_max`` octets at most.
         """
-        found = []
+        entries = []
         octets = 0
         at = offset - self.first_offset
         while at < len(self.records) and octets < octets_max:
             data, address_len, body_size, arrived_ms = self.records[at]
-            found.append((self.first_offset + at, data, address_len, body_size, arrived_ms))
+            entries.append((self.first_offset + at, data, address_len, body_size, arrived_ms))
             octets += len(data)
             at += 1
-        return found
+        return entries
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
         """Give a consumer committed messages from ``offset`` up to ``end``, as many as it takes at

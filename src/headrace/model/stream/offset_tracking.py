@@ -49,13 +49,13 @@ class OffsetTracking:
         """
         tag = hashlib.blake2b(consumer.tag.encode(), digest_size=16).digest()
         key = self._prefix + tag
-        found = self._facts.get(key)
-        if found is None:
+        stored = self._facts.get(key)
+        if stored is None:
             if sum(1 for _ in self._facts.items(self._prefix)) >= READERS_MAX:
                 raise ResourceError(f"a stream remembers {READERS_MAX} readers at most")
             self._facts.check(key, bytes(_OFFSET_OCTETS))
         self._keys[consumer] = key
-        return -1 if found is None else int.from_bytes(found, "big")
+        return -1 if stored is None else int.from_bytes(stored, "big")
 
     def note(self, consumer: Consumer, offset: int) -> bool:
         """Note an acknowledged offset; return False if the reader is not tracked."""

@@ -19,7 +19,7 @@ cdef class Stream(Queue):
     cdef dict readings
     cdef object blocks
     cdef object tracking
-    cdef list choosy
+    cdef list no_local_readers
 
     cpdef long long message_count(self) except -1
     cpdef Consumer ready_consumer(self)

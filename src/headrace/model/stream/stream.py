@@ -73,7 +73,7 @@ class Stream(Queue):
         self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
         # Readers without records of their own connection; None while there are none.
-        self.choosy: list[tuple[Consumer, OwnRecords]] | None = None
+        self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
 
     def records_arrived(self) -> None:
         """Serve the readers again: records are here that a read did not find."""
@@ -104,7 +104,7 @@ class Stream(Queue):
         )
         self.counters.memory_used += self.log.held - before
         if self.round is not None:
-            if self.choosy is not None:
+            if self.no_local_readers is not None:
                 self.note_own(message.publisher, offset)
             self.wake()
         return 0
@@ -170,7 +170,7 @@ class Stream(Queue):
 
     def note_own(self, publisher: int, offset: int) -> None:
         """A connection published this record: its readers that want nothing of its own know."""
-        for consumer, own in list(self.choosy or ()):
+        for consumer, own in list(self.no_local_readers or ()):
             if consumer.publisher != publisher:
                 continue
             own.note(offset)
@@ -199,33 +199,33 @@ class Stream(Queue):
             )
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
-        what = f"queue '{self.name}' in vhost '{self.vhost.name}'"
-        looks = browses or switched(arguments, "x-filter-no-consume", what)
-        reading = read_arguments(arguments, what)
-        asked = arguments.get("x-stream-offset", "first" if looks else "next")
-        period_s = replay_period(arguments, what)
+        subject = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        looks = browses or switched(arguments, "x-filter-no-consume", subject)
+        reading = read_arguments(arguments, subject)
+        start = arguments.get("x-stream-offset", "first" if looks else "next")
+        period_s = replay_period(arguments, subject)
         if period_s is not None:
             if "x-stream-offset" in arguments:
                 raise InvalidArgument(
-                    f"invalid arg '{REPLAY}' for {what}: it contradicts 'x-stream-offset'"
+                    f"invalid arg '{REPLAY}' for {subject}: it contradicts 'x-stream-offset'"
                 )
-            asked = f"{period_s}s" if period_s else "next"
-        offset = self.resolve(asked)
+            start = f"{period_s}s" if period_s else "next"
+        offset = self.resolve(start)
         if is_tracked(consumer, arguments):
             if self.tracking is None:
                 self.tracking = OffsetTracking(self.vhost.facts, self.id_bytes)
             went_on = self.tracking.begin(consumer)
             if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
-                asked = offset = went_on
+                start = offset = went_on
         log = self.log
         first = log.first_offset
         if consumer.no_local:
             reading.own = OwnRecords()
-            if published and asked == "next":
+            if published and start == "next":
                 offset = log.next_offset
             elif published and offset < log.next_offset:
                 raise PreconditionFailed(
-                    f"no-local for {what}: this connection may have published existing "
+                    f"no-local for {subject}: this connection may have published existing "
                     "records; begin with 'next', or on another connection"
                 )
         if offset < first:
@@ -245,9 +245,9 @@ class Stream(Queue):
         Queue.add_consumer(self, consumer)
         reading = self.readings.get(consumer)
         if reading is not None and reading.own is not None:
-            if self.choosy is None:
-                self.choosy = []
-            self.choosy.append((consumer, reading.own))
+            if self.no_local_readers is None:
+                self.no_local_readers = []
+            self.no_local_readers.append((consumer, reading.own))
 
     def gone(self, offset: int) -> NotFound:
         """Return the error that says that retention dropped an offset."""
@@ -255,31 +255,31 @@ class Stream(Queue):
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
         )
 
-    def resolve(self, asked: object) -> int:
+    def resolve(self, start: object) -> int:
         """Return the offset that first, last, next, a number, a time or an interval stands for.
 
         Raises:
             PreconditionFailed: it is none of these.
         """
         log = self.log
-        if asked == "first":
+        if start == "first":
             return log.first_offset
-        if asked == "last":
+        if start == "last":
             return max(log.first_offset, log.committed_offset - 1)
-        if asked == "next":
+        if start == "next":
             return log.committed_offset
-        offset = number_of(asked)
+        offset = number_of(start)
         if offset is not None:
             return offset if offset >= 0 else max(log.first_offset, log.committed_offset + offset)
-        if isinstance(asked, datetime):
-            return log.offset_at(int(asked.timestamp() * 1000))
-        if isinstance(asked, str):
-            seconds = interval_s(asked)
+        if isinstance(start, datetime):
+            return log.offset_at(int(start.timestamp() * 1000))
+        if isinstance(start, str):
+            seconds = interval_s(start)
             if seconds >= 0:
                 return log.offset_at(max(0, self.counters.now_ms - seconds * 1000))
         raise PreconditionFailed(
             f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
-            f"'{self.vhost.name}': {asked!r}"
+            f"'{self.vhost.name}': {start!r}"
         )
 
     def drain(self) -> None:
@@ -448,8 +448,10 @@ class Stream(Queue):
         self.fetched.pop(consumer, None)
         self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
         self.readings.pop(consumer, None)
-        if self.choosy is not None:
-            self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
+        if self.no_local_readers is not None:
+            self.no_local_readers = [
+                reader for reader in self.no_local_readers if reader[0] is not consumer
+            ] or None
 
     def purge(self) -> int:
         """Streams are not purged; the gateway refuses before it comes to this."""
@@ -465,7 +467,7 @@ class Stream(Queue):
         self.readings.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
-        self.choosy = None
+        self.no_local_readers = None
         self.counters.memory_used -= self.log.held
         self.log.delete()
         return count

@@ -71,13 +71,13 @@ class TransactionPublishes:
 
     def routes(self) -> list[tuple[Queue, ...]]:
         """Return the queues of each run of messages with the same route."""
-        found: list[tuple[Queue, ...]] = []
+        routes: list[tuple[Queue, ...]] = []
         last: tuple[Queue, ...] | None = None
         for queues in self.queues:
             if queues is not last:
-                found.append(queues)
+                routes.append(queues)
                 last = queues
-        return found
+        return routes
 
     def bring(self, store: Store) -> None:
         """Load the messages that were paged out during the transaction."""

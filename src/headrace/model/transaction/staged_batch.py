@@ -76,8 +76,8 @@ class Sink(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> Sink:
         """Read the value of :meth:`encode`."""
-        known = cls(**json.loads(raw))
-        return known._replace(past=tuple(known.past))
+        sink = cls(**json.loads(raw))
+        return sink._replace(past=tuple(sink.past))
 
     def next(self, run: str) -> Sink:
         """Return the sink with the next epoch, for a new run of an owner."""
@@ -224,8 +224,8 @@ class Sinks:
         """
         branches = self.vhost.branches
         xid = xid_of(name, batch, branch)
-        found = branches.find(xid)
-        if found.state is BranchState.PREPARED:
+        existing = branches.find(xid)
+        if existing.state is BranchState.PREPARED:
             self.check_epoch(name, epoch)
             return True  # A repeated request.
         try:
@@ -233,16 +233,16 @@ class Sinks:
             if batch <= sink.last:
                 branches.rollback(xid)
                 return False
-            self._check(found, count)
+            self._check(existing, count)
             status = branches.prepare(xid, keep_empty=True)
         except (IllegalState, PreconditionFailed, ResourceError):
-            if xid in branches and found.state is BranchState.ACTIVE:
+            if xid in branches and existing.state is BranchState.ACTIVE:
                 branches.rollback(xid)
             raise
         if status is not XaStatus.OK:
             branches.rollback(xid)
             raise IllegalState(f"the branch {xid} can only be rolled back (xa-{status.name})")
-        self.expect(found)
+        self.expect(existing)
         return True
 
     def _check(self, branch: Branch, count: int) -> None:
@@ -383,7 +383,7 @@ class Sinks:
 
     def _chosen(self, name: str, batch: int, stages: Iterable[Stage]) -> list[Branch]:
         """Return the branches to commit, in the order of their messages."""
-        found: dict[Branch, None] = {}
+        chosen: dict[Branch, None] = {}
         branches = self.vhost.branches
         for stage in stages:
             for chunk in range(stage.chunks):
@@ -393,8 +393,8 @@ class Sinks:
                     raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")
                 if branch.damaged:
                     raise PreconditionFailed(f"a part of the branch {xid} was lost on the disk")
-                found[branch] = None
-        return sorted(found, key=first_seq)
+                chosen[branch] = None
+        return sorted(chosen, key=first_seq)
 
     def _do(self, branch: Branch) -> Generator[None, None, None]:
         """Publish the messages of a decided branch in slices."""

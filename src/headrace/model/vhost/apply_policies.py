@@ -62,13 +62,13 @@ class RulesChange:
         clock = vhost.counters.clock
         until_s = clock() + SLICE_S
         count, is_late = 0, False
-        for one in islice(self._left, SLICE):
+        for target in islice(self._left, SLICE):
             count += 1
-            if isinstance(one, Queue):
-                if vhost.queues.get(one.name) is one and not one.deleted:
-                    reconfigure(vhost, one, self.before)
-            elif vhost.exchanges.get(one.name) is one:
-                configure_exchange(vhost, one)
+            if isinstance(target, Queue):
+                if vhost.queues.get(target.name) is target and not target.deleted:
+                    reconfigure(vhost, target, self.before)
+            elif vhost.exchanges.get(target.name) is target:
+                configure_exchange(vhost, target)
             is_late = clock() > until_s
             if is_late:
                 break
@@ -93,7 +93,7 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
     ):
         log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
     if arguments or queue.guard is not None:
-        flow_control.post(queue, arguments)
+        flow_control.set_guard(queue, arguments)
     apply_to_lanes(queue, arguments)
     if live:
         if alternate != queue.alternate_exchange:

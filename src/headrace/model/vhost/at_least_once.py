@@ -32,7 +32,7 @@ class Undelivered(Consumer):
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self.dead_letters: list[tuple[Message, str]] = []
-        self.takers: dict[Message, set[str]] = {}  # Target queues that have a letter already.
+        self.delivered_to: dict[Message, set[str]] = {}  # Target queues that have a letter already.
         self.dying: deque[tuple[Message, str]] = deque()  # Postponed, not tried yet.
         self._scheduler = scheduler
         self._wait_ms = RETRY_MS
@@ -108,7 +108,7 @@ class Undelivered(Consumer):
         """Drop all dead letters of a deleted queue."""
         letters, self.dead_letters = [*self.dying, *self.dead_letters], []
         self.dying.clear()
-        self.takers.clear()
+        self.delivered_to.clear()
         for message, _ in letters:
             self.queue.pending_count -= 1
             self.queue.remove(message)

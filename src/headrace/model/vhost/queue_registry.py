@@ -25,7 +25,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headrace.model.events import SERVICES, Events, queue_facts, tell_purged
+from headrace.model.events import SERVICES, Events, queue_facts, report_purged
 from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
 from headrace.model.policy.effective_arguments import effective, is_own
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
@@ -163,11 +163,11 @@ class QueueRegistry(Topology):
             name = fresh_name or self._fresh_name()
         plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
         arguments = self._check_type(name, arguments, plan, durable)
-        spare = self._spare_of(name, arguments)
-        self.check_room(name, 2 if spare else 1)
+        dlq = self._dlq_to_declare(name, arguments)
+        self.check_room(name, 2 if dlq else 1)
         lasting = durable and (kept or not exclusive) and not plan.life.scope
         holder, arguments = plan.owner(owner, session, arguments)
-        self._check_space(name, arguments, spare, lasting)
+        self._check_space(name, arguments, dlq, lasting)
         queue_id = 0
         if lasting:
             record = QueueRecord(0, name, plan.auto_delete, arguments, user)
@@ -183,8 +183,8 @@ class QueueRegistry(Topology):
         self._add_queue(queue, user)
         self.lifetimes.begin(queue, plan, owner, session)
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
-        if spare:
-            self.declare_queue(spare, durable=durable, user=user)
+        if dlq:
+            self.declare_queue(dlq, durable=durable, user=user)
         self._changed()
         self._report_created(queue)
         return queue
@@ -209,10 +209,10 @@ class QueueRegistry(Topology):
         queue.used_ms = self.counters.now_ms
         self.events.churn.queues_declared += not is_own(queue.name)
 
-    def _spare_of(self, name: str, arguments: Mapping[str, object]) -> str:
+    def _dlq_to_declare(self, name: str, arguments: Mapping[str, object]) -> str:
         """Return the name of the dead-letter queue to declare with a queue; "" for none."""
-        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
-        return "" if spare in self.queues else spare
+        dlq = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
+        return "" if dlq in self.queues else dlq
 
     def _check_type(
         self, name: str, arguments: Mapping[str, object], plan: queue_lifetime.Plan, durable: bool
@@ -234,15 +234,15 @@ class QueueRegistry(Topology):
         return arguments
 
     def _check_space(
-        self, name: str, arguments: Mapping[str, object], spare: str, lasting: bool
+        self, name: str, arguments: Mapping[str, object], dlq: str, lasting: bool
     ) -> None:
-        """Refuse a queue, with its dead-letter queue ``spare``, if the disk or memory is full."""
+        """Refuse a queue, with its dead-letter queue ``dlq``, if the disk or memory is full."""
         if is_own(name):
             return
         self._require(lasting)
         octets = queue_octets(name, arguments)
-        if spare:
-            octets += queue_octets(spare, NO_ARGUMENTS)
+        if dlq:
+            octets += queue_octets(dlq, NO_ARGUMENTS)
         self.check_definition(octets, "queue '{}'", name)
 
     def _add_owned(
@@ -303,7 +303,7 @@ class QueueRegistry(Topology):
         count = queue.purge()
         if queue.durable:
             self.store.seal_changes()
-        tell_purged(self.events, self.name, queue, count)
+        report_purged(self.events, self.name, queue, count)
         return count
 
     def queue_count(self) -> int:
@@ -318,8 +318,8 @@ class QueueRegistry(Topology):
 
     def policies_of(self, queue: Queue) -> tuple[str, str]:
         """Return the names of a queue's policy and operator policy; empty for none."""
-        found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
-        return found[0].name if found[0] else "", found[1].name if found[1] else ""
+        policies = self.rules.policies.of(queue_type(queue.arguments), queue.name)
+        return policies[0].name if policies[0] else "", policies[1].name if policies[1] else ""
 
     def set_rules(self, rules: Rules) -> None:
         """Set new rules; existing queues and exchanges follow within a few turns."""
@@ -327,11 +327,11 @@ class QueueRegistry(Topology):
         if before.policies.same(rules.policies):
             return
         self._change = RulesChange(self, None if self._change is not None else before)
-        again = self._go_on_changing(self.counters.now_ms)
+        again = self._apply_changed_rules(self.counters.now_ms)
         if again:
-            self.scheduler.put(("rules", self), again, self._go_on_changing)
+            self.scheduler.put(("rules", self), again, self._apply_changed_rules)
 
-    def _go_on_changing(self, now_ms: int) -> int:
+    def _apply_changed_rules(self, now_ms: int) -> int:
         """Apply changed rules to some queues and exchanges; return when to go on, 0 for never."""
         if self._change is not None and self._change.step():
             return now_ms + 1
@@ -488,17 +488,17 @@ class QueueRegistry(Topology):
         owner: object,
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
-        what = self._queue(queue.name)
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, what)
+        subject = self._queue(queue.name)
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
             raise self._locked(queue.name)
         auto_delete = plan.auto_delete
         was_durable = queue.durable or queue in self._durable_exclusive
-        assert_same_field(was_durable, durable, "durable", what)
-        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
-        check_queue_arguments(arguments, what)
+        assert_same_field(was_durable, durable, "durable", subject)
+        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", subject)
+        check_queue_arguments(arguments, subject)
         assert_same_arguments(
-            queue.arguments, arguments, QUEUE_ARGUMENTS, what, self.rules.default_queue_type
+            queue.arguments, arguments, QUEUE_ARGUMENTS, subject, self.rules.default_queue_type
         )
 
     def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
@@ -604,7 +604,7 @@ class QueueRegistry(Topology):
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
         self.no_local.discard(queue)
-        sources = self._untie_destination(queue)
+        sources = self._unbind_destination(queue)
         self.scheduler.remove(queue)
         self.scheduler.remove((queue,))
         self.scheduler.remove(("age", queue))

@@ -32,7 +32,7 @@ from headrace.model.interceptor.exchange_observer import (
 from headrace.model.interceptor.interception import Interception
 from headrace.model.interceptor.stamps import SENT_TIME, Stamps
 from headrace.model.interceptor.tracer import FACT as TRACED
-from headrace.model.interceptor.tracer import Tracer, Who
+from headrace.model.interceptor.tracer import ConnectionLookup, Tracer
 from headrace.model.keyvalue import Facts
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.registry import Leases
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from headrace.model.ports import Store
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.definitions import BindingRecord
 
 log = logging.getLogger(__name__)
 
@@ -128,49 +129,39 @@ class VirtualHost(QueueRegistry):
     def load(self) -> None:
         """Load the durable definitions; call once, before anything else."""
         saved = self.definitions.load()
-        for x in saved.exchanges:
+        for saved_exchange in saved.exchanges:
             self._add_exchange(
                 new_exchange(
-                    x.type,
-                    x.name,
+                    saved_exchange.type,
+                    saved_exchange.name,
                     durable=True,
-                    auto_delete=x.auto_delete,
-                    internal=x.internal,
-                    arguments=x.arguments,
+                    auto_delete=saved_exchange.auto_delete,
+                    internal=saved_exchange.internal,
+                    arguments=saved_exchange.arguments,
                 )
             )
-        for q in saved.queues:
+        for record in saved.queues:
             queue = self._make_queue(
-                q.name.removeprefix(ENDING),
-                id=q.id,
+                record.name.removeprefix(ENDING),
+                id=record.id,
                 durable=True,
-                auto_delete=q.auto_delete,
-                arguments=dict(q.arguments) or NO_ARGUMENTS,
-                exclusive_owner=queue_lifetime.kept_owner(q.arguments),
+                auto_delete=record.auto_delete,
+                arguments=dict(record.arguments) or NO_ARGUMENTS,
+                exclusive_owner=queue_lifetime.kept_owner(record.arguments),
             )
-            if q.name.startswith(ENDING):
+            if record.name.startswith(ENDING):
                 self.count_alternate(queue.alternate_exchange, 1)
                 self.orphans.adopt(queue)
                 continue
-            self._add_queue(queue, q.user)
+            self._add_queue(queue, record.user)
             self.lifetimes.restore(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
                 self.delayed.adopt(queue)
-            queue.is_hidden = queue.is_hidden or q.name.startswith(KEPT)
-        for b in saved.bindings:
-            source = self.exchanges.get(b.source)
-            where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
-            destination = where.get(b.destination)
-            if source is None or destination is None:
-                log.warning("vhost %r: binding %r has no destination and is left out", self.name, b)
-                continue
-            try:
-                binding = Binding(source, destination, b.routing_key, b.arguments)
-                self._tie(binding, source.weigh(binding))
-            except InvalidArgument as error:
-                log.error("vhost %r: binding %r is left out: %s", self.name, b, error)
+            queue.is_hidden = queue.is_hidden or record.name.startswith(KEPT)
+        for saved_binding in saved.bindings:
+            self._load_binding(saved_binding)
         self._changed()
         most = self.rules.limits.definitions_size
         if 0 <= most < self.definition_octets:
@@ -180,16 +171,34 @@ class VirtualHost(QueueRegistry):
                 *(self.name, self.definition_octets, most, LIMIT),
             )
 
+    def _load_binding(self, record: BindingRecord) -> None:
+        """Restore a binding; one without source or destination is logged and left out."""
+        source = self.exchanges.get(record.source)
+        destinations: Mapping[str, Destination] = (
+            self.queues if record.kind == QUEUE else self.exchanges
+        )
+        destination = destinations.get(record.destination)
+        if source is None or destination is None:
+            log.warning(
+                "vhost %r: binding %r has no destination and is left out", self.name, record
+            )
+            return
+        try:
+            binding = Binding(source, destination, record.routing_key, record.arguments)
+            self._add_binding(binding, source.weigh(binding))
+        except InvalidArgument as error:
+            log.error("vhost %r: binding %r is left out: %s", self.name, record, error)
+
     def restored(self) -> None:
         """Resume deduplication, history and tracing; call once the facts are recovered."""
         for exchange in list(self.exchanges.values()):
-            self._watch(exchange)
+            self._add_observer(exchange)
 
     def durable_queues(self) -> dict[int, Queue]:
         """Return the durable queues by id, deleted ones that still have messages included."""
-        known = {queue.id: queue for queue in self.queues.values() if queue.durable}
-        known.update((queue.id, queue) for queue in self.orphans if queue.durable)
-        return known
+        queues = {queue.id: queue for queue in self.queues.values() if queue.durable}
+        queues.update((queue.id, queue) for queue in self.orphans if queue.durable)
+        return queues
 
     # --- Routing ----------------------------------------------------------------------------------
 
@@ -212,15 +221,15 @@ class VirtualHost(QueueRegistry):
         Raises:
             NotFound: there is no such exchange.
         """
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
         observers: dict[Observer, None] = {}
         cacheable = self.follow(
-            first, routing_key, headers, found, alternates, observers, copies, publisher
+            first, routing_key, headers, queues, alternates, observers, copies, publisher
         )
         if not observers and self.stamps is None and self.tracer is None:
-            return Routed(tuple(found), cacheable)
-        return Routed(tuple(found), False, Interception(self, tuple(observers), headers))
+            return Routed(tuple(queues), cacheable)
+        return Routed(tuple(queues), False, Interception(self, tuple(observers), headers))
 
     # Keeps 0-10/s149, 0-10/s151, 0-10/s152.
     def follow(
@@ -228,7 +237,7 @@ class VirtualHost(QueueRegistry):
         first: Exchange,
         routing_key: str,
         headers: Headers,
-        found: dict[Queue, None],
+        queues: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
         observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
@@ -253,7 +262,7 @@ class VirtualHost(QueueRegistry):
             matched: dict[Destination, None] = {}
             for key in (routing_key, *copies) if copies else (routing_key,):
                 exchange.match(key, headers, matched)
-                if exchange.chosen is not None and exchange.match_chosen(
+                if exchange.filtered is not None and exchange.match_filtered(
                     key, headers, matched, publisher
                 ):
                     cacheable = False
@@ -263,7 +272,7 @@ class VirtualHost(QueueRegistry):
                 if isinstance(destination, Exchange):
                     following.append(destination)
                 else:
-                    found[destination] = None
+                    queues[destination] = None
             left = seen[exchange]
             if not matched and exchange.alternate is not None and left:
                 alternate = self.exchanges.get(exchange.alternate)
@@ -274,10 +283,10 @@ class VirtualHost(QueueRegistry):
                 if exchange not in seen:
                     seen[exchange] = left
                     pending.append(exchange)
-        for queue in [each for each in found if each in self.no_local] if self.no_local else ():
+        for queue in [each for each in queues if each in self.no_local] if self.no_local else ():
             cacheable = False  # The queue's owner may change at any time.
             if is_local(queue, publisher):
-                del found[queue]
+                del queues[queue]
         return cacheable
 
     # --- What the broker publishes ----------------------------------------------------------------
@@ -315,13 +324,13 @@ class VirtualHost(QueueRegistry):
     ) -> None:
         """Deliver a message from an exchange's history to a new binding."""
         destination = binding.destination
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         if isinstance(destination, Exchange):
-            self.follow(destination, routing_key, lambda: headers, found)
+            self.follow(destination, routing_key, lambda: headers, queues)
         else:
-            found[destination] = None
-        if found:
-            self.deliver(message, found, persistent)
+            queues[destination] = None
+        if queues:
+            self.deliver(message, queues, persistent)
 
     def deliver(
         self,
@@ -377,14 +386,14 @@ class VirtualHost(QueueRegistry):
 
     # --- Who is shown messages --------------------------------------------------------------------
 
-    def trace(self, node: str, who: Who) -> None:
+    def trace(self, node: str, lookup: ConnectionLookup) -> None:
         """Start tracing; see :mod:`headrace.model.interceptor.tracer`."""
         if self.tracer is None:
-            self.tracer = Tracer(self, node, who)
+            self.tracer = Tracer(self, node, lookup)
             self.facts.put(TRACED, b"on")
             self._observe()
 
-    def trace_no_more(self) -> None:
+    def stop_tracing(self) -> None:
         """Stop tracing."""
         self.tracer = None
         self.facts.put(TRACED, None)
@@ -403,7 +412,7 @@ class VirtualHost(QueueRegistry):
     def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Stamp and trace a delivery; called just before it."""
         if queue.guard is not None:
-            queue.guard.see(consumer, message)
+            queue.guard.note_delivery(consumer, message)
         if queue.access_name.startswith(SERVICES):
             return
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
@@ -466,16 +475,16 @@ class VirtualHost(QueueRegistry):
 
     # --- What goes with exchanges and queues ------------------------------------------------------
 
-    def _exchange_comes(self, exchange: Exchange) -> None:
+    def _check_new_exchange(self, exchange: Exchange) -> None:
         if exchange.type == SuperStreamExchange.type:
             super_stream.check(self, exchange.name, exchange.durable, exchange.arguments)
 
-    def _exchange_made(self, exchange: Exchange) -> None:
+    def _on_exchange_added(self, exchange: Exchange) -> None:
         if exchange.type == SuperStreamExchange.type:
             super_stream.make_partitions(self, exchange.name, exchange.arguments)
-        self._watch(exchange)
+        self._add_observer(exchange)
 
-    def _watch(self, exchange: Exchange) -> None:
+    def _add_observer(self, exchange: Exchange) -> None:
         """Make the observer of an exchange, if its arguments ask for one."""
         if not is_observed(exchange):
             return
@@ -496,7 +505,7 @@ class VirtualHost(QueueRegistry):
                 self._add_queue(kept)
         exchange.observer = ExchangeObserver(self, exchange, kept)
 
-    def _exchange_gone(self, exchange: Exchange) -> None:
+    def _on_exchange_deleted(self, exchange: Exchange) -> None:
         if exchange.observer is not None:
             exchange.observer.clear()
             if exchange.observer.kept is not None:
@@ -510,7 +519,7 @@ class VirtualHost(QueueRegistry):
             self.groups.forget(queue)
             self.lost_records.forget(queue)
         count: int = queue.message_count()
-        if self.orphans.take(queue, user):
+        if self.orphans.reroute(queue, user):
             self.dead_letters.queue_gone(queue)
         else:
             self.end_queue(queue)

@@ -219,7 +219,7 @@ class Publisher:
         if interception is not None and transaction.owns:
             message, queues = interception.join_branch(message, queues)
         elif interception is not None:
-            transaction.pass_by(interception, self.source())
+            transaction.intercept(interception, self.source())
         if transfer.publishing is not None:
             transaction.number(transfer.publishing)
         self.distributor.count_routed(route, len(queues))

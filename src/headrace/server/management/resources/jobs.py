@@ -21,7 +21,7 @@ from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
-    from headrace.model.operations.jobs import Running
+    from headrace.model.operations.jobs import JobRun
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
 
@@ -41,15 +41,15 @@ def list_jobs(call: Call) -> Steps:
     return each(call, lambda vhost: vhost.jobs, describe_job)
 
 
-def describe_job(vhost: VirtualHost, running: Running) -> Row:
+def describe_job(vhost: VirtualHost, running: JobRun) -> Row:
     """Return a running job as a row of a list."""
-    what, far = running.what, running.job.progress()
+    request, far = running.request, running.job.progress()
     return {
         "id": running.name,
         "vhost": vhost.name,
-        "do": what["do"],
-        "from": what["from"],
-        "to": what.get("to", ""),
+        "do": request["do"],
+        "from": request["from"],
+        "to": request.get("to", ""),
         **{name: far[name] for name in ("state", "looked", "done", "shown")},
     }
 
