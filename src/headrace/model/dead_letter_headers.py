@@ -32,7 +32,7 @@ DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
 def with_death(
     content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
 ) -> dict[str, object]:
-    """Return the headers after one more death; ``rerouted``: CC no longer counts.
+    """Return the headers after one more death; with ``rerouted`` the CC header is removed.
 
     ``detail`` says why a message could not be converted.
     """

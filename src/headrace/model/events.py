@@ -104,7 +104,7 @@ class Events:
         """Check that a change can be audited.
 
         Raises:
-            NotRecorded: it cannot, so it must not be made.
+            NotRecorded: the change cannot be audited, so it must not be made.
         """
         reason = "" if self.refusal is None else self.refusal()
         if reason:

@@ -84,7 +84,7 @@ class Facts:
         """Check that ``count`` more facts with ``octets`` bytes in all fit.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: the facts do not fit.
         """
         if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
             raise ResourceError(

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Span:
-    """Messages that were appended in one turn, and nothing else that an answer may wait for."""
+    """The messages that were appended in one turn, if an answer waits for nothing else."""
 
     def is_consumed(self) -> bool:
         """Return True if consumers have settled all of them, in all their queues.
 
-        Their answers need not wait for the disk then: a crash forgets no message but those that a
-        consumer was given, and acknowledged if it had to.
+        Then their answers need not wait for the disk: a crash loses only messages that a consumer
+        got, and acknowledged if it had to.
         """
         return False
 
@@ -103,7 +103,7 @@ class Store:
         self.bound = self.appended
 
     def span(self) -> Span | None:
-        """Return what was appended in this turn; None if an answer to it waits for the disk."""
+        """Return the span of this turn's messages; None if an answer to them waits for the disk."""
         return None
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
@@ -204,7 +204,7 @@ class Store:
         """Read the log, so that ``facts`` and definitions are known.
 
         Raises:
-            OSError, StoreError: it cannot be read, or parts are missing.
+            OSError, StoreError: the log cannot be read, or parts are missing.
         """
 
     def recover(self) -> Iterable[tuple[int, Message, int]]:

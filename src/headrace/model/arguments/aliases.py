@@ -88,7 +88,7 @@ def translated(
     wrong: Callable[[str, str], None],
     contradicts: Callable[[str, str], None],
 ) -> dict[str, object]:
-    """Return the arguments with ours added for each alias.
+    """Return the arguments with our own added for each alias.
 
     ``wrong(name, text)`` is called for malformed values, ``contradicts(name, ours)`` for values
     that another argument contradicts; unless they raise, the alias is left out.

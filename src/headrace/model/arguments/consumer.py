@@ -58,10 +58,10 @@ def selector_of(arguments: Mapping[str, object], subject: str) -> Selector | Non
 
 
 def switched(arguments: Mapping[str, object], name: str, subject: str) -> bool:
-    """Return True if a boolean argument is set; words and numbers count, too.
+    """Return True if a boolean argument is set; ``true``, ``false``, 1 and 0 are booleans, too.
 
     Raises:
-        InvalidArgument: it is no boolean.
+        InvalidArgument: the argument is not a boolean.
     """
     value = arguments.get(name, False)
     if isinstance(value, str):
@@ -77,7 +77,7 @@ def priority_of(arguments: Mapping[str, object], subject: str) -> int:
     """Return the priority of a consumer, limited to 32 bits.
 
     Raises:
-        InvalidArgument: it is no integer.
+        InvalidArgument: the priority is not an integer.
     """
     value = arguments.get(PRIORITY, 0)
     priority = number_of(value)
@@ -104,7 +104,7 @@ class RepublishedHeaders:
         return self._headers
 
     def values(self) -> RepublishedHeaders:
-        """Return what selectors see."""
+        """Return the headers and properties, as selectors read them."""
         return self
 
     def get(self, name: str, /) -> object:

@@ -5,6 +5,9 @@
 deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
 and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
 or 0-10 has something like them.
+
+The TTL of a queue, ``x-expires``, is not here: `headrace.model.vhost.apply_policies` schedules it,
+and `headrace.model.vhost.queue_registry` deletes the queue.
 """
 
 from __future__ import annotations
@@ -156,7 +159,7 @@ def exclusivity(arguments: Mapping[str, object], exclusive: bool, subject: str) 
 
     Raises:
         InvalidArgument: the policy is not supported.
-        PreconditionFailed: it contradicts the flag.
+        PreconditionFailed: the policy contradicts the flag.
     """
     if EXCLUSIVITY not in arguments:
         return ""

@@ -373,7 +373,7 @@ def check_reader_arguments(arguments: Mapping[str, object], subject: str, kind: 
     A consumer with them expects to read without consuming.
 
     Raises:
-        InvalidArgument: naming the argument.
+        InvalidArgument: a reader argument is present; the text names it.
     """
     for name in READER_ONLY:
         if name in arguments:

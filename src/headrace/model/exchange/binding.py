@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A binding from an exchange to a queue or another exchange."""
+"""A binding from an exchange to a queue or another exchange.
+
+`headrace.model.vhost.topology` adds and removes bindings; ``follow`` of
+`headrace.model.vhost.virtual_host` routes through them, from exchange to exchange.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ Destination: TypeAlias = "Queue | Exchange"
 
 
 def arguments_digest(arguments: Mapping[str, object] | None) -> str:
-    """Identify arguments among bindings of the same ends and key; "" without arguments."""
+    """Return a digest of arguments in hexadecimal; "" without arguments."""
     return digest(canonical(arguments)).hex() if arguments else ""
 
 
@@ -45,7 +49,7 @@ class Binding:
 
     @property
     def arguments_digest(self) -> str:
-        """Return what `arguments_digest` returns for its arguments."""
+        """The digest of its arguments in hexadecimal; "" without arguments."""
         return "" if self._print is None else self._print.hex()
 
     def __hash__(self) -> int:

@@ -38,7 +38,7 @@ class DelayedExchange(Exchange):
 
     @classmethod
     def join(cls, types: Mapping[str, Kind]) -> None:
-        """Allow routing as these types, whose arguments are then known, too."""
+        """Allow routing as these types, and accept their arguments."""
         cls.types = {name: kind for name, kind in types.items() if kind is not cls}
         cls.arguments_known = {ROUTES_AS: anything}
         for kind in cls.types.values():
@@ -49,7 +49,7 @@ class DelayedExchange(Exchange):
         """Return the type that the arguments name.
 
         Raises:
-            PreconditionFailed: they name none.
+            PreconditionFailed: the arguments name no exchange type.
         """
         name = arguments.get(ROUTES_AS)
         kind = cls.types.get(name) if isinstance(name, str) else None

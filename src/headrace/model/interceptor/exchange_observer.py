@@ -88,7 +88,7 @@ class ExchangeObserver:
         """Check that the id of a message can be stored.
 
         Raises:
-            ResourceError: there is no room.
+            ResourceError: the virtual host has no room for another id.
         """
         if self.ids is not None:
             self.ids.check(lasting)

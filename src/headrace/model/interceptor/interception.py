@@ -117,8 +117,8 @@ class Interception:
         """Enqueue a message in its queues and those that keep it; return how many refused it.
 
         A numbered or deduplicated message is enqueued in all queues or in none; without a queue it
-        does not count as accepted and may be published again. With ``in_transaction`` a store transaction
-        is open, and each queue refuses for itself.
+        does not count as accepted and may be published again. With ``in_transaction`` a store
+        transaction is open, and each queue refuses for itself.
 
         Raises:
             ResourceError: the id cannot be stored; nothing was done.

@@ -29,9 +29,8 @@ FACT = b"trace"  # Tracing survives a restart.
 KEY_OCTETS_MAX = 255
 REDELIVERED = 2  # As in headrace.model.message.
 
-ConnectionLookup = Callable[
-    [int], "tuple[str, str]"
-]  # Returns user and name of a connection by its number.
+# Returns user and name of a connection by its number.
+ConnectionLookup = Callable[[int], "tuple[str, str]"]
 
 
 class Tracer:

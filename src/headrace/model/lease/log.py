@@ -70,7 +70,7 @@ def shown(entries: list[Entry], render: Render) -> list[Entry]:
 
 
 def as_it_is(message: Message) -> bytes:
-    """Return a message unchanged, where nothing converts."""
+    """Return the data of a message unconverted."""
     return bytes(message.data)
 
 

@@ -46,7 +46,7 @@ class LeaseOwnership:
     seen_ms: int = field(default=0, compare=False)  # When the connection was last open.
 
     def leave(self, owner: str) -> bool:
-        """Give the lease up; return False if ``owner`` does not own it."""
+        """Remove the owner; return False if ``owner`` does not own the lease."""
         if self.owner != owner:
             return False
         self.owner = ""
@@ -62,7 +62,7 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
     """Refuse invalid terms.
 
     Raises:
-        PreconditionFailed: saying which.
+        PreconditionFailed: one is out of bounds; the text names it.
     """
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise PreconditionFailed(f"a timeout must be 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")

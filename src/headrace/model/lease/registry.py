@@ -166,12 +166,12 @@ class Leases:
         self.ownerships.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
-        """Give a lease up; its messages stay leased for the next owner."""
+        """Remove the owner of a lease; its messages stay leased for the next owner."""
         if self.ownerships[lease].leave(owner):
             self._note(lease)
 
     def _lost(self, lease: Lease) -> None:
-        """Note that the owner has timed out, and release the messages if the terms say so."""
+        """Note that the owner has timed out; release the messages if the terms ask for it."""
         self._note(lease)
         if self.ownerships[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))

@@ -152,9 +152,9 @@ class Job:
         ``remember`` returns facts to change in its transaction.
 
         Raises:
-            ResourceError: it is too large, or disk or target are full; nothing was done.
+            ResourceError: the job is too large, or disk or target are full; nothing was done.
             PreconditionFailed: a queue was deleted; nothing was done.
-            IllegalState: it was cancelled; nothing was done.
+            IllegalState: the job was cancelled; nothing was done.
         """
         try:
             yield from self._choose()
@@ -325,7 +325,7 @@ class Job:
         """Return a message's headers and properties; None if nothing depends on them.
 
         Raises:
-            UnreadableError: it is malformed.
+            UnreadableError: the message is malformed.
         """
         if self._target is None:
             return None
@@ -391,10 +391,10 @@ class TargetRoom:
         self.octets += message.body_size
 
     def check(self) -> None:
-        """Refuse what the queue would reject.
+        """Refuse messages that the queue would reject.
 
         Raises:
-            ResourceError: it has no room for all.
+            ResourceError: the queue has no room for all.
         """
         queue = self.queue
         limits = queue.limits

@@ -194,14 +194,14 @@ class AssignedGroups:
         return first is None and not is_owned
 
 
-# --- Where to begin -----------------------------------------------------------------------------
+# --- Start positions ----------------------------------------------------------------------------
 
 
 def start_position(source: Queue, arguments: Mapping[str, object]) -> int:
     """Return the position at which a browser starts.
 
     Raises:
-        PreconditionFailed: its argument is malformed.
+        PreconditionFailed: the argument is malformed.
         InvalidArgument: two arguments contradict each other.
     """
     period_s = replay_period(arguments, subject_of(source))
@@ -224,7 +224,7 @@ def read_position(
     ``next`` starts with new messages.
 
     Raises:
-        PreconditionFailed: it is none of these.
+        PreconditionFailed: the argument is none of these.
     """
     value = arguments.get(argument, default)
     if value == "first":

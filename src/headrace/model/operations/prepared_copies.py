@@ -58,7 +58,7 @@ class Lot:
         self.first_seq = 0  # Of the copies, whose seqs are consecutive.
         self.items = bytearray()
         self.queues: list[Queue] = []  # Of each copy.
-        self.loose: dict[int, Message] = {}  # PreparedCopies that are not stored.
+        self.loose: dict[int, Message] = {}  # Copies that are not stored.
         # Withdrawn messages; parallel to the copies, if there are any.
         self.withdrawn: list[Message] = []
 
@@ -178,7 +178,7 @@ class PreparedCopies:
         """Return a copy ready to be enqueued.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the message cannot be read.
         """
         store = self.vhost.store
         copy = lot.loose.pop(i, None)
@@ -203,7 +203,7 @@ class PreparedCopies:
             copy.flags |= PERSISTENT
         return copy
 
-    # --- Instead of it ------------------------------------------------------------------------
+    # --- Undo ---------------------------------------------------------------------------------
 
     def undo(self) -> Generator[None, None, None]:
         """Drop the copies, and return the originals to the source."""

@@ -259,7 +259,7 @@ def _smaller(argument: str, limit: object, other_limit: object) -> object:
 
 
 def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
-    """Return both: the smaller of two limits, and ``stronger``'s value of anything else."""
+    """Return the union: the smaller of two limits, and ``stronger``'s value of any other key."""
     union = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
         union[argument] = _smaller(argument, weaker[argument], stronger[argument])
@@ -269,7 +269,7 @@ def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict
 def completed(
     kind: str, settings: Mapping[str, object], arguments: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the arguments of an object of this kind with what policies set for it."""
+    """Return the arguments of an object of this kind, completed by the settings of policies."""
     arguments_set = merged(settings, arguments)
     for argument in _OVERRIDDEN.get(kind, frozenset()) & settings.keys():
         arguments_set[argument] = settings[argument]
@@ -302,7 +302,7 @@ class Policies:
         return _first(self.policies, kind, name), _first(self.operator, kind, name)
 
     def settings(self, kind: str, name: str) -> dict[str, object]:
-        """Return what the policies set for an object, as arguments."""
+        """Return the settings of the policies for an object, as arguments."""
         policy, operator = self.of(kind, name)
         settings = merged(
             policy.arguments if policy is not None else {},

@@ -35,7 +35,7 @@ VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
 GLOBAL = "global"  # No code reads these parameters,
-CLUSTER_NAME = "cluster_name"  # but this one, which clients are told.
+CLUSTER_NAME = "cluster_name"  # but this one, which clients get.
 CLUSTER_NAME_OCTETS_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
 GLOBALS_MAX = 1000
@@ -82,7 +82,7 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
     """Read limits from JSON.
 
     Raises:
-        InvalidArgument: they are malformed.
+        InvalidArgument: a limit is unknown or malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("limits are not an object")
@@ -119,7 +119,7 @@ def read_metadata(value: object) -> Metadata:
     """Read metadata from JSON.
 
     Raises:
-        InvalidArgument: they are malformed.
+        InvalidArgument: a field is unknown or malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("the metadata of a virtual host must be an object")
@@ -210,7 +210,7 @@ def check_parameter(component: str, name: str, value: object) -> None:
     """Refuse a malformed parameter of a known component.
 
     Raises:
-        InvalidArgument: saying what is wrong.
+        InvalidArgument: the parameter is malformed; the text names the field.
     """
     if component in (policy.COMPONENT, policy.OPERATOR_COMPONENT):
         policy.read_policy(name, value)
@@ -226,7 +226,7 @@ def check_global(name: str, value: object) -> None:
     """Refuse a value that a parameter of the whole broker cannot have.
 
     Raises:
-        InvalidArgument: it is too long, or no name of a cluster.
+        InvalidArgument: the value is too long, or not valid as the name of a cluster.
     """
     if len(json.dumps(value)) > GLOBAL_CHARACTERS_MAX:
         raise InvalidArgument(f"'value' has more than {GLOBAL_CHARACTERS_MAX} characters")

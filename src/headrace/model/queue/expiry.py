@@ -20,7 +20,7 @@ EXPIRE_MAX = 16384  # Messages that expire in one go; of dead letters LETTERS_MA
 class Expiry:
     """A heap of deadlines. A message that left, or is unacked, keeps its entry until it is due.
 
-    So a message expires on time wherever it stands in the queue.
+    So a message expires on time at any position in the queue.
     """
 
     def __init__(self) -> None:

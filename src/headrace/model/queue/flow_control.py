@@ -47,13 +47,9 @@ ALERT_COUNT = ("qpid.alert_count", "qpid.alert_count_up", "x-qpid-maximum-messag
 ALERT_SIZE = ("qpid.alert_size", "qpid.alert_size_up", "x-qpid-maximum-queue-depth")
 ALERT_MESSAGE = ("x-qpid-maximum-message-size",)
 ALERT_AGE = ("x-qpid-maximum-message-age",)
-UNACKED_TOO = (
-    *STOP_COUNT,
-    *STOP_SIZE,
-    *ALERT_COUNT,
-    *ALERT_SIZE,
-)  # For which what is held counts too,
-MAXIMA = ("qpid.max_count", "qpid.max_size")  # as it does for these.
+# Unacked messages count for these thresholds, and for the limits in ``MAXIMA``.
+UNACKED_TOO = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)
+MAXIMA = ("qpid.max_count", "qpid.max_size")
 GAP_S = "qpid.alert_repeat_gap"
 GAP = "x-qpid-minimum-alert-repeat-gap"
 
@@ -72,7 +68,7 @@ NAMES = (
 
 
 def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
-    """Return the least of these thresholds that are set; 0, which is none, when no one is."""
+    """Return the lowest of these thresholds that is set; 0 if none is."""
     return min(
         (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
     )
@@ -105,8 +101,8 @@ class Guard:
         self.counts_unacked = any(
             number(arguments.get(name, 0)) for name in (*UNACKED_TOO, *MAXIMA)
         )
-        self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
-        self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
+        self.alerted: dict[str, int] = {}  # Time of the last alert (ms) for each reason.
+        self.marks: deque[tuple[int, int]] = deque()  # Next position and time (ms) of each check.
 
     @property
     def watches(self) -> bool:
@@ -143,12 +139,12 @@ class Guard:
             self.alert("queue-depth", size, self.alert_size)
 
     def note_delivery(self, consumer: Consumer, message: Message) -> None:
-        """Called before a delivery."""
+        """Check the depth before a delivery that will be unacked."""
         if self.counts_unacked and not consumer.no_ack:
             self.check_depth(message)
 
     def depth(self) -> tuple[int, int]:
-        """Return how many messages count, and their octets."""
+        """Return the number of messages that count, and the bytes of their bodies."""
         queue = self.queue
         if self.counts_unacked:
             return (
@@ -190,12 +186,12 @@ class Guard:
     # --- Alerts -----------------------------------------------------------------------------
 
     def check_size(self, message: Message) -> None:
-        """A message arrived: tell of it when it is too large."""
+        """Raise an alert if an arrival is too large."""
         if self.alert_message and message.body_size >= self.alert_message:
             self.alert("message-size", message.body_size, self.alert_message)
 
     def watch_age(self) -> None:
-        """Look at the age of the oldest message from now on, if that is wanted."""
+        """Schedule checks of the oldest message's age, if it has a threshold."""
         if self.alert_age_ms:
             queue = self.queue
             queue.vhost.scheduler.put(
@@ -204,14 +200,14 @@ class Guard:
 
     @property
     def age_check_ms(self) -> int:
-        """Milliseconds between two looks at the age."""
+        """Milliseconds between two checks of the age."""
         return max(AGE_MIN_MS, self.alert_age_ms // AGE_CHECKS)
 
     def check_age(self, now_ms: int) -> int:
-        """Tell when the oldest message is too old; return when to look again.
+        """Raise an alert if the oldest message is too old; return when to check again.
 
-        Nothing is noted of messages: at every look, what place the next arrival gets. So a message
-        is at least as old as the first look that found its place taken.
+        No message is marked. Each check notes the position of the next arrival, so that a message
+        is at least as old as the first check whose position is beyond its own.
         """
         queue = self.queue
         again: int = now_ms + self.age_check_ms
@@ -235,7 +231,7 @@ class Guard:
         return again
 
     def alert(self, reason: str, value: int, limit: int) -> None:
-        """Tell that something is too much, unless that was told just now."""
+        """Raise an alert, unless there was one for this reason within the repeat gap."""
         queue = self.queue
         now_ms = queue.counters.now_ms
         last = self.alerted.get(reason)
@@ -261,7 +257,7 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     """Refuse thresholds that contradict each other.
 
     Raises:
-        InvalidArgument: naming both.
+        InvalidArgument: a resume threshold has no stop threshold, or is above it.
     """
     for stops, resumes in ((STOP_COUNT, RESUME_COUNT), (STOP_SIZE, RESUME_SIZE)):
         stop, resume = threshold(arguments, stops), threshold(arguments, resumes)
@@ -276,12 +272,12 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
 
 
 def is_traced(queue: Queue) -> bool:
-    """Return True if a queue shows its deliveries to its virtual host, or to its guard."""
+    """Return True if the virtual host or the guard is called before each delivery."""
     return bool(queue.vhost.traced or (queue.guard is not None and queue.guard.counts_unacked))
 
 
 def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
-    """Give a queue the guard of its effective arguments; called again when they change."""
+    """Set the guard of a queue from its effective arguments; called again when they change."""
     wanted = arguments.get("x-overflow") == "flow-control" or any(
         name in arguments for name in NAMES
     )

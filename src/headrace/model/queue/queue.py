@@ -99,7 +99,7 @@ class Queue(Destination):
         self.backoff: Backoff | None = None  # Delays of requeued messages.
         self.lanes: dict[int, Queue] | None = None  # Content of class file and stream, by kind.
         self.view: Queue | None = None  # The queue as a stream, once one browsed it so.
-        # What its arguments say; see model.queue_kinds.apply_arguments.
+        # Set from the arguments; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
         self.delivery_limit = -1  # How often a message may be requeued; below zero is for ever.
         self.dead_letter_exchange: str | None = None
@@ -226,7 +226,7 @@ class Queue(Destination):
             self.schedule_expiry(message)
 
     def restore_unacked(self, message: Message) -> bool:
-        """Take back a recovered message that is unacked; return False if it is lost."""
+        """Restore a recovered message that is unacked; return False if it is lost."""
         self.counters.memory_used += self.weight(message)
         self.unacked_count += 1
         self.unacked_bytes += message.body_size
@@ -299,7 +299,7 @@ class Queue(Destination):
         self.used_ms = self.counters.now_ms
 
     def browse(self) -> Browsing:
-        """Return the part that serves browsers and filters, made when there is none."""
+        """Return the part for browsers and filters; make it on first use."""
         if self.browsing is None:
             self.browsing = Browsing(self)
         return self.browsing
@@ -648,7 +648,7 @@ class Queue(Destination):
             self.dead_letters().dead_letter(message, reason)
 
     def count_death(self, reason: str) -> None:
-        """Count a message that expired, is rejected or in excess, wherever it goes."""
+        """Count a message that died for a reason, with or without a dead-letter exchange."""
         self.tally.died(reason)
         if self.dead_letter_exchange is None:
             strategy = DISABLED
@@ -659,7 +659,7 @@ class Queue(Destination):
             self.counters.deaths[name] += 1
 
     def dead_letter_soon(self, message: Message, reason: str) -> None:
-        """As :meth:`dead_letter`, put off for a moment when very many are."""
+        """As :meth:`dead_letter`, postponed for a moment if there are very many."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
@@ -669,7 +669,7 @@ class Queue(Destination):
             sender.dead_letter(message, reason)
 
     def dead_letters(self) -> DeadLetterSender:
-        """Return the part that sends dead letters, made when there is none."""
+        """Return the part that sends dead letters; make it on first use."""
         if self.sender is None:
             self.sender = DeadLetterSender(self)
         return self.sender
@@ -711,7 +711,7 @@ class Queue(Destination):
         self.sampled = None
 
     def forget_ready(self, settle: bool) -> None:
-        """Remove all ready messages; ``settle`` tells the store of each one."""
+        """Remove all ready messages; with ``settle`` also from the store."""
         while True:
             message = self.ready.pop_oldest()
             if message is None:
@@ -792,7 +792,7 @@ class Queue(Destination):
         return count
 
     def retire(self) -> None:
-        """Take the queue out of use, with its messages; :meth:`destroy` follows later."""
+        """Retire a deleted queue that still has messages; :meth:`destroy` follows later."""
         lane: Queue
         self.deleted = True
         self.ending = True

@@ -143,7 +143,7 @@ class ReadyList:
         return ReadyList.pop(self)
 
     def withdraw(self, message: Message) -> None:
-        """Count a message out that leaves from its position; its entry there is stale from now."""
+        """Count a message that leaves from its position; its entry there becomes stale."""
         self.count -= 1
         self.bytes -= message.body_size
         self.stale_count += 1
@@ -320,7 +320,7 @@ class ReadyList:
         return first
 
     def positions(self, parts: int) -> list[int]:
-        """Return the inner bounds of about equal parts of the ready messages."""
+        """Return the inner bounds of ``parts`` parts of the ready messages, of about equal size."""
         samples: list[tuple[int, int]] = []
         for ring in [self.ring, *(self.rings or ())]:
             if ring is None or not ring.count:
@@ -370,7 +370,7 @@ class ReadyList:
         self.cursors.append(cursor)
 
     def unwatch(self, cursor: Cursor) -> None:
-        """Keep a cursor up to date no longer."""
+        """Stop keeping a cursor up to date."""
         if self.cursors is not None and cursor in self.cursors:
             self.cursors.remove(cursor)
             self.cursors = self.cursors or None

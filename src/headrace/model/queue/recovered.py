@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what a store has recovered into its queues; there may be millions of messages."""
+"""Puts recovered messages into their queues: a compiled loop, for millions of messages."""
 
 from typing import TYPE_CHECKING
 

@@ -3,7 +3,7 @@
 
 A closure takes the values of a message and returns a value; that of a condition returns True, False
 or None for unknown. Comparison with a missing value is unknown, and so is arithmetic without a
-result: operands that are no numbers, division by zero, overflow of a long. Comparing values of
+result: operands that are not numbers, division by zero, overflow of a long. Comparing values of
 different types is False.
 """
 
@@ -45,7 +45,7 @@ SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.n
 
 
 class Flaw(Exception):
-    """A text is no selector."""
+    """A text is not a selector."""
 
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(reason)

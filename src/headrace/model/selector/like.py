@@ -2,8 +2,8 @@
 """LIKE patterns: ``_`` matches one character, ``%`` any number, others themselves.
 
 Between two ``%`` a pattern has a segment of fixed length: the first is matched at the start of a
-text, the last at its end, and each other one at the first place after its predecessor. So nothing
-is tried twice, and there is no automaton whose states a client could multiply. A segment of one
+text, the last at its end, and each other one at the first place after its predecessor. So no
+place is tried twice, and no client can multiply the states of an automaton. A segment of one
 piece is found by string search. One with ``_`` inside is tried place by place and, after some
 failures, at all places at once with a bit mask.
 """
@@ -102,7 +102,7 @@ class LikePattern:
         self._size = ends + sum([segment.size for segment in self._middle])
 
     def matches(self, value: str) -> bool | None:
-        """Return whether a text matches; None, unknown, if it is too long."""
+        """Return True if a text matches; None, unknown, if it is too long."""
         first, last = self._first, self._last
         if last is None:
             return len(value) == first.size and first.stands_at(value, 0)

@@ -217,7 +217,7 @@ class ConsumerGroups:
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         before = group.committed
         if before is None or position > before or (force and position != before):
-            if not force:  # A forced position is a decision: nobody has read up to it.
+            if not force:  # A forced position is an operator's: no reader has read up to it.
                 group.count(position)
             group.committed = position
             group.moved_ms = now_ms

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams: queues whose messages stay, are numbered, and are read by many from any offset.
 
-A stream is a queue to everything that routes to it and consumes from it, but its messages live in
-a log (:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only
-gives it credit. Nothing is handed out before it is durable: a message that a crash could take back
-would have its offset given to another.
+A stream is a queue to exchanges and consumers, but its messages are in a log
+(:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only gives
+it credit. It starts at ``x-stream-offset``: ``first``, ``last``, ``next``, an offset, a time or an
+interval (:meth:`Stream.resolve`). Only durable records are delivered: a record that a crash could
+undo would have its offset given to another.
 """
 
 import logging
@@ -41,11 +42,11 @@ from headrace.model.stream.reader_options import Blocks, Reading, read_arguments
 
 log = logging.getLogger(__name__)
 
-TRIM_MIN_MS = 1000  # Between two looks for what is too old.
-READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
-SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
-SELECT_WEIGHT = 1 << 19  # What each read counts for when a selector looks at it.
-SCAN_PAUSE_MS = 1  # Before it goes on.
+TRIM_MIN_MS = 1000  # Between two checks for records beyond the age limits.
+READ_OCTETS_MAX = 262144  # Bytes read from the log for a reader at a time.
+SCAN_OCTETS_MAX = 1 << 20  # Bytes scanned for one reader in one turn without a match.
+SELECT_WEIGHT = 1 << 19  # Bytes that a read with a selector counts for.
+SCAN_PAUSE_MS = 1  # Before the next scan.
 NO_BLOCKS = Blocks()  # Always empty.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
@@ -68,9 +69,9 @@ class Stream(Queue):
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
-        self.ahead_octets: dict[Consumer, int] = {}  # What of the memory in use these are.
+        self.ahead_octets: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
         self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
-        self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
+        self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
         # Readers without records of their own connection; None while there are none.
         self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
@@ -90,9 +91,9 @@ class Stream(Queue):
         return None
 
     def enqueue(self, message: Message) -> int:
-        """Append to the log; readers get it once it is durable.
+        """Append to the log; readers get the message once it is durable.
 
-        The log has messages of class basic in one piece; what is not so is made so.
+        The log has messages of class basic in one piece; others are converted.
         """
         self.tally.publish += 1
         foreign = message.flags & C_KIND_MASK or message.parts is not None
@@ -113,9 +114,9 @@ class Stream(Queue):
         self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Append what a transaction was to publish here, which was committed just before the end.
+        """Append a message of a transaction that was committed just before the broker stopped.
 
-        The store has the message, and the log does not have it yet: that changes at once.
+        The store has the message and the log lacks it; this moves it to the log.
         """
         store = self.store
         store.begin()
@@ -131,7 +132,7 @@ class Stream(Queue):
         store.flush_backlog()
 
     def limit(self, arguments: "Mapping[str, object]") -> None:
-        """Set how much the stream keeps, as its effective arguments say."""
+        """Set the retention limits from the effective arguments."""
         log = self.log
         bytes_max = cast("int", arguments.get("x-max-length-bytes", -1))
         age_max_ms = age_ms(cast("str", arguments.get("x-max-age", ""))) or -1
@@ -147,7 +148,7 @@ class Stream(Queue):
             self.counters.memory_used += log.held - before
 
     def trim(self, now_ms: int) -> int:
-        """Drop what is too old; return when to look again, 0 when age does not matter."""
+        """Remove records beyond the age limits; return when to check again, 0 without a limit."""
         log = self.log
         ages = [age for age in (log.max_age_ms, log.local_max_age_ms) if age >= 0]
         if self.deleted or not ages:
@@ -159,7 +160,7 @@ class Stream(Queue):
         return now_ms + max(TRIM_MIN_MS, min(ages) // 8)
 
     def pin(self, offset: int, octets_max: int) -> None:
-        """Retention is to leave what is behind an offset, -1 for nothing; see StreamLog."""
+        """Keep the records from an offset on, whatever their age; -1 pins none. See StreamLog."""
         log = self.log
         log.pinned_offset = offset
         log.pin_octets_max = octets_max
@@ -169,7 +170,7 @@ class Stream(Queue):
         self.counters.memory_used += log.held - before
 
     def note_own(self, publisher: int, offset: int) -> None:
-        """A connection published this record: its readers that want nothing of its own know."""
+        """Note a record for the no-local readers of the connection that published it."""
         for consumer, own in list(self.no_local_readers or ()):
             if consumer.publisher != publisher:
                 continue
@@ -184,13 +185,14 @@ class Stream(Queue):
                 )
 
     def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
-        """Give a consumer its place in the stream.
+        """Set the offset at which a consumer starts.
 
-        ``published`` tells that its connection may have published to the stream before.
+        With ``published`` its connection may have published to the stream before.
 
         Raises:
-            PreconditionFailed: no prefetch is set, or an argument makes no sense.
-            NotFound: the offset is gone, and the consumer asked to be told.
+            PreconditionFailed: no prefetch is set, or an argument is malformed.
+            InvalidArgument: two arguments set the start.
+            NotFound: retention removed the offset, and the consumer has x-stream-offset-error.
         """
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
@@ -214,9 +216,9 @@ class Stream(Queue):
         if is_tracked(consumer, arguments):
             if self.tracking is None:
                 self.tracking = OffsetTracking(self.vhost.facts, self.id_bytes)
-            went_on = self.tracking.begin(consumer)
-            if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
-                start = offset = went_on
+            tracked = self.tracking.begin(consumer)
+            if tracked >= 0 and "x-stream-offset" not in arguments and period_s is None:
+                start = offset = tracked
         log = self.log
         first = log.first_offset
         if consumer.no_local:
@@ -250,7 +252,7 @@ class Stream(Queue):
             self.no_local_readers.append((consumer, reading.own))
 
     def gone(self, offset: int) -> NotFound:
-        """Return the error that says that retention dropped an offset."""
+        """Return the error for an offset that retention removed."""
         return NotFound(
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
         )
@@ -259,7 +261,7 @@ class Stream(Queue):
         """Return the offset that first, last, next, a number, a time or an interval stands for.
 
         Raises:
-            PreconditionFailed: it is none of these.
+            PreconditionFailed: ``start`` is none of these.
         """
         log = self.log
         if start == "first":
@@ -283,7 +285,7 @@ class Stream(Queue):
         )
 
     def drain(self) -> None:
-        """Serve every reader that has room, as far as the log is durable."""
+        """Deliver the durable records to every reader with room."""
         self.waking = False
         if self.tracking is not None:
             self.tracking.write()
@@ -300,7 +302,7 @@ class Stream(Queue):
             self.wake()
 
     def serve(self, consumer: Consumer) -> None:
-        """Hand a reader what it may have."""
+        """Deliver records to a reader while it has room."""
         while True:
             if not consumer.can():
                 self.deactivate(consumer)
@@ -342,7 +344,7 @@ class Stream(Queue):
             self.cursors[consumer] = offset + 1
             message = new_message(data, address_len, body_size)
             message.seq = offset
-            message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
+            message.deadline_ms = arrived_ms  # Records do not expire; gateways read their arrival.
             self.counters.memory_used += self.weight(message)
             if consumer.no_ack:
                 self.tally.deliver_no_ack += 1
@@ -358,7 +360,7 @@ class Stream(Queue):
             self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
 
     def serve_reading(self, consumer: Consumer) -> None:
-        """Hand a reader with an end or a filter what it may have."""
+        """Deliver records to a reader with an end or a filter while it has room."""
         reading: Reading = self.readings[consumer]
         log = self.log
         looked = 0
@@ -420,13 +422,13 @@ class Stream(Queue):
             self.hand_out(consumer, batch)
 
     def settle(self, message: Message) -> None:
-        """A reader accepted a message: it may be remembered how far it has come."""
+        """Settle a record; note the offset of a tracked reader."""
         if self.tracking is not None and self.tracking.note(message.consumer, message.seq):
             self.wake()
         Queue.settle(self, message)
 
     def requeue(self, message: Message) -> None:
-        """A message given back stays where it is in the log; only the credit returns."""
+        """Settle a record that a reader returns: it stays in the log, the reader gets credit."""
         Queue.settle(self, message)
 
     def release(self, message: Message) -> None:
@@ -454,7 +456,7 @@ class Stream(Queue):
             ] or None
 
     def purge(self) -> int:
-        """Streams are not purged; the gateway refuses before it comes to this."""
+        """Do nothing: gateways refuse to purge a stream."""
         return 0
 
     def destroy(self) -> int:
@@ -474,7 +476,7 @@ class Stream(Queue):
 
 
 def interval_s(text: str) -> int:
-    """Return the seconds of an interval like ``7D`` or ``30m``; -1 when it is none."""
+    """Return the seconds of an interval like ``7D`` or ``30m``; -1 if it is malformed."""
     last = len(text) - 1
     if not 0 < last < 11 or text[last] not in INTERVAL_UNITS_S:
         return -1

@@ -16,7 +16,7 @@ join; a coordinator, on any session, decides its outcome::
 
 The publishes of an active branch are not in their queues yet, and its settled messages are in no
 queue. When a branch becomes rollback-only its messages are released at once; its xid stays known
-for a while, so that the coordinator is told why.
+for a while, so that the coordinator gets the reason.
 
 A prepared branch is in the journal with its durable publishes and settlements: it survives the
 process, and only its coordinator or an operator completes it. Its publishes keep the places in
@@ -269,8 +269,8 @@ class Branches:
     def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
         """Complete a prepared branch by an operator's decision.
 
-        The result is what its coordinator will be told: HEURCOM, HEURRB, or HEURMIX if a queue of
-        the branch was deleted.
+        The result is the coordinator's answer: HEURCOM, HEURRB, or HEURMIX if a queue of the branch
+        was deleted.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not BranchState.PREPARED:

@@ -190,7 +190,7 @@ def bring(message: Message, store: Store) -> None:
     """Load a message from the scratch log.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the message cannot be read.
     """
     if message.flags & C_SCRATCH:
         store.load(message)

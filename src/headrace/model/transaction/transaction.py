@@ -161,10 +161,10 @@ class Transaction:
         self.facts[key] = value
 
     def require(self, settles: int) -> None:
-        """Check that ``count`` more settlements fit.
+        """Check that ``settles`` more settlements fit.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: the settlements do not fit.
         """
         if len(self.publishes) + len(self.settles) + settles > ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
@@ -244,7 +244,7 @@ class Transaction:
                 self.vhost.files.remove_reference(message.data)
 
     def detach(self) -> tuple[TransactionPublishes, list[Settle]]:
-        """Start again; return the publishes and settlements."""
+        """Return the publishes and settlements, and start an empty transaction."""
         operations = self.publishes, self.settles
         self.counters.memory_used -= self.held
         self.publishes, self.settles = TransactionPublishes(), []

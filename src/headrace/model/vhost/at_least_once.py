@@ -6,7 +6,7 @@ queues have its dead letter. Until then it is kept here: not ready, not counted 
 limits, still in the journal, with the reason of its death. It is retried at intervals for the
 targets that lack it; after a restart, for all.
 
-When very many messages die at once, in any queue, most of them wait here for their turn.
+If very many messages die at once, in any queue, most of them wait here for a later turn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRIES_MAX = 256  # Dead letters tried at once.
 
 
 class Undelivered(Consumer):
-    """Holds the undelivered dead letters of one queue."""
+    """The undelivered dead letters of one queue; their consumer meanwhile."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)

@@ -36,7 +36,7 @@ def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
 
 
 def died_too_often(headers: Mapping[str, object]) -> bool:
-    """Return True if a message died in too many places since a consumer rejected it."""
+    """Return True if a message died ``UNREJECTED_MAX`` times since a consumer rejected it."""
     deaths = headers.get(X_DEATH)
     if not isinstance(deaths, list) or len(deaths) < UNREJECTED_MAX:
         return False

@@ -57,9 +57,9 @@ class DeadLetters:
         self._floods: set[tuple[str, str]] = set()  # and logged chains that were cut.
         self._undelivered: dict[Queue, Undelivered] = {}
         self._retries: dict[Queue, DelayedRetries] = {}
-        # Died while another message is delivered.
+        # Dead letters of messages that died during a delivery.
         self._new_letters: deque[tuple[Queue, Message]] = deque()
-        # Wait for their turn; they have their seq.
+        # Dead letters that wait for the next turn; they have their seq.
         self._postponed: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
         self._joining = False  # Until :meth:`end`, dead letters join one transaction,
@@ -129,7 +129,7 @@ class DeadLetters:
 
     # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179, 0-10/s180.
     def queue_gone(self, queue: Queue) -> None:
-        """Drop what waits for a deleted queue."""
+        """Drop the undelivered dead letters and delayed retries of a deleted queue."""
         undelivered = self._undelivered.pop(queue, None)
         if undelivered is not None:
             undelivered.forget()
@@ -321,7 +321,7 @@ class DeadLetters:
         targets: dict[Queue, None],
         observers: dict[Observer, None],
     ) -> bool:
-        """Keep only queues that can take the dead letter now; return True if none is left out.
+        """Keep only queues that have room for the dead letter; return True if none is full.
 
         Full queues get it later; queues that already have it are removed.
         """
@@ -394,7 +394,7 @@ class DeadLetters:
         return undelivered
 
     def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
-        """Keep a dead letter on that was undelivered when the broker stopped."""
+        """Restore a dead letter that was undelivered when the broker stopped."""
         undelivered = self._undelivered_of(queue)
         message.consumer = undelivered
         if queue.restore_unacked(message):

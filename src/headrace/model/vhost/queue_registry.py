@@ -83,7 +83,7 @@ class QueueRegistry(Topology):
         self._deadline_hook = self._on_deadline
         self._change: RulesChange | None = None  # The change of rules under way.
 
-    # --- What the virtual host does ---------------------------------------------------------------
+    # --- Implemented by the virtual host ----------------------------------------------------------
 
     @abstractmethod
     def _is_leased(self, queue: Queue) -> bool:
@@ -91,7 +91,7 @@ class QueueRegistry(Topology):
 
     @abstractmethod
     def _end(self, queue: Queue, user: str) -> int:
-        """End a deleted queue, and what depends on it; return its ready messages.
+        """End a deleted queue with its leases and groups; return the number of ready messages.
 
         ``user`` declared it.
         """

@@ -53,7 +53,7 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     """Refuse arguments that contradict each other; ``subject`` names the queue.
 
     Raises:
-        InvalidArgument: naming both arguments.
+        InvalidArgument: two arguments contradict each other; the text names both.
     """
     wanted = [name for name in (wants(arguments, family) for family in _FAMILIES) if name]
     if len(wanted) > 1:

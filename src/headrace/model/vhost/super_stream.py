@@ -78,8 +78,8 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     """Refuse a super stream that cannot be made.
 
     Raises:
-        PreconditionFailed: it is not durable, an argument is wrong, or an existing stream has other
-            properties.
+        PreconditionFailed: the exchange is not durable, an argument is malformed, or an existing
+            stream has other properties.
     """
     subject = f"exchange '{name}' in vhost '{vhost.name}'"
     if not durable:
@@ -96,7 +96,8 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     partition_by = arguments.get(PARTITION_BY, "hash")
     if partition_by not in ("hash", "key"):
         raise InvalidArgument(
-            f"invalid arg '{PARTITION_BY}' for {subject}: it is hash or key, not {shown(partition_by)}"
+            f"invalid arg '{PARTITION_BY}' for {subject}: it is hash or key, not "
+            f"{shown(partition_by)}"
         )
     new: list[str] = []
     for partition in partition_names(name, SuperStreamExchange.type, arguments):

@@ -89,7 +89,7 @@ class Topology(ABC):
         """Counter that changes whenever a route may have changed."""
         return self.counters.generation
 
-    # --- What the other classes do ----------------------------------------------------------------
+    # --- Implemented by the other classes ---------------------------------------------------------
 
     @abstractmethod
     def find_queue(self, name: str, owner: object = None) -> Queue:
@@ -465,7 +465,7 @@ class Topology(ABC):
         return now_ms + 1 if self._cleared else 0
 
     def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
-        """Remove destinations whose bindings are gone from what an index found."""
+        """Remove the destinations whose bindings are gone from those that an index matched."""
         if self._cleared and exchange.name:
             for destination in list(matched):
                 if destination not in self._bound:

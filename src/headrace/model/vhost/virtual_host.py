@@ -120,7 +120,7 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
-        self.frozen = False  # Its clients wait: who opens it waits, too.
+        self.frozen = False  # True while its clients, and those that open it, must wait.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -289,7 +289,7 @@ class VirtualHost(QueueRegistry):
                 del queues[queue]
         return cacheable
 
-    # --- What the broker publishes ----------------------------------------------------------------
+    # --- Publishing by the broker -----------------------------------------------------------------
 
     def send(
         self,
@@ -384,7 +384,7 @@ class VirtualHost(QueueRegistry):
         message.flags &= ~(LARGE | KIND_MASK)
         return True
 
-    # --- Who is shown messages --------------------------------------------------------------------
+    # --- Tracing and stamping ---------------------------------------------------------------------
 
     def trace(self, node: str, lookup: ConnectionLookup) -> None:
         """Start tracing; see :mod:`headrace.model.interceptor.tracer`."""
@@ -443,7 +443,7 @@ class VirtualHost(QueueRegistry):
         """Refuse a consumer before it is added to its queue.
 
         Raises:
-            InvalidArgument: it consumes, but has arguments of stream readers.
+            InvalidArgument: the consumer has arguments of stream readers, and does not browse.
             LimitReached: definitions and consumers would use more memory than they may.
         """
         queue = consumer.queue
@@ -473,7 +473,7 @@ class VirtualHost(QueueRegistry):
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.deleted", **consumer_name(consumer, self.name))
 
-    # --- What goes with exchanges and queues ------------------------------------------------------
+    # --- Super streams, observers and leases of exchanges and queues ------------------------------
 
     def _check_new_exchange(self, exchange: Exchange) -> None:
         if exchange.type == SuperStreamExchange.type:
