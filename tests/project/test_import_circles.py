@@ -23,7 +23,7 @@ PACKAGE = "headrace"
 CIRCLES: dict[str, list[int]] = {
     "console": [2],
     "gateway": [8],
-    "model": [7, 4],
+    "model": [7, 2],
 }
 
 Imports = dict[str, set[str]]

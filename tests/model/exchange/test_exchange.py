@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from headrace.model.arguments.canonical import canonical
 from headrace.model.errors import CommandInvalid, InvalidArgument
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.exchange import FanoutExchange, HeadersExchange
+from headrace.model.exchange.fanout import FanoutExchange
+from headrace.model.exchange.headers import HeadersExchange
 from headrace.model.exchange.registry import new_exchange
 from headrace.wire.types_0_10 import Bin8, Float32, Str8, UInt8, UInt64
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.exchange import DirectExchange, Exchange
+from headrace.model.exchange.direct import DirectExchange
 from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump
 from headrace.model.exchange.random import RandomExchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.exchange import Exchange
 
 KEYS = [f"order.{number}" for number in range(10_000)]
 

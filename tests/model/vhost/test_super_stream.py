@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.model.arguments.murmur3 import murmur3_32
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFailed
+from headrace.model.exchange.super_stream import murmur3_32
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream

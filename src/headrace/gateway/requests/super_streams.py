@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.streams import describe
-from headrace.model.exchange.exchange import SuperStreamExchange
+from headrace.model.exchange.super_stream import SuperStreamExchange
 from headrace.model.vhost.super_stream import (
     PARTITIONS_MAX,
     add_partition,

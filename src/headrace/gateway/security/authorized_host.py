@@ -16,8 +16,8 @@ from headrace.model.arguments.aliases import ALTERNATES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import InvalidArgument, NotAllowed, NotFound, NotImplementedHere
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding
-from headrace.model.exchange.exchange import TopicExchange
 from headrace.model.exchange.registry import TYPES, known_arguments
+from headrace.model.exchange.topic import TopicExchange
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue
 from headrace.model.vhost import super_stream
 

@@ -1,49 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchange types: which bindings match a routing key and headers; each has its own index.
+"""The base of all exchange types: which bindings match a routing key and headers.
 
-Nothing here runs once per message: a gateway caches routes, except those that depend on headers or
-on a binding's selector.
+Each type has its own index of bindings, in a module of this folder. Nothing here runs once per
+message: a gateway caches routes, except those that depend on headers or on a binding's selector.
 
-Bindings with a selector or no-local are kept in an exchange of the same type beside this one, one
-for each such filter; what matches there counts if the filter accepts the message.
+Bindings with a selector or no-local are kept in a second exchange of the same type, one for each
+such filter; their destinations count if the filter accepts the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from headrace.model.arguments.aliases import ALTERNATES
-from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, selector_of, switched
-from headrace.model.arguments.exchange import anything, string, switch
+from headrace.model.arguments.exchange import string, switch
 from headrace.model.arguments.memory_estimate import (
     BINDING,
     DIGEST,
     EXCHANGE,
-    NODE,
     selector_octets,
     table_octets,
     text_octets,
 )
-from headrace.model.arguments.murmur3 import murmur3_32
 from headrace.model.arguments.no_local import is_local
-from headrace.model.arguments.values import Check, shown, type_name, wrong_argument
-from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.arguments.values import Check, wrong_argument
+from headrace.model.errors import InvalidArgument
 from headrace.model.exchange import deduplication
-from headrace.model.exchange.binding import (
-    Binding,
-    Bound,
-    Destination,
-    add_binding,
-    destinations,
-    remove_binding,
-)
-from headrace.model.exchange.headers_index import Criterion, HeadersIndex
-from headrace.model.exchange.topic_trie import TopicTrie
 from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
+    from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.exchange.deduplication import Ids
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
@@ -51,17 +39,12 @@ if TYPE_CHECKING:
 
 # Returns the headers of a message. It may have a method ``properties``, which returns message_id,
 # correlation_id and timestamp as far as the message has them, and a method ``values``, which
-# returns what selectors see.
+# returns the headers and properties as selectors read them.
 Headers = Callable[[], Mapping[str, object]]
 
-X_MATCH = "x-match"
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
 IVE = "qpid.ive"  # The exchange passes its last message to new bindings.
 EXCLUSIVE = "qpid.exclusive-binding"  # A binding's argument: no other binding may have its key.
-SUPER_STREAM = "x-super-stream"  # An argument of a direct exchange.
-PARTITION_BY = "x-partition-by"  # "hash" or "key".
-PARTITION_ORDER = "x-stream-partition-order"  # An argument of a binding.
-_UNORDERED = 1 << 64
 
 # Arguments of all exchange types.
 COMMON_ARGUMENTS: Mapping[str, Check] = {
@@ -313,219 +296,3 @@ class Exchange:
 
     def _forget(self, binding: Binding) -> None:
         raise NotImplementedError
-
-
-# Keeps 0-9-1/s069, 0-9/queue.bind.routing-key#direct-exchange-key-matching.
-class DirectExchange(Exchange):
-    """Matches bindings whose key equals the routing key."""
-
-    type = "direct"
-    hints = (SUPER_STREAM,)
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._keys: dict[str, Bound] = {}
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        destinations(self._keys.get(routing_key), into)
-
-    def _index(self, binding: Binding) -> None:
-        add_binding(self._keys, binding.routing_key, binding)
-
-    def _forget(self, binding: Binding) -> None:
-        remove_binding(self._keys, binding.routing_key, binding)
-
-
-class FanoutExchange(Exchange):
-    """Matches every binding."""
-
-    type = "fanout"
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._all: dict[Binding, None] = {}
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        for binding in self._all:
-            into[binding.destination] = None
-
-    def _index(self, binding: Binding) -> None:
-        self._all[binding] = None
-
-    def _forget(self, binding: Binding) -> None:
-        del self._all[binding]
-
-
-class TopicExchange(Exchange):
-    """Matches bindings whose key is a pattern of the routing key."""
-
-    type = "topic"
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._trie = TopicTrie()
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        self._trie.match(routing_key, into)
-
-    def index_octets(self, binding: Binding) -> int:
-        return NODE * self._trie.missing(binding.routing_key)
-
-    def _index(self, binding: Binding) -> None:
-        self._trie.add(binding.routing_key, binding)
-
-    def _forget(self, binding: Binding) -> None:
-        self._trie.remove(binding.routing_key, binding)
-
-
-class HeadersExchange(Exchange):
-    """Matches bindings whose arguments the headers have."""
-
-    type = "headers"
-    cacheable = False
-    reads_arguments = True
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self.conditions = HeadersIndex()
-        self._unconditional: dict[Binding, None] = {}
-
-    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        match = arguments.get(X_MATCH, "all")
-        if not isinstance(match, str):
-            raise InvalidArgument(
-                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
-                "expected longstr"
-            )
-        if match not in ("all", "any", "all-with-x", "any-with-x"):
-            text = f'<<"{match}">>' if match else "<<>>"
-            raise InvalidArgument(
-                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
-            )
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        for binding in self._unconditional:
-            into[binding.destination] = None
-        if self.conditions.names:
-            self.conditions.match(headers(), into)
-
-    def index_octets(self, binding: Binding) -> int:
-        return self.conditions.octets(*conditions(binding), binding.arguments or {})
-
-    def _index(self, binding: Binding) -> None:
-        match_all, criteria = conditions(binding)
-        if criteria:
-            self.conditions.add(binding, match_all, criteria)
-        elif match_all:
-            self._unconditional[binding] = None
-
-    def _forget(self, binding: Binding) -> None:
-        match_all, criteria = conditions(binding)
-        if criteria:
-            self.conditions.remove(binding, match_all, criteria)
-        else:
-            self._unconditional.pop(binding, None)
-
-
-def conditions(binding: Binding) -> tuple[bool, list[Criterion]]:
-    """Return whether all conditions must hold, and the conditions (name, value; None: any)."""
-    arguments = binding.arguments or {}
-    match = str(arguments.get(X_MATCH, "all"))
-    with_x = match.endswith("-with-x")
-    criteria = [
-        (name, canonical(value))
-        for name, value in arguments.items()
-        if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
-    ]
-    return match.startswith("all"), criteria
-
-
-class SuperStreamExchange(Exchange):
-    """Routes to one of the bound streams, by hash of the routing key or by key.
-
-    See :mod:`headrace.model.vhost.super_stream`.
-    """
-
-    type = "x-super-stream"
-    arguments_known: Mapping[str, Check] = {
-        **COMMON_ARGUMENTS,
-        "x-partitions": anything,  # See model/vhost/super_stream.py.
-        PARTITION_BY: anything,
-        "x-max-length-bytes": anything,
-        "x-max-age": anything,
-        "x-stream-max-segment-size-bytes": anything,
-        "x-local-max-length-bytes": anything,
-        "x-local-max-age": anything,
-    }
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self.by_key = self.arguments.get(PARTITION_BY) == "key"
-        self._keys: dict[str, Bound] = {}
-        self._order: list[Destination] = []
-
-    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        order = arguments.get(PARTITION_ORDER, 0)
-        if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order < _UNORDERED:
-            raise InvalidArgument(f"invalid binding arg '{PARTITION_ORDER}': {order!r}")
-
-    def check_destination(self, destination: Destination) -> None:
-        if not getattr(destination, "is_stream", False):
-            raise PreconditionFailed(
-                f"'{destination.name}' is not a stream and cannot be a partition of super stream "
-                f"'{self.name}'"
-            )
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        if self.by_key:
-            destinations(self._keys.get(routing_key), into)
-        elif self._order:
-            into[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
-
-    def _index(self, binding: Binding) -> None:
-        add_binding(self._keys, binding.routing_key, binding)
-        self._sort()
-
-    def _forget(self, binding: Binding) -> None:
-        remove_binding(self._keys, binding.routing_key, binding)
-        self._sort()
-
-    def _sort(self) -> None:
-        ordered = sorted(self.bindings, key=order_of)
-        self._order = list(dict.fromkeys(binding.destination for binding in ordered))
-
-
-def order_of(binding: Binding) -> tuple[int, str]:
-    """Return the sort key of super stream partitions."""
-    order = (binding.arguments or {}).get(PARTITION_ORDER, _UNORDERED)
-    return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
-
-
-# Keeps 0-9-1/queue.declare#01, 0-9/queue.declare#default-binding, 0-10/s176.
-class DefaultExchange(Exchange):
-    """The exchange without a name: the routing key is a queue's name."""
-
-    type = "direct"
-
-    def __init__(self, queues: Mapping[str, Queue]) -> None:
-        super().__init__("", durable=True)
-        self._queues = queues
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        queue = self._queues.get(routing_key)
-        if queue is not None and not queue.is_hidden:
-            into[queue] = None
-
-    def _index(self, binding: Binding) -> None:
-        raise AssertionError("the default exchange has no bindings of its own")
-
-    def _forget(self, binding: Binding) -> None:
-        raise AssertionError("the default exchange has no bindings of its own")

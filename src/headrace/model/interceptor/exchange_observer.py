@@ -19,7 +19,7 @@ from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.deduplication import Ids, prefix_of
 from headrace.model.exchange.exchange import IVE, SEQUENCE, Exchange
-from headrace.model.exchange.history import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
+from headrace.model.exchange.fanout import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
 from headrace.model.message import PAGED, Message, copy_message
 
 if TYPE_CHECKING:

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_octets
 from headrace.model.arguments.values import check_queue_arguments, shown
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange.exchange import (
+from headrace.model.exchange.super_stream import (
     PARTITION_BY,
     PARTITION_ORDER,
     SUPER_STREAM,
-    Exchange,
     SuperStreamExchange,
     order_of,
 )
@@ -27,6 +26,7 @@ from headrace.model.stream.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.model.exchange.exchange import Exchange
     from headrace.model.host import TopologyHost
 
 PARTITIONS = "x-partitions"

@@ -22,14 +22,10 @@ from headrace.model.errors import (
 )
 from headrace.model.events import Events, binding_facts, exchange_facts
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, Destination
-from headrace.model.exchange.exchange import (
-    BINDING_ARGUMENTS,
-    EXCLUSIVE,
-    PARTITION_ORDER,
-    DefaultExchange,
-    Exchange,
-)
+from headrace.model.exchange.direct import DefaultExchange
+from headrace.model.exchange.exchange import BINDING_ARGUMENTS, EXCLUSIVE, Exchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
+from headrace.model.exchange.super_stream import PARTITION_ORDER
 from headrace.model.interceptor.tracer import TRACE
 from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange

@@ -20,8 +20,9 @@ from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
-from headrace.model.exchange.exchange import Exchange, Headers, Observer, SuperStreamExchange
+from headrace.model.exchange.exchange import Exchange, Headers, Observer
 from headrace.model.exchange.registry import new_exchange
+from headrace.model.exchange.super_stream import SuperStreamExchange
 from headrace.model.host import Routed
 from headrace.model.interceptor.exchange_observer import (
     KEPT,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import shortstr
-from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.exchange.topic import TopicExchange
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError

@@ -25,7 +25,7 @@ from headrace.gateway.conversion.neutral import reply_to_of_text
 from headrace.gateway.requests.requests import RequestCall, Service, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
-from headrace.model.exchange.exchange import DirectExchange
+from headrace.model.exchange.direct import DirectExchange
 from headrace.server.qmf.asking import BAD_REQUEST, Asking, with_texts
 from headrace.server.qmf.events import EventTopic
 from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT

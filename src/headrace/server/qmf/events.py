@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import made
-from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.exchange.topic import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.server.config.json_values import as_json
 from headrace.server.observe.event_exchange import EventTeller

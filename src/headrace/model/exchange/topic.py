@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trie of a topic exchange.
+"""The topic exchange, and the trie of its patterns.
 
 A pattern is words between dots; ``*`` matches one word, ``#`` any number of words; the empty
 pattern has no words. Matching follows all branches at once, word by word, and visits a node at most
@@ -9,14 +9,14 @@ once for each word of the routing key, so that no pattern or key takes exponenti
 
 from __future__ import annotations
 
-from headrace.model.exchange.binding import (
-    Binding,
-    Bound,
-    Destination,
-    add_binding,
-    destinations,
-    remove_binding,
-)
+from typing import TYPE_CHECKING, Unpack
+
+from headrace.model.arguments.memory_estimate import NODE
+from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.binding import Binding, Bound, Destination
 
 _HERE = 0  # The only key of a node's ``held``.
 
@@ -24,11 +24,11 @@ _HERE = 0  # The only key of a node's ``held``.
 class Node:
     """A node: what may follow one word of a pattern."""
 
-    __slots__ = ("children", "held", "loops")
+    __slots__ = ("bindings", "children", "loops")
 
     def __init__(self, loops: bool = False) -> None:
         self.children: dict[str, Node] | None = None
-        self.held: dict[int, Bound] | None = None
+        self.bindings: dict[int, Bound] | None = None
         self.loops = loops  # A node of ``#`` stays reached whatever word follows.
 
 
@@ -58,9 +58,9 @@ class TopicTrie:
             if following is None:
                 following = children[word] = Node(word == "#")
             node = following
-        if node.held is None:
-            node.held = {}
-        add_binding(node.held, _HERE, binding)
+        if node.bindings is None:
+            node.bindings = {}
+        add_binding(node.bindings, _HERE, binding)
 
     def remove(self, pattern: str, binding: Binding) -> None:
         """Remove a binding, and nodes that no other binding needs."""
@@ -72,14 +72,14 @@ class TopicTrie:
                 return
             path.append((node, word))
             node = following
-        if node.held is not None:
-            remove_binding(node.held, _HERE, binding)
-            if not node.held:
-                node.held = None
+        if node.bindings is not None:
+            remove_binding(node.bindings, _HERE, binding)
+            if not node.bindings:
+                node.bindings = None
         for parent, word in reversed(path):
             assert parent.children is not None
             child = parent.children[word]
-            if child.held is not None or child.children:
+            if child.bindings is not None or child.children:
                 return
             del parent.children[word]
             if not parent.children:
@@ -116,8 +116,8 @@ class TopicTrie:
             if not reached:
                 return
         for node in reached:
-            if node.held is not None:
-                destinations(node.held.get(_HERE), into)
+            if node.bindings is not None:
+                destinations(node.bindings.get(_HERE), into)
 
     @staticmethod
     def _closed(nodes: dict[Node, None]) -> dict[Node, None]:
@@ -129,3 +129,27 @@ class TopicTrie:
                 if child is not None:
                     nodes[child] = None
         return nodes
+
+
+class TopicExchange(Exchange):
+    """Matches bindings whose key is a pattern of the routing key."""
+
+    type = "topic"
+    selects = True
+    lingers = True
+
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
+        super().__init__(name, **properties)
+        self._trie = TopicTrie()
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        self._trie.match(routing_key, into)
+
+    def index_octets(self, binding: Binding) -> int:
+        return NODE * self._trie.missing(binding.routing_key)
+
+    def _index(self, binding: Binding) -> None:
+        self._trie.add(binding.routing_key, binding)
+
+    def _forget(self, binding: Binding) -> None:
+        self._trie.remove(binding.routing_key, binding)

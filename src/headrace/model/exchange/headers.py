@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The index of a headers exchange: bindings by the header values they ask for.
+"""The headers exchange (``x-match``), and its index: bindings by the header values they ask for.
 
 A condition is a header's name with a value, or with any value; bindings with the same condition
 share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
 needs any of its conditions is listed under each of them. A binding that needs all of them is listed
-under the one that the fewest others are listed under; only if that holds are the others checked,
-newest first, because conditions of many bindings tend to be old.
+under the condition with the fewest entries; only if the message meets that one are the others
+checked, newest first, because conditions of many bindings tend to be old.
 
 The cost of a lookup depends on the message's headers and on the bindings listed under its
 conditions, not on the number of bindings.
@@ -13,16 +13,22 @@ conditions, not on the number of bindings.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.canonical import canonical
+from headrace.model.arguments.consumer import SELECTORS
 from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_octets
+from headrace.model.arguments.values import shown, type_name
+from headrace.model.errors import InvalidArgument
 from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.model.exchange.binding import Binding, Bound, Destination
+
+X_MATCH = "x-match"
 
 Criterion = tuple[str, object]  # A header's name and canonical value, or None for any value.
 
@@ -63,7 +69,7 @@ class HeadersIndex:
         self.sets_checked = 0  # Condition sets checked; for tests.
 
     def add(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
-        """Add a binding with conditions; with ``match_all`` all of them must add_binding."""
+        """Add a binding with conditions; with ``match_all`` a message must meet all of them."""
         conditions = []
         for key in criteria:
             condition = self.conditions.get(key)
@@ -145,6 +151,70 @@ class HeadersIndex:
                 destinations(condition.any_of[_HERE], into)
             if condition.all_of is not None:
                 self.sets_checked += len(condition.all_of)
-                for condition_set, held in condition.all_of.items():
+                for condition_set, entry in condition.all_of.items():
                     if satisfied_set.issuperset(condition_set):
-                        destinations(held, into)
+                        destinations(entry, into)
+
+
+class HeadersExchange(Exchange):
+    """Matches bindings whose arguments the headers have."""
+
+    type = "headers"
+    cacheable = False
+    reads_arguments = True
+    selects = True
+    lingers = True
+
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
+        super().__init__(name, **properties)
+        self.conditions = HeadersIndex()
+        self._unconditional: dict[Binding, None] = {}
+
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
+        match = arguments.get(X_MATCH, "all")
+        if not isinstance(match, str):
+            raise InvalidArgument(
+                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
+                "expected longstr"
+            )
+        if match not in ("all", "any", "all-with-x", "any-with-x"):
+            text = f'<<"{match}">>' if match else "<<>>"
+            raise InvalidArgument(
+                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
+            )
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        for binding in self._unconditional:
+            into[binding.destination] = None
+        if self.conditions.names:
+            self.conditions.match(headers(), into)
+
+    def index_octets(self, binding: Binding) -> int:
+        return self.conditions.octets(*conditions(binding), binding.arguments or {})
+
+    def _index(self, binding: Binding) -> None:
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.add(binding, match_all, criteria)
+        elif match_all:
+            self._unconditional[binding] = None
+
+    def _forget(self, binding: Binding) -> None:
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.remove(binding, match_all, criteria)
+        else:
+            self._unconditional.pop(binding, None)
+
+
+def conditions(binding: Binding) -> tuple[bool, list[Criterion]]:
+    """Return True if all conditions are needed, and the conditions (name, value; None: any)."""
+    arguments = binding.arguments or {}
+    match = str(arguments.get(X_MATCH, "all"))
+    with_x = match.endswith("-with-x")
+    criteria = [
+        (name, canonical(value))
+        for name, value in arguments.items()
+        if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
+    ]
+    return match.startswith("all"), criteria
