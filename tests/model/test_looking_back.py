@@ -16,7 +16,7 @@ from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
 from headrace.model.stream import stream as streams
 from headrace.model.stream.log import StreamLog
-from headrace.model.stream.own_records import OwnRecords
+from headrace.model.stream.reader_options import OwnRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.brokers.queue_kind_host import Host, Taker, body_of, content

@@ -8,15 +8,22 @@ store.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
 
-if TYPE_CHECKING:
-    from headrace.model.transaction.prepared_branch import PreparedBranch
+
+class PreparedBranch(NamedTuple):
+    """A prepared transaction branch, as recovered by the store."""
+
+    xid: bytes
+    status: int  # 0 while prepared, or an operator's decision.
+    damaged: bool  # Part of it was lost with a damaged record.
+    publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
+    settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
 
 
 class Span:

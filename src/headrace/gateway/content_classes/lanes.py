@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.model.arguments.consumer import ConsumerFilter
-from headrace.model.arguments.replay_period import REPLAY
+from headrace.model.arguments.consumer import REPLAY, ConsumerFilter
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 

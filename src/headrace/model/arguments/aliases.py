@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 
 Read = Callable[[object], object]  # None if the value asks for the default.
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments by which consumers and bindings filter messages, with all their names."""
+"""Arguments of consumers and bindings: selectors, no-local, priority, browsing, replay.
+
+The round in which consumers take turns, by priority or with a single active consumer, is in
+`headrace.model.queue.destination`; a consumer's timeout is the gateway's
+(``gateway/messages/consumer_timeout.py``).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.no_local import is_on
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.replay_period import REPLAY, replay_period
-from headrace.model.arguments.values import type_name
+from headrace.model.arguments.values import number_of, type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
 
@@ -24,6 +27,8 @@ NO_LOCAL = "x-qpid-no-local"
 NO_CONSUME = "x-filter-no-consume"
 AUTO_CLOSE = "x-filter-auto-close"
 PRIORITY = "x-priority"
+REPLAY = "x-qpid-replay-period"  # How far back a browser starts, in seconds; 0: new messages.
+REPLAY_MAX_S = 999_999_999  # About 30 years.
 
 _WORDS = {"true": True, "false": False}
 
@@ -85,6 +90,23 @@ def priority_of(arguments: Mapping[str, object], subject: str) -> int:
         wrong = f'"expected integer, got {type_name(value)}"'
         raise InvalidArgument(f"invalid arg '{PRIORITY}' for {subject}: {wrong}")
     return max(-(2**31), min(2**31 - 1, priority))
+
+
+def replay_period(arguments: Mapping[str, object], subject: str) -> int | None:
+    """Return the replay period in seconds, which clients of Broker-J set; None if there is none.
+
+    Raises:
+        InvalidArgument: the value is not a number of seconds.
+    """
+    value = arguments.get(REPLAY)
+    if value is None:
+        return None
+    period_s = number_of(value)
+    if period_s is None or not 0 <= period_s <= REPLAY_MAX_S:
+        raise InvalidArgument(
+            f"invalid arg '{REPLAY}' for {subject}: expected 0 to {REPLAY_MAX_S} seconds"
+        )
+    return period_s
 
 
 class RepublishedHeaders:

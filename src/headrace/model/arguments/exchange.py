@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import Check, type_name
+from headrace.model.arguments.values import Check, number_of, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,7 +14,6 @@ from decimal import Decimal
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX
-from headrace.model.arguments.number import number_of
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 PRIORITY_MAX = 255
@@ -119,6 +118,20 @@ def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
 
 def _string(value: object, arguments: Mapping[str, object]) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # 64 bits have no more digits.
+
+
+def number_of(value: object) -> int | None:
+    """Return the integer that a value is or whose text it is; None otherwise.
+
+    Qpid's address strings quote integers (``x-priority: '5'``), and a table of 0-8 has few number
+    types. A text of digits counts as an integer from every client; RabbitMQ refuses it.
+    """
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def number(value: object) -> int:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
 from headrace.model.arguments.canonical import digest as digest_of
 from headrace.model.arguments.exchange import one_of, string, switch, whole
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import CACHE_SIZE_MAX
+from headrace.model.arguments.values import CACHE_SIZE_MAX, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

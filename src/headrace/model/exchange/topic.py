@@ -18,7 +18,7 @@ from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Heade
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, Bound, Destination
 
-_HERE = 0  # The only key of a node's ``held``.
+_HERE = 0  # The only key of a node's ``bindings``.
 
 
 class Node:

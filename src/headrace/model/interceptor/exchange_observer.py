@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.deduplication import Ids, prefix_of

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.errors import IllegalState, PreconditionFailed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.arguments.replay_period import REPLAY, replay_period
+from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from headrace.model.operations.move import loaded, record, seq_of
 from headrace.model.queue_kinds.delayed import DelayedQueue

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translated
 from headrace.model.arguments.consumer import switched
 from headrace.model.arguments.no_local import QUEUE_ARGUMENT as NO_LOCAL
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS
+from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS, number_of
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy.rules import DEFAULT, LOG, REFUSE
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deadlines of a queue's messages, soonest first."""
+"""The deadlines of a queue's messages (``x-message-ttl`` and expirations), soonest first."""
 
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING

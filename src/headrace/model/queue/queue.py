@@ -41,7 +41,7 @@ if not cython.compiled:
     from headrace.model.tallies import QueueTally
 
 from headrace.model.queue.delivery_count import COUNT_MAX as COUNTED_MAX
-from headrace.model.queue.delivery_count import write_count as write_count
+from headrace.model.queue.delivery_count import write_count
 from headrace.model.tallies import AT_LEAST_ONCE, AT_MOST_ONCE, DEATHS, DISABLED
 
 if TYPE_CHECKING:

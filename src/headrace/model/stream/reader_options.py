@@ -4,15 +4,18 @@
 A publisher may give records a filter value, and a reader may ask for records with some values.
 Every record is checked, so a reader gets exactly those. The values that occur in a block of records
 are remembered, so that a later reader skips blocks without its values.
+
+A stream does not know the publishers of its records. While a reader with no-local is subscribed,
+the offsets of its connection's publishes are noted as runs, until the reader has passed them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.consumer import switched
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import as_list
+from headrace.model.arguments.values import as_list, number_of
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.selector import Selector
-    from headrace.model.stream.own_records import OwnRecords
 
     Entry = tuple[int, bytes, int, int, int]  # As from StreamLog.read.
 
@@ -30,6 +32,7 @@ BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the olde
 VALUES_MAX = 64  # Values of a block; one with more is always read.
 FILTER_MAX = 256  # Values of one reader,
 FILTER_OCTETS_MAX = 255  # and bytes of each.
+RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
 
 
 class Reading:
@@ -105,6 +108,36 @@ class Reading:
             values.add(value)
         if (offset + 1) % BLOCK == 0:
             blocks.put(offset // BLOCK, values)
+
+
+class OwnRecords:
+    """The offsets of records that a reader's own connection published, for no-local."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # Exclusive.
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._starts)
+
+    def note(self, offset: int) -> None:
+        """Note the offset of a record from the reader's connection; offsets increase."""
+        if self._ends and self._ends[-1] == offset:
+            self._ends[-1] = offset + 1
+        else:
+            self._starts.append(offset)
+            self._ends.append(offset + 1)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._starts, offset)
+        return at > 0 and offset < self._ends[at - 1]
+
+    def pass_by(self, offset: int) -> None:
+        """Drop the runs before an offset that the reader has passed."""
+        done = bisect_right(self._ends, offset)
+        del self._starts[:done]
+        del self._ends[:done]
 
 
 class Blocks:

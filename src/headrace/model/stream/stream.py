@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.destination import Options
 
-from headrace.model.arguments.consumer import switched
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.replay_period import REPLAY, replay_period
-from headrace.model.arguments.values import age_ms
+from headrace.model.arguments.consumer import REPLAY, replay_period, switched
+from headrace.model.arguments.values import age_ms, number_of
 from headrace.model.errors import (
     InvalidArgument,
     NotFound,
@@ -37,8 +35,13 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.stream.offset_tracking import OffsetTracking, forget_readers, is_tracked
-from headrace.model.stream.own_records import RUNS_MAX, OwnRecords
-from headrace.model.stream.reader_options import Blocks, Reading, read_arguments
+from headrace.model.stream.reader_options import (
+    RUNS_MAX,
+    Blocks,
+    OwnRecords,
+    Reading,
+    read_arguments,
+)
 
 log = logging.getLogger(__name__)
 

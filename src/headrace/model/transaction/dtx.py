@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from headrace.model.host import TransactionHost
     from headrace.model.message import Message
+    from headrace.model.ports import PreparedBranch
     from headrace.model.queue.queue import Queue
-    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 log = logging.getLogger(__name__)
 

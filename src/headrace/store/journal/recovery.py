@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 import cython
 
-from headrace.model.transaction.prepared_branch import PreparedBranch
+from headrace.model.ports import PreparedBranch
 from headrace.model.transaction.xid import JOB
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
