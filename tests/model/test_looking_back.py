@@ -128,18 +128,18 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
         host.enqueue(queue, str(n) + "x" * 50000, n % 4, n=n)
     selector = compile_selector("n > 40")
     steps = list(Peek(host.vhost, queue, first=11, selector=selector).run())
-    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
-    assert found == [str(n) for n in range(41, 50)]
+    bodies = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert bodies == [str(n) for n in range(41, 50)]
     assert steps.count(None) >= 3
     steps = list(Peek(host.vhost, queue, selector=selector).run())
-    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
-    assert found == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
+    bodies = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert bodies == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
     assert steps.count(None) >= 3
     for first in (None, 0):
         looked = Peek(host.vhost, host.vhost.queues["q"], first=first).run()
         next(looked)
         host.vhost.delete_queue("q")
-        assert len([one for one in looked if one is not None]) <= 4  # Those of the step.
+        assert len([shown for shown in looked if shown is not None]) <= 4  # Those of the step.
         assert list(Peek(host.vhost, queue, first=first).run()) == []
         host.enqueue(host.queue(), "x")
 
@@ -169,8 +169,8 @@ def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
             chance = fate.random()
             if chance < 0.6:
                 later = host.counters.now_ms + fate.choice((-5, 2))
-                told = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
-                host.enqueue(queue, str(n), fate.randrange(10), **told)
+                headers = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
+                host.enqueue(queue, str(n), fate.randrange(10), **headers)
             elif chance < 0.8:
                 if (message := queue.get(getter)) is not None:
                     held.append(message)
@@ -195,16 +195,16 @@ def test_messages_that_arrive_during_a_peek_are_not_shown() -> None:
     getter = Taker(queue)
     taken = queue.get(getter)
     assert taken is not None
-    found = []
+    bodies = []
     for shown in Peek(host.vhost, queue).run():
-        if shown is not None and len(found) < 1000:
-            found.append(body_of(shown.message))
+        if shown is not None and len(bodies) < 1000:
+            bodies.append(body_of(shown.message))
             for priority in range(4):
                 host.enqueue(queue, "later" * 1000, priority)
             queue.requeue(taken)
             taken = queue.get(getter)
             assert taken is not None
-    assert found == ["5", "1", "4", "0", "3"]
+    assert bodies == ["5", "1", "4", "0", "3"]
 
 
 def test_the_last_position_is_found_from_the_end() -> None:
@@ -257,12 +257,12 @@ def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
             failures.append(str(error))
 
     def reader(room: int) -> Reader:
-        one = Reader(stream, room)
-        one.no_local = True
-        one.publisher = 7
-        stream.check_consumer(one)
-        one.start()
-        return one
+        reading = Reader(stream, room)
+        reading.no_local = True
+        reading.publisher = 7
+        stream.check_consumer(reading)
+        reading.start()
+        return reading
 
     def publish(body: str, publisher: int) -> None:
         message = new_message(content(body, {}), 2, len(body))

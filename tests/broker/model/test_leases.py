@@ -40,10 +40,10 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 def rest(channel: blocking.Channel, queue: str) -> list[bytes]:
-    found = []
+    bodies = []
     while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(message.body)
-    return found
+        bodies.append(message.body)
+    return bodies
 
 
 @pytest.mark.parametrize("in_memory", [False, True])

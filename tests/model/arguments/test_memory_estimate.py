@@ -89,11 +89,11 @@ def test_what_comes_is_what_goes(seed: int) -> None:
     owners = [object(), object()]
 
     def step() -> None:
-        what = chance.random()
+        draw = chance.random()
         queues = [name for name in vhost.queues if not vhost.queues[name].is_hidden]
         exchanges = [name for name in vhost.exchanges if name]
         own = [name for name in exchanges if not name.startswith("amq.")]
-        if what < 0.25:
+        if draw < 0.25:
             exclusive = chance.random() < 0.3
             arguments = chance.choice(ARGUMENTS[:3] if exclusive else ARGUMENTS)
             vhost.declare_queue(
@@ -103,7 +103,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
                 owner=chance.choice(owners) if exclusive else None,
                 arguments=arguments,
             )
-        elif what < 0.4:
+        elif draw < 0.4:
             kind = chance.choice(KINDS)
             vhost.declare_exchange(
                 f"x{chance.randrange(10**9)}",
@@ -112,7 +112,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
                 auto_delete=chance.random() < 0.3,
                 arguments=exchange_arguments(kind),
             )
-        elif what < 0.8 and queues:
+        elif draw < 0.8 and queues:
             source = vhost.exchanges[chance.choice(exchanges)]
             queue = vhost.queues[chance.choice(queues)]
             if source.type == "x-super-stream" and not queue.is_stream:
@@ -126,14 +126,14 @@ def test_what_comes_is_what_goes(seed: int) -> None:
             elif source.type == "headers":
                 arguments = {"x-match": chance.choice(["all", "any"]), "h": "v" * 99, "i": 1}
             vhost.bind(source.name, ("queue", queue.name), key, arguments, queue.exclusive_owner)
-        elif what < 0.85 and own:
+        elif draw < 0.85 and own:
             vhost.bind(chance.choice(["amq.topic", "amq.fanout"]), ("exchange", own[0]), "k")
-        elif what < 0.9 and queues:
+        elif draw < 0.9 and queues:
             queue = vhost.queues[chance.choice(queues)]
             vhost.delete_queue(queue.name, owner=queue.exclusive_owner)
-        elif what < 0.94 and own:
+        elif draw < 0.94 and own:
             vhost.delete_exchange(chance.choice(own))
-        elif what < 0.97:
+        elif draw < 0.97:
             vhost.owner_gone(chance.choice(owners))
         else:
             vhost.counters.now_ms += 600

@@ -129,7 +129,7 @@ MATCH = st.sampled_from(["all", "any", "all-with-x", "any-with-x"])
 
 def scanned(exchange: HeadersExchange, headers: dict[str, Any]) -> set[str]:
     """Where the bindings lead that match when each is compared with the headers by itself."""
-    found = set()
+    destinations = set()
     for binding in exchange.bindings:
         arguments = dict(binding.arguments or {})
         match = str(arguments.pop("x-match", "all"))
@@ -139,8 +139,8 @@ def scanned(exchange: HeadersExchange, headers: dict[str, Any]) -> set[str]:
             if match.endswith("-with-x") or not name.startswith("x-")
         ]
         if all(held) if match.startswith("all") else any(held):
-            found.add(binding.destination.name)
-    return found
+            destinations.add(binding.destination.name)
+    return destinations
 
 
 @given(

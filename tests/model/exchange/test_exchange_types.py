@@ -197,9 +197,12 @@ def test_local_random_takes_classic_queues_without_a_key() -> None:
 
 
 def test_known_arguments_are_those_of_the_type() -> None:
-    given = {"hash-header": "h", "alternate-exchange": "y", "x-super-stream": True, "z": 1}
-    assert known_arguments("direct", given) == {"alternate-exchange": "y", "x-super-stream": True}
-    assert known_arguments("x-consistent-hash", given) == {
+    arguments = {"hash-header": "h", "alternate-exchange": "y", "x-super-stream": True, "z": 1}
+    assert known_arguments("direct", arguments) == {
+        "alternate-exchange": "y",
+        "x-super-stream": True,
+    }
+    assert known_arguments("x-consistent-hash", arguments) == {
         "hash-header": "h",
         "alternate-exchange": "y",
     }

@@ -71,9 +71,9 @@ def written(body: bytes, **properties: Any) -> Message:
 def properties_of(data: bytes, address_len: int) -> BasicProperties:
     at = address_len + 2
     size = get32(data, at + 3)
-    found = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])[2]
-    assert isinstance(found, BasicProperties)
-    return found
+    properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])[2]
+    assert isinstance(properties, BasicProperties)
+    return properties
 
 
 class Host:
@@ -123,12 +123,12 @@ class Host:
     def rest(self, queue: Queue | None = None) -> list[int]:
         """Take what is in a queue off it."""
         queue = queue or self.queue
-        found = []
+        bodies = []
         while (message := queue.get(Consumer(queue, "", True))) is not None:
             assert message.data is not None
-            found.append(number_of(message.data))
+            bodies.append(number_of(message.data))
             queue.remove(message)
-        return found
+        return bodies
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(20):
@@ -184,10 +184,10 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
 
 def test_octets_limit_a_take_but_never_to_nothing() -> None:
     host, lease = claimed(10)
-    one = host.take(lease, octets=1)
-    assert one.last == 1
-    assert host.take(lease, octets=3 * one.octets)[:2] == (1, 4)
-    assert host.take(lease, octets=4 * one.octets - 1)[:2] == (4, 7)
+    smallest = host.take(lease, octets=1)
+    assert smallest.last == 1
+    assert host.take(lease, octets=3 * smallest.octets)[:2] == (1, 4)
+    assert host.take(lease, octets=4 * smallest.octets - 1)[:2] == (4, 7)
     assert host.rest() == [7, 8, 9]
 
 
@@ -282,11 +282,11 @@ def number_of_letter(message: Message) -> int:
 
 
 def letters(host: Host) -> list[int]:
-    found = []
+    bodies = []
     while (message := host.dead.get(Consumer(host.dead, "", True))) is not None:
-        found.append(number_of_letter(message))
+        bodies.append(number_of_letter(message))
         host.dead.remove(message)
-    return found
+    return bodies
 
 
 def test_many_rejects_are_done_in_slices() -> None:

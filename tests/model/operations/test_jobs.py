@@ -47,9 +47,9 @@ def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
 
 
 def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.JobRun:
-    what = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
+    request = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
     job = Job(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
-    return vhost.jobs.begin(name, what, job, 1)
+    return vhost.jobs.begin(name, request, job, 1)
 
 
 def finish(vhost: VirtualHost, running: jobs.JobRun) -> None:
@@ -62,9 +62,9 @@ def test_the_latest_are_remembered(vhost: VirtualHost, monkeypatch: pytest.Monke
     for n in range(5):
         finish(vhost, begin(vhost, f"e{n}", count=1))
     assert [vhost.jobs.describe(f"e{n}") is None for n in range(5)] == [True, True, *[False] * 3]
-    known = vhost.jobs.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
-    assert isinstance(known, dict)
-    assert known["done"] == 1
+    result = vhost.jobs.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
+    assert isinstance(result, dict)
+    assert result["done"] == 1
     again = jobs.Jobs(vhost)  # As after a restart.
     assert again.describe("e4") == vhost.jobs.describe("e4")
     with pytest.raises(IllegalState):
@@ -89,9 +89,9 @@ def test_what_is_too_large_to_remember_is_remembered_in_short(
 ) -> None:
     monkeypatch.setattr(jobs, "FACT_VALUE_MAX", 150)
     finish(vhost, begin(vhost, "long"))
-    found = vhost.jobs.describe("long")
-    assert found is not None
-    assert (found[1]["done"], found[1]["to"]) == (10, {})
+    described = vhost.jobs.describe("long")
+    assert described is not None
+    assert (described[1]["done"], described[1]["to"]) == (10, {})
 
 
 def test_reasons_are_told_apart_up_to_a_bound(
@@ -198,11 +198,11 @@ def step(vhost: VirtualHost) -> None:
 
 def taken(vhost: VirtualHost, queue: Queue) -> list[int]:
     """Return the ready messages in order."""
-    found = []
+    bodies = []
     while (message := queue.get(Consumer(queue, "", False))) is not None:
-        found.append(number_in(vhost, message))
+        bodies.append(number_in(vhost, message))
         queue.settle(message)
-    return found
+    return bodies
 
 
 def number_in(vhost: VirtualHost, message: Message) -> Any:

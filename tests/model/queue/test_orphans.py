@@ -61,12 +61,12 @@ class Host:
 
     def arrived(self) -> list[int]:
         """The numbers of all dead messages, in their order."""
-        found = []
+        bodies = []
         while (message := self.dead.get(Taker(self.dead))) is not None:
             assert message.data is not None
-            found.append(int.from_bytes(message.data[-5:-1], "big"))
+            bodies.append(int.from_bytes(message.data[-5:-1], "big"))
             self.dead.settle(message)
-        return found
+        return bodies
 
 
 @pytest.fixture

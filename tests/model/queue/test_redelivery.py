@@ -88,8 +88,8 @@ def test_what_consumers_of_a_channel_may_hold_together_goes_around(
     client.events.clear()
     for tag in range(1, 7):
         client.send(BasicAck(delivery_tag=tag))
-    told = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]  # type: ignore[attr-defined]
-    assert sorted(told) == ["0", "1", "1", "2", "2"]  # The first had one before.
+    tags = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]  # type: ignore[attr-defined]
+    assert sorted(tags) == ["0", "1", "1", "2", "2"]  # The first had one before.
 
 
 def test_counts_are_of_64_bits_as_those_of_rabbitmq_are(client: Client) -> None:
@@ -116,9 +116,9 @@ def test_consumers_are_told_how_often_a_message_came_back(client: Client) -> Non
         client, "q", **LIMIT, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     )
     publish(client, "q", headers={"mine": 1}, priority=3, expiration="60000")
-    for told in ({}, {"x-delivery-count": 1}, {"x-delivery-count": 2}):
+    for count in ({}, {"x-delivery-count": 1}, {"x-delivery-count": 2}):
         tag, body, headers = get(client, "q")
-        assert (body, headers) == (b"body", {"mine": 1, **told})
+        assert (body, headers) == (b"body", {"mine": 1, **count})
         client.send(BasicReject(delivery_tag=tag, requeue=True))
     assert get(client, "q")[0] == 0
     _, body, headers = get(client, "dead")
@@ -160,11 +160,11 @@ def test_a_full_queue_keeps_dead_letters_waiting(client: Client) -> None:
     for n in range(3):
         publish(client, "q", b"%d" % n)
     rig.pass_time(10)
-    found = []
+    bodies = []
     for _ in range(3):
-        found.append(get(client, "dead", no_ack=True)[1])
+        bodies.append(get(client, "dead", no_ack=True)[1])
         rig.pass_time(60_000)
-    assert found == [b"0", b"1", b"2"]
+    assert bodies == [b"0", b"1", b"2"]
 
 
 def reject(client: Client, queue: str) -> None:

@@ -32,8 +32,8 @@ def vhost() -> VirtualHost:
 
 
 def declare(vhost: VirtualHost, name: str = "s", **arguments: Any) -> list[str]:
-    asked = {key.replace("_", "-"): value for key, value in arguments.items()}
-    vhost.declare_exchange(name, KIND, durable=True, arguments=asked)
+    exchange_arguments = {key.replace("_", "-"): value for key, value in arguments.items()}
+    vhost.declare_exchange(name, KIND, durable=True, arguments=exchange_arguments)
     return [p.stream.name for p in partitions_of(vhost.exchanges[name])]
 
 
