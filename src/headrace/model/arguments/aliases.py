@@ -85,13 +85,14 @@ QUEUE_ALIASES: dict[str, Alias] = {
 def translated(
     arguments: Mapping[str, object],
     aliases: Mapping[str, Alias],
-    wrong: Callable[[str, str], None],
-    contradicts: Callable[[str, str], None],
+    refuse_malformed: Callable[[str, str], None],
+    refuse_contradiction: Callable[[str, str], None],
 ) -> dict[str, object]:
     """Return the arguments with our own added for each alias.
 
-    ``wrong(name, text)`` is called for malformed values, ``contradicts(name, ours)`` for values
-    that another argument contradicts; unless they raise, the alias is left out.
+    ``refuse_malformed(name, text)`` is called for malformed values,
+    ``refuse_contradiction(name, ours)`` for values that another argument contradicts; unless they
+    raise, the alias is left out.
     """
     completed = dict(arguments)
     for name in [name for name in arguments if name in aliases]:
@@ -99,11 +100,11 @@ def translated(
         try:
             value = alias.read(arguments[name])
         except ValueError as error:
-            wrong(name, str(error))
+            refuse_malformed(name, str(error))
             continue
         if value is None:
             continue
         current = completed.setdefault(alias.name, value)
         if current != value:
-            contradicts(name, alias.name)
+            refuse_contradiction(name, alias.name)
     return completed

@@ -87,8 +87,8 @@ def priority_of(arguments: Mapping[str, object], subject: str) -> int:
     value = arguments.get(PRIORITY, 0)
     priority = number_of(value)
     if priority is None:
-        wrong = f'"expected integer, got {type_name(value)}"'
-        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {subject}: {wrong}")
+        error = f'"expected integer, got {type_name(value)}"'
+        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {subject}: {error}")
     return max(-(2**31), min(2**31 - 1, priority))
 
 

@@ -29,8 +29,8 @@ def one_of(values: Iterable[str], otherwise: str) -> Check:
     allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
-        wrong = string(value, arguments)
-        return otherwise.format(value) if wrong is None and value not in allowed else wrong
+        error = string(value, arguments)
+        return otherwise.format(value) if error is None and value not in allowed else error
 
     return check
 

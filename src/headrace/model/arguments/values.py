@@ -56,24 +56,24 @@ def _integer(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _not_negative(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _integer(value, arguments)
-    if wrong is None and isinstance(value, int) and value < 0:
+    error = _integer(value, arguments)
+    if error is None and isinstance(value, int) and value < 0:
         return f"{{value_negative,{value}}}"
-    return wrong
+    return error
 
 
 def _positive(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and value == 0:
+    error = _not_negative(value, arguments)
+    if error is None and value == 0:
         return "{value_zero,0}"
-    return wrong
+    return error
 
 
 def _ttl(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
+    error = _not_negative(value, arguments)
+    if error is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
         return f"{{value_too_large,{value}}}"
-    return wrong
+    return error
 
 
 def _expires(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -83,31 +83,31 @@ def _expires(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _priority(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and isinstance(value, int) and value > PRIORITY_MAX:
+    error = _not_negative(value, arguments)
+    if error is None and isinstance(value, int) and value > PRIORITY_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _cache_size(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _positive(value, arguments)
-    if wrong is None and isinstance(value, int) and value > CACHE_SIZE_MAX:
+    error = _positive(value, arguments)
+    if error is None and isinstance(value, int) and value > CACHE_SIZE_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _levels(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _positive(read_number(value), arguments)
-    if wrong is None and number(value) > LEVELS_MAX:
+    error = _positive(read_number(value), arguments)
+    if error is None and number(value) > LEVELS_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _delivery_limit(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _integer(value, arguments)
-    if wrong is None and isinstance(value, int) and value < -1:
+    error = _integer(value, arguments)
+    if error is None and isinstance(value, int) and value < -1:
         return f"{{value_negative,{value}}}"
-    return wrong
+    return error
 
 
 def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -173,34 +173,34 @@ def _switch(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _name(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
-    return "empty" if wrong is None and not value else wrong
+    error = _string(value, arguments)
+    return "empty" if error is None and not value else error
 
 
 def _dead_letter_key(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
-    if wrong is None and "x-dead-letter-exchange" not in arguments:
+    error = _string(value, arguments)
+    if error is None and "x-dead-letter-exchange" not in arguments:
         return "routing_key_but_no_dlx_defined"
-    return wrong
+    return error
 
 
 def _one_of(values: Iterable[str], otherwise: str) -> Check:
     allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
-        wrong = _string(value, arguments)
-        if wrong is None and value not in allowed:
+        error = _string(value, arguments)
+        if error is None and value not in allowed:
             return otherwise.format(value)
-        return wrong
+        return error
 
     return check
 
 
 def _version(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and value not in (1, 2):
+    error = _not_negative(value, arguments)
+    if error is None and value not in (1, 2):
         return f"\"unsupported queue version '{value}'\""
-    return wrong
+    return error
 
 
 _AGE = re.compile(r"([0-9]{1,9})([YMDhms])", re.ASCII)
@@ -223,10 +223,10 @@ def age_ms(text: str) -> int | None:
 
 
 def _age(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
+    error = _string(value, arguments)
     if isinstance(value, str) and age_ms(value) is None:
         return "invalid_max_age"
-    return wrong
+    return error
 
 
 QUEUE_ARGUMENTS: dict[str, Check] = {
@@ -395,20 +395,20 @@ def check_reader_arguments(arguments: Mapping[str, object], subject: str, kind: 
             )
 
 
-def wrong_argument(name: str, value: object, subject: str, wrong: str) -> InvalidArgument:
+def wrong_argument(name: str, value: object, subject: str, error: str) -> InvalidArgument:
     """Return the error for an invalid argument, in the words that clients match."""
     if name in EXCHANGE_NAMES and not isinstance(value, str):
         return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {subject}")
-    return InvalidArgument(f"invalid arg '{name}' for {subject}: {wrong}")
+    return InvalidArgument(f"invalid arg '{name}' for {subject}: {error}")
 
 
 def check_queue_arguments(arguments: Mapping[str, object], subject: str) -> None:
     """Refuse known arguments with invalid values; ``subject`` names the queue in the error."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
-            wrong = check(arguments[name], arguments)
-            if wrong is not None:
-                raise wrong_argument(name, arguments[name], subject, wrong)
+            error = check(arguments[name], arguments)
+            if error is not None:
+                raise wrong_argument(name, arguments[name], subject, error)
     kind = queue_type(arguments)
     foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
     for name in arguments:

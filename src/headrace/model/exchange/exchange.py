@@ -164,9 +164,9 @@ class Exchange:
         """
         for name, check in cls.arguments_known.items():
             if name in arguments:
-                wrong = check(arguments[name], arguments)
-                if wrong is not None:
-                    raise wrong_argument(name, arguments[name], subject, wrong)
+                error = check(arguments[name], arguments)
+                if error is not None:
+                    raise wrong_argument(name, arguments[name], subject, error)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding with an invalid key or arguments."""

@@ -174,15 +174,15 @@ class ConsistentHashExchange(HashExchange):
             for binding in self.order():
                 self._owners += [binding.destination] * int(binding.routing_key)
             return
-        each = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
-        places: list[tuple[int, int]] = []
+        points_per_unit = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
+        numbered_points: list[tuple[int, int]] = []
         order = self.order()
         for number, binding in enumerate(order):
-            points = points_of(binding, each * int(binding.routing_key))
-            places += [(point, number) for point in points]
-        places.sort()
-        self._points = [point for point, _ in places]
-        self._owners = [order[number].destination for _, number in places]
+            points = points_of(binding, points_per_unit * int(binding.routing_key))
+            numbered_points += [(point, number) for point in points]
+        numbered_points.sort()
+        self._points = [point for point, _ in numbered_points]
+        self._owners = [order[number].destination for _, number in numbered_points]
 
 
 def name_of(binding: Binding) -> tuple[str, str, str]:

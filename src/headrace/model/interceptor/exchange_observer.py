@@ -116,12 +116,12 @@ class ExchangeObserver:
             except UnreadableError as error:
                 log.warning("exchange %r: a message is not replayed: %s", self.exchange.name, error)
                 continue
-            if self._leads(binding, content.routing_key, content.headers):
+            if self._matches(binding, content.routing_key, content.headers):
                 self.vhost.send_kept(
                     message, binding, content.routing_key, content.headers, content.persistent
                 )
 
-    def _leads(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
+    def _matches(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
         """Return True if this binding alone would match a message."""
         if isinstance(self.exchange, RecentHistoryExchange):
             return True

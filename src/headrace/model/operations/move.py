@@ -268,7 +268,7 @@ class Job:
         queued = not isinstance(self.source, Stream)
         if queued and message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
             return
-        away = not queued or bool(message.flags & PAGED)
+        paged = not queued or bool(message.flags & PAGED)
         with_data: Message | None = message
         if self._selector is not None or self._target is not None:
             with_data = loaded(self.vhost, message)
@@ -315,7 +315,7 @@ class Job:
         if self._dry:
             return
         self._batch.append(
-            SelectedMessage(None if self._keeps else message, copy, target, lasting, away)
+            SelectedMessage(None if self._keeps else message, copy, target, lasting, paged)
         )
         self._octets += message.body_size
         if len(self._batch) >= BATCH_MAX or self._octets >= BATCH_OCTETS_MAX:

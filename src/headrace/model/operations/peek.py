@@ -119,7 +119,7 @@ class Peek:
             self._next = peeked[-1].message.seq + 1 if peeked else last
             return peeked
         cursor = self._cursor
-        messages = self._standing() if cursor is None else self._coming(cursor)
+        messages = self._next_by_position() if cursor is None else self._next_in_order(cursor)
         now_ms = self._vhost.counters.now_ms
         peeked = []
         for message in messages:
@@ -131,7 +131,7 @@ class Peek:
                 peeked.append(PeekedMessage(with_data, arrived_ms))
         return peeked
 
-    def _coming(self, cursor: Cursor) -> list[Message]:
+    def _next_in_order(self, cursor: Cursor) -> list[Message]:
         """Return the next messages in delivery order."""
         messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_OCTETS)
         later = self._later
@@ -143,7 +143,7 @@ class Peek:
             messages if later is None else [message for message in messages if later.shows(message)]
         )
 
-    def _standing(self) -> list[Message]:
+    def _next_by_position(self) -> list[Message]:
         """Return the messages at the next positions."""
         source, last = self._source, self._last
         at = bisect_left(self._returned, self._next, key=seq_of)
@@ -182,10 +182,10 @@ class AssignedGroups:
 
     def shows(self, message: Message) -> bool:
         """Return True if a message is shown in this scan."""
-        standing = self._source.standing(message)
-        if standing is None:
+        group_state = self._source.group_state(message)
+        if group_state is None:
             return not self._again
-        name, is_owned = standing
+        name, is_owned = group_state
         first = self._groups.get(name)
         if self._again:
             return first is not None and message.seq >= first

@@ -45,7 +45,7 @@ class SelectedMessage(NamedTuple):
     copy: Message | None  # In memory; None if it is deleted.
     queue: Queue | None  # The target.
     lasting: bool  # True if the copy is persistent.
-    away: bool  # True if the message was paged out.
+    paged: bool  # True if the message was paged out.
 
 
 class Lot:
@@ -86,7 +86,7 @@ class PreparedCopies:
         seqs: list[int] = []
         store.begin()
         try:
-            for source, copy, queue, lasting, away in batch:
+            for source, copy, queue, lasting, paged in batch:
                 if source is not None:
                     lot.withdrawn.append(source)
                 if copy is not None and queue is not None:
@@ -100,7 +100,7 @@ class PreparedCopies:
                     if position:
                         seqs.append(copy.seq)
                     elif source is None:
-                        self._keep_loose(lot, copy, away)
+                        self._keep_loose(lot, copy, paged)
                     lot.items += packed(copy, position)
             if seqs:
                 # No other lot ever starts at this seq, whatever a crash leaves in the log.
@@ -110,10 +110,10 @@ class PreparedCopies:
             store.commit()
         counters.memory_used += ITEM_WEIGHT * len(lot.queues)
 
-    def _keep_loose(self, lot: Lot, copy: Message, away: bool) -> None:
+    def _keep_loose(self, lot: Lot, copy: Message, paged: bool) -> None:
         """Keep a copy that the store does not keep, of a message that may go."""
         counters = self.vhost.counters
-        if away or counters.memory_used > counters.memory_max:
+        if paged or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
         lot.loose[len(lot.queues) - 1] = copy
         counters.memory_used += weight_of(copy)

@@ -154,9 +154,9 @@ def read_policy(name: str, value: object) -> Policy:
         raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
-    strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
-    if strange:
-        raise InvalidArgument(f"policy '{name}' has the unknown field '{min(strange)}'")
+    unknown_fields = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
+    if unknown_fields:
+        raise InvalidArgument(f"policy '{name}' has the unknown field '{min(unknown_fields)}'")
     text = value.get("pattern")
     if not isinstance(text, str):
         raise InvalidArgument(f"policy '{name}' has no pattern")
@@ -203,11 +203,11 @@ def _arguments(
     # A routing key may rely on the queue's own dead-letter exchange.
     context = {"x-dead-letter-exchange": "", **arguments}
     for argument, value in arguments.items():
-        wrong = QUEUE_ARGUMENTS[argument](value, context)
-        if wrong is not None:
+        error = QUEUE_ARGUMENTS[argument](value, context)
+        if error is not None:
             key = next(key for key, policy_key in KEYS.items() if policy_key.argument == argument)
-            term = ERROR_TEXTS.get(wrong.partition(",")[0])
-            text = wrong if term is None else term.format(value)
+            term = ERROR_TEXTS.get(error.partition(",")[0])
+            text = error if term is None else term.format(value)
             raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {text}")
     flaw = contradiction(arguments)
     if flaw:

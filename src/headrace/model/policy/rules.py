@@ -123,9 +123,9 @@ def read_metadata(value: object) -> Metadata:
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("the metadata of a virtual host must be an object")
-    strange = set(value) - set(Metadata._fields)
-    if strange:
-        raise InvalidArgument(f"a virtual host has no '{min(map(str, strange))!s:.64}'")
+    unknown_fields = set(value) - set(Metadata._fields)
+    if unknown_fields:
+        raise InvalidArgument(f"a virtual host has no '{min(map(str, unknown_fields))!s:.64}'")
     kind = value.get("default_queue_type") or ""
     if kind not in ("", *QUEUE_TYPES):
         raise InvalidArgument(f"{kind!r:.64} is not a queue type: {', '.join(QUEUE_TYPES)}")

@@ -159,26 +159,26 @@ def understand(
     if all(name in QUEUE_ARGUMENTS for name in arguments):
         return arguments
 
-    def wrong(name: str, text: str) -> None:
+    def refuse_malformed(name: str, text: str) -> None:
         raise InvalidArgument(f"invalid arg '{name}' for {subject}: {text}")
 
-    def contradicts(name: str, ours: str) -> None:
+    def refuse_contradiction(name: str, ours: str) -> None:
         if mode in (DEFAULT, REFUSE):
-            wrong(name, f"it contradicts '{ours}'")
+            refuse_malformed(name, f"it contradicts '{ours}'")
         if mode == LOG:
             _log_once(name, f"{subject}: argument '{name}' is ignored: it contradicts '{ours}'")
 
     if arguments.get(DEAD_LETTERS) == 1:
         if not queue:
-            wrong(DEAD_LETTERS, "the queue has no name")
+            refuse_malformed(DEAD_LETTERS, "the queue has no name")
         arguments = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": dead_letter_queue(queue),
             **arguments,
         }
     elif arguments.get(DEAD_LETTERS, 0) != 0:
-        wrong(DEAD_LETTERS, "expected a boolean")
-    completed = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
+        refuse_malformed(DEAD_LETTERS, "expected a boolean")
+    completed = translated(arguments, QUEUE_ALIASES, refuse_malformed, refuse_contradiction)
     for name in arguments:
         if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
             continue

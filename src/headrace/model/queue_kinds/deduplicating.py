@@ -35,7 +35,7 @@ class DeduplicatingQueue(InspectingQueue):
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
         self.duplicates = 0  # Messages that were dropped.
-        self._here: dict[bytes, int] = {}  # Ids of messages in the queue, and their number.
+        self._present: dict[bytes, int] = {}  # Ids of messages in the queue, and their number.
         self._ids: dict[int, bytes] = {}  # Their ids by seq.
         self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
         self._cache: Ids | None = None  # Made when first needed: facts come after queues.
@@ -44,7 +44,7 @@ class DeduplicatingQueue(InspectingQueue):
     @property
     def held_ids(self) -> int:
         """The number of ids of messages in the queue."""
-        return len(self._here)
+        return len(self._present)
 
     def ready_consumer(self) -> None:
         """Return None: each message must be inspected."""
@@ -73,7 +73,7 @@ class DeduplicatingQueue(InspectingQueue):
             return True
         message_id = digest(value)
         cache = self.cache()
-        if message_id in self._here or (cache is not None and cache.knows(message_id)):
+        if message_id in self._present or (cache is not None and cache.knows(message_id)):
             self.duplicates += 1
             if message.position:
                 self.store.bind()
@@ -143,13 +143,13 @@ class DeduplicatingQueue(InspectingQueue):
 
     def _note(self, seq: int, message_id: bytes) -> None:
         self._ids[seq] = message_id
-        self._here[message_id] = self._here.get(message_id, 0) + 1
+        self._present[message_id] = self._present.get(message_id, 0) + 1
 
     def _forget(self, seq: int) -> None:
         message_id = self._ids.pop(seq, None)
         if message_id is not None:
-            left = self._here[message_id] - 1
+            left = self._present[message_id] - 1
             if left:
-                self._here[message_id] = left
+                self._present[message_id] = left
             else:
-                del self._here[message_id]
+                del self._present[message_id]

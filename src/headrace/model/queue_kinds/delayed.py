@@ -395,10 +395,10 @@ class Delayed:
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
-        blind = copies({"CC": headers.pop("BCC", None)})
-        keys = [*copies(headers), *blind]
-        every = [content.routing_key, *keys]
-        if publisher and self._is_refused(publisher, content.exchange, every):
+        bcc_keys = copies({"CC": headers.pop("BCC", None)})
+        keys = [*copies(headers), *bcc_keys]
+        routing_keys = [content.routing_key, *keys]
+        if publisher and self._is_refused(publisher, content.exchange, routing_keys):
             return
         queues: dict[Queue, None] = {}
         observers: dict[Observer, None] = {}
@@ -420,15 +420,15 @@ class Delayed:
             content.exchange, headers, EXPIRED, len(queues) + len(observers)
         ):
             return
-        ready = vhost.contents.rewrite(
+        routed = vhost.contents.rewrite(
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
-            ready.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
+            routed.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
-            ready.publisher = message.publisher
-            vhost.tracer.released(ready, tuple(queues))
-        vhost.send(ready, queues, observers, headers, content.persistent)
+            routed.publisher = message.publisher
+            vhost.tracer.released(routed, tuple(queues))
+        vhost.send(routed, queues, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
         """Return True if the publisher has lost its permission; the message is then dropped."""

@@ -70,7 +70,7 @@ cdef class GroupList(OrderedList):
     @cython.locals(group=Group, owner=Consumer)
     cdef unassign(self, Message message)
     @cython.locals(group=Group)
-    cpdef object place(self, Message message)
+    cpdef object group_state(self, Message message)
     cdef add_consumer(self, Consumer consumer)
     @cython.locals(group=Group)
     cdef remove_consumer(self, Consumer consumer)

@@ -273,7 +273,7 @@ class GroupList(OrderedList):
             else:
                 self.end_group(group)
 
-    def place(self, message: Message) -> tuple[object, bool] | None:
+    def group_state(self, message: Message) -> tuple[object, bool] | None:
         """Return a ready message's group, and whether that has an owner; None without a group."""
         group = self.find_group(message)
         if group.name is None:

@@ -12,7 +12,7 @@ cdef class GroupedQueue(InspectingQueue):
     cdef public GroupList group_list
 
     cpdef shape(self, dict arguments)
-    cpdef object standing(self, Message message)
+    cpdef object group_state(self, Message message)
     cpdef int enqueue(self, Message message) except -1
     cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(message=Message)

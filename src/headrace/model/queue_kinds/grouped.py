@@ -36,9 +36,9 @@ class GroupedQueue(InspectingQueue):
         self.ready = self.group_list
         self.inspects = True
 
-    def standing(self, message: Message) -> tuple[object, bool] | None:
+    def group_state(self, message: Message) -> tuple[object, bool] | None:
         """As :meth:`GroupList.place`."""
-        return self.group_list.place(message)
+        return self.group_list.group_state(message)
 
     # --- Coming and going -------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     size: int
     pieces: tuple[tuple[int, str], ...]  # Texts and their places in the segment.
 
-    def stands_at(self, text: str, place: int) -> bool:
+    def matches_at(self, text: str, place: int) -> bool:
         """Return True if it matches at a place of a text that is long enough."""
         return all(text.startswith(piece, place + offset) for offset, piece in self.pieces)
 
@@ -105,11 +105,11 @@ class LikePattern:
         """Return True if a text matches; None, unknown, if it is too long."""
         first, last = self._first, self._last
         if last is None:
-            return len(value) == first.size and first.stands_at(value, 0)
+            return len(value) == first.size and first.matches_at(value, 0)
         if len(value) < self._size:
             return False
         end = len(value) - last.size
-        if not (first.stands_at(value, 0) and last.stands_at(value, end)):
+        if not (first.matches_at(value, 0) and last.matches_at(value, end)):
             return False
         if not self._middle:
             return True

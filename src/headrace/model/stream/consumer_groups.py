@@ -247,7 +247,7 @@ class ConsumerGroups:
         group = self.find(stream, name)
         if not force:
             self.check_owner(group, "", now_ms)
-        self._let_go(group)
+        self._release_holder(group)
         del self._groups[stream.id][name]
         self._count -= 1
         if not self._groups[stream.id]:
@@ -258,7 +258,7 @@ class ConsumerGroups:
     def forget(self, stream: Stream) -> None:
         """Delete the groups of a deleted stream."""
         for group in self._groups.pop(stream.id, {}).values():
-            self._let_go(group)
+            self._release_holder(group)
             self._count -= 1
         self._facts.forget(prefix_of(stream))
 
@@ -282,7 +282,7 @@ class ConsumerGroups:
         """
         self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
-        self._let_go(group)
+        self._release_holder(group)
         group.owner = owner
         self._save(group)
         group.holder = holder
@@ -301,7 +301,7 @@ class ConsumerGroups:
         """Release a claim; another owner's is left."""
         group = self.find(stream, name)
         if group.owner == owner:
-            self._let_go(group)
+            self._release_holder(group)
             group.owner = ""
             group.held_ms = 0
             self._save(group)
@@ -326,7 +326,7 @@ class ConsumerGroups:
         left_s = -(-(group.held_ms - now_ms) // 1000)
         raise IllegalState(f"{claim} '{group.owner}' for {left_s} more seconds")
 
-    def _let_go(self, group: ConsumerGroup) -> None:
+    def _release_holder(self, group: ConsumerGroup) -> None:
         held = self._held.get(group.holder)
         if held is not None:
             held.pop(group, None)

@@ -35,7 +35,7 @@ FILTER_OCTETS_MAX = 255  # and bytes of each.
 RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
 
 
-class Reading:
+class StreamReader:
     """The options and position of one reader."""
 
     def __init__(
@@ -172,7 +172,7 @@ class Blocks:
         return end
 
 
-def read_arguments(arguments: Mapping[str, object], subject: str) -> Reading:
+def read_arguments(arguments: Mapping[str, object], subject: str) -> StreamReader:
     """Read the arguments of a consumer; ``subject`` names the stream in errors.
 
     Raises:
@@ -200,7 +200,9 @@ def read_arguments(arguments: Mapping[str, object], subject: str) -> Reading:
             )
         values = frozenset(texts)
     unfiltered = switched(arguments, "x-stream-match-unfiltered", subject)
-    return Reading(last, values, unfiltered, switched(arguments, "x-stream-offset-error", subject))
+    return StreamReader(
+        last, values, unfiltered, switched(arguments, "x-stream-offset-error", subject)
+    )
 
 
 def _invalid(name: str, subject: str, why: str) -> PreconditionFailed:

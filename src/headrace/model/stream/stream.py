@@ -39,7 +39,7 @@ from headrace.model.stream.reader_options import (
     RUNS_MAX,
     Blocks,
     OwnRecords,
-    Reading,
+    StreamReader,
     read_arguments,
 )
 
@@ -73,7 +73,7 @@ class Stream(Queue):
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
         self.ahead_octets: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
-        self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
+        self.readers: dict[Consumer, StreamReader] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
         # Readers without records of their own connection; None while there are none.
@@ -206,7 +206,7 @@ class Stream(Queue):
         browses = bool(arguments.get("x-browse"))
         subject = f"queue '{self.name}' in vhost '{self.vhost.name}'"
         looks = browses or switched(arguments, "x-filter-no-consume", subject)
-        reading = read_arguments(arguments, subject)
+        reader = read_arguments(arguments, subject)
         start = arguments.get("x-stream-offset", "first" if looks else "next")
         period_s = replay_period(arguments, subject)
         if period_s is not None:
@@ -225,7 +225,7 @@ class Stream(Queue):
         log = self.log
         first = log.first_offset
         if consumer.no_local:
-            reading.own = OwnRecords()
+            reader.own = OwnRecords()
             if published and start == "next":
                 offset = log.next_offset
             elif published and offset < log.next_offset:
@@ -234,25 +234,25 @@ class Stream(Queue):
                     "records; begin with 'next', or on another connection"
                 )
         if offset < first:
-            if reading.strict:
+            if reader.strict:
                 raise self.gone(offset)
             offset = first
         self.cursors[consumer] = offset
-        reading.selector = consumer.selector
+        reader.selector = consumer.selector
         if browses or consumer.auto_close:
             end = log.committed_offset
-            reading.last = end if reading.last < 0 else min(reading.last, end)
-        if not reading.is_plain:
-            reading.next = offset
-            self.readings[consumer] = reading
+            reader.last = end if reader.last < 0 else min(reader.last, end)
+        if not reader.is_plain:
+            reader.next = offset
+            self.readers[consumer] = reader
 
     def add_consumer(self, consumer: Consumer) -> None:
         Queue.add_consumer(self, consumer)
-        reading = self.readings.get(consumer)
-        if reading is not None and reading.own is not None:
+        reader = self.readers.get(consumer)
+        if reader is not None and reader.own is not None:
             if self.no_local_readers is None:
                 self.no_local_readers = []
-            self.no_local_readers.append((consumer, reading.own))
+            self.no_local_readers.append((consumer, reader.own))
 
     def gone(self, offset: int) -> NotFound:
         """Return the error for an offset that retention removed."""
@@ -294,9 +294,9 @@ class Stream(Queue):
             self.tracking.write()
         if self.round is not None:
             for consumer in list(self.round.active):
-                if consumer in self.readings:
+                if consumer in self.readers:
                     looking = consumer.looking
-                    self.serve_reading(consumer)
+                    self.serve_filtered(consumer)
                     if looking and not consumer.looking:
                         consumer.looked()
                 elif consumer in self.cursors:
@@ -362,15 +362,15 @@ class Stream(Queue):
         if not batch:
             self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
 
-    def serve_reading(self, consumer: Consumer) -> None:
+    def serve_filtered(self, consumer: Consumer) -> None:
         """Deliver records to a reader with an end or a filter while it has room."""
-        reading: Reading = self.readings[consumer]
+        reader: StreamReader = self.readers[consumer]
         log = self.log
         looked = 0
         consumer.looking = False
         while True:
             batch = self.fetched.get(consumer)
-            if not batch and 0 <= reading.last <= reading.next:
+            if not batch and 0 <= reader.last <= reader.next:
                 self.remove_consumer(consumer)
                 consumer.ended()
                 return
@@ -385,39 +385,39 @@ class Stream(Queue):
                     )
                     return
                 end = log.committed_offset
-                if reading.next >= end:
+                if reader.next >= end:
                     return
-                if reading.next < log.first_offset:
-                    if reading.strict:
-                        error = self.gone(reading.next)
+                if reader.next < log.first_offset:
+                    if reader.strict:
+                        error = self.gone(reader.next)
                         self.remove_consumer(consumer)
                         consumer.failed(error)
                         return
-                    reading.next = log.first_offset
-                if reading.wanted is not None:
+                    reader.next = log.first_offset
+                if reader.wanted is not None:
                     if self.blocks is NO_BLOCKS:
                         self.blocks = Blocks()
-                    if 0 <= reading.last < end:
-                        end = reading.last
-                    reading.next = self.blocks.skip(reading.next, end, reading.wanted)
-                    if reading.next >= end:
+                    if 0 <= reader.last < end:
+                        end = reader.last
+                    reader.next = self.blocks.skip(reader.next, end, reader.wanted)
+                    if reader.next >= end:
                         continue
-                elif reading.selector is None and consumer.pours():
-                    if 0 <= reading.last < end:
-                        end = reading.last
-                    following = log.pour(reading.next, end, consumer)
-                    if following == reading.next:
+                elif reader.selector is None and consumer.pours():
+                    if 0 <= reader.last < end:
+                        end = reader.last
+                    following = log.pour(reader.next, end, consumer)
+                    if following == reader.next:
                         return
-                    self.tally.deliver_no_ack += following - reading.next
-                    reading.next = following
+                    self.tally.deliver_no_ack += following - reader.next
+                    reader.next = following
                     continue
-                entries = log.read(reading.next, READ_OCTETS_MAX)
+                entries = log.read(reader.next, READ_OCTETS_MAX)
                 if not entries:
                     return
-                looked += READ_OCTETS_MAX if reading.selector is None else SELECT_WEIGHT
+                looked += READ_OCTETS_MAX if reader.selector is None else SELECT_WEIGHT
                 contents = self.vhost.contents
                 assert contents is not None  # Without it there are no streams.
-                batch = reading.sift(entries, contents, self.blocks)
+                batch = reader.sift(entries, contents, self.blocks)
                 if not batch:
                     continue
                 self.fetch(consumer, batch)
@@ -452,7 +452,7 @@ class Stream(Queue):
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
         self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
-        self.readings.pop(consumer, None)
+        self.readers.pop(consumer, None)
         if self.no_local_readers is not None:
             self.no_local_readers = [
                 reader for reader in self.no_local_readers if reader[0] is not consumer
@@ -469,7 +469,7 @@ class Stream(Queue):
         self.fetched.clear()
         self.counters.memory_used -= sum(self.ahead_octets.values())
         self.ahead_octets.clear()
-        self.readings.clear()
+        self.readers.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
         self.no_local_readers = None

@@ -107,8 +107,8 @@ class TransactionPublishes:
         ids = b""
         for i in range(count):
             message = self.messages[i]
-            away = message.flags & C_SCRATCH
-            if away and not self.brought(i, store):
+            in_scratch = message.flags & C_SCRATCH
+            if in_scratch and not self.brought(i, store):
                 continue
             message.seq = counters.next_seq
             counters.next_seq += 1
@@ -122,7 +122,7 @@ class TransactionPublishes:
             if message.position:
                 message.flags |= C_PERSISTENT
                 kept.append(message.seq)
-                if away:
+                if in_scratch:
                     store.page_out(message)
         self.paged = 0
         return kept

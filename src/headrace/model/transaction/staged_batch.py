@@ -344,8 +344,8 @@ class Sinks:
                 yield from self._do(branch)
         finally:
             self._deciding.discard(name)
-        losers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
-        yield from self._drop(losers)
+        leftovers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
+        yield from self._drop(leftovers)
         return {"already": False, "messages": count, **self.describe(name)}
 
     def abort(self, name: str, epoch: int, batch: int) -> Steps:
@@ -353,8 +353,8 @@ class Sinks:
         self.check_epoch(name, epoch)
         while name in self._deciding:
             yield
-        losers = self.vhost.branches.of(STAGED, global_id(name, batch))
-        dropped = yield from self._drop([b for b in losers if b.state is BranchState.PREPARED])
+        leftovers = self.vhost.branches.of(STAGED, global_id(name, batch))
+        dropped = yield from self._drop([b for b in leftovers if b.state is BranchState.PREPARED])
         return {"branches": dropped, **self.describe(name)}
 
     def discard(self, name: str) -> Steps:
@@ -399,19 +399,19 @@ class Sinks:
     def _do(self, branch: Branch) -> Generator[None, None, None]:
         """Publish the messages of a decided branch in slices."""
         store, counters = self.vhost.store, self.vhost.counters
-        held = branch.publishes
+        publishes = branch.publishes
         at = 0
-        while at < len(held):
+        while at < len(publishes):
             if at:
                 yield
-            stop = min(len(held), at + SLICE)
+            stop = min(len(publishes), at + SLICE)
             store.begin()
             try:
-                held.admit(at, stop, store, counters)
+                publishes.admit(at, stop, store, counters)
             finally:
                 store.commit()
-            if not held.files:
-                held.forget(at, stop)
+            if not publishes.files:
+                publishes.forget(at, stop)
             at = stop
         settle_all(branch.settles)
         self.vhost.branches.done(branch)

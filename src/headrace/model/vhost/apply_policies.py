@@ -116,12 +116,12 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
 
 def reconfigure(vhost: PolicyHost, queue: Queue, before: Rules | None) -> None:
     """Apply changed rules to a queue; ``before`` is None if the former rules are unknown."""
-    was = None if before is None else effective(before, queue)
-    now = vhost.effective(queue)
-    if was == now:
+    former = None if before is None else effective(before, queue)
+    current = vhost.effective(queue)
+    if former == current:
         return
     configure(vhost, queue)
-    if (was is None or was.get(TIMEOUT) != now.get(TIMEOUT)) and vhost.retime is not None:
+    if (former is None or former.get(TIMEOUT) != current.get(TIMEOUT)) and vhost.retime is not None:
         vhost.retime(queue)
     if not isinstance(queue, Stream):
         queue.drain()

@@ -108,9 +108,9 @@ class QueueRegistry(Topology):
         """
         queue = self.queues.get(name)
         if queue is None or isinstance(queue, DelayedQueue):
-            raise NotFound(f"no {self._queue(name)}")
+            raise NotFound(f"no {self._queue_subject(name)}")
         if queue.is_hidden and not queue.is_stream:
-            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+            raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         holder = queue.exclusive_owner
         if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
             raise self._locked(name)
@@ -155,13 +155,13 @@ class QueueRegistry(Topology):
                 self._adopt(existing, owner, exclusive=exclusive, kept=kept)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
-            self._count_again(existing)
+            self._count_redeclaration(existing)
             return existing
         if name:
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue_subject(name))
         arguments = self._check_type(name, arguments, plan, durable)
         dlq = self._dlq_to_declare(name, arguments)
         self.check_room(name, 2 if dlq else 1)
@@ -204,7 +204,7 @@ class QueueRegistry(Topology):
                 raise self._locked(queue.name)
             self.lock_queue(queue, owner)
 
-    def _count_again(self, queue: Queue) -> None:
+    def _count_redeclaration(self, queue: Queue) -> None:
         """Count the declaration of an existing queue; it is a use."""
         queue.used_ms = self.counters.now_ms
         self.events.churn.queues_declared += not is_own(queue.name)
@@ -226,8 +226,8 @@ class QueueRegistry(Topology):
         plain = durable and not own and not plan.fleeting
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
-        check_queue_arguments(arguments, self._queue(name))
-        kinds.check(arguments, self._queue(name))
+        check_queue_arguments(arguments, self._queue_subject(name))
+        kinds.check(arguments, self._queue_subject(name))
         if queue_type(arguments) != "classic":
             self._check_lasting(name, durable, own, plan.fleeting)
             self._check_stream(name, arguments)
@@ -284,11 +284,11 @@ class QueueRegistry(Topology):
             return 0
         queue = self.find_queue(name, owner)
         if queue.is_hidden:
-            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+            raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         if if_unused and queue.consumer_count():
-            raise PreconditionFailed(f"{self._queue(name)} in use")
+            raise PreconditionFailed(f"{self._queue_subject(name)} in use")
         if if_empty and queue.message_count():
-            raise PreconditionFailed(f"{self._queue(name)} not empty")
+            raise PreconditionFailed(f"{self._queue_subject(name)} not empty")
         self._require(queue.durable)
         return self._remove_queue(queue)
 
@@ -349,7 +349,7 @@ class QueueRegistry(Topology):
         Raises:
             InvalidArgument: an argument is refused.
         """
-        return understand(arguments, self._queue(name), self._mode(strict), name)
+        return understand(arguments, self._queue_subject(name), self._mode(strict), name)
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; the queue may be in use."""
@@ -396,7 +396,7 @@ class QueueRegistry(Topology):
 
     def _locked(self, name: str) -> ResourceLocked:
         return ResourceLocked(
-            f"cannot obtain exclusive access to locked {self._queue(name)}. It could be "
+            f"cannot obtain exclusive access to locked {self._queue_subject(name)}. It could be "
             "originally declared on another connection or the exclusive property value does not "
             "match that of the original declaration."
         )
@@ -436,7 +436,7 @@ class QueueRegistry(Topology):
             LimitReached: definitions would use more memory than they may.
         """
         if self.make_stream is None:
-            raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
+            raise InvalidArgument(f"{self._queue_subject(name)} cannot be: streams are not served")
         self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
@@ -488,7 +488,7 @@ class QueueRegistry(Topology):
         owner: object,
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
-        subject = self._queue(queue.name)
+        subject = self._queue_subject(queue.name)
         plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
             raise self._locked(queue.name)
@@ -503,18 +503,21 @@ class QueueRegistry(Topology):
 
     def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
         """Refuse properties that a quorum queue or stream cannot have."""
-        for wrong, flaw in (
+        for is_flawed, flaw in (
             (not durable, "non-durable"),
             (exclusive, "exclusive-owner"),
             (auto_delete, "auto-delete"),
         ):
-            if wrong:
-                raise PreconditionFailed(f"invalid property '{flaw}' for {self._queue(name)}")
+            if is_flawed:
+                raise PreconditionFailed(
+                    f"invalid property '{flaw}' for {self._queue_subject(name)}"
+                )
 
     def _check_stream(self, name: str, arguments: Mapping[str, object]) -> None:
         if queue_type(arguments) == "stream" and self.make_stream is None:
             raise InvalidArgument(
-                f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
+                f"invalid arg 'x-queue-type' for {self._queue_subject(name)}: streams are not "
+                "served"
             )
 
     def check_room(self, name: str, more: int = 1) -> None:

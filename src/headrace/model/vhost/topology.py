@@ -125,7 +125,7 @@ class Topology(ABC):
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
-            raise NotFound(f"no {self._exchange(name)}")
+            raise NotFound(f"no {self._exchange_subject(name)}")
         return exchange
 
     # Keeps 0-9-1/s104, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
@@ -134,7 +134,7 @@ class Topology(ABC):
         """Refuse a client's publish to a missing or internal exchange."""
         exchange = self.find_exchange(name)
         if exchange.internal:
-            raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
+            raise AccessRefused(f"cannot publish to internal {self._exchange_subject(name)}")
 
     # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9/exchange.declare.type#typed,
     # 0-9/exchange.declare.durable#sticky, 0-9/exchange.declare.auto-delete#sticky.
@@ -154,12 +154,12 @@ class Topology(ABC):
 
         With ``sticky`` an existing exchange only has to have the same type (0-9/exchange.declare).
         """
-        self._not_default(name)
+        self._refuse_default(name)
         existing = self.exchanges.get(name)
         if passive:
             return self.find_exchange(name)
         arguments = arguments or {}
-        subject = self._exchange(name)
+        subject = self._exchange_subject(name)
         if existing is None or not sticky:
             self.judge_exchange(name, kind, arguments)
         if existing is None:
@@ -209,19 +209,21 @@ class Topology(ABC):
         """
         if arguments:
             mode = self._mode(strict)
-            judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
+            judge_exchange(
+                arguments, known_arguments(kind, arguments), self._exchange_subject(name), mode
+            )
 
     # Keeps 0-9-1/s047, 0-10/s161.
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; a missing one is no error."""
-        self._not_default(name)
+        self._refuse_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
-            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
+            raise AccessRefused(f"deletion of system {self._exchange_subject(name)} not allowed")
         if exchange is None:
             return
         if if_unused and exchange.bindings:
-            raise PreconditionFailed(f"{self._exchange(name)} in use")
+            raise PreconditionFailed(f"{self._exchange_subject(name)} in use")
         self._require(exchange.durable)
         self._remove_exchange(exchange)
 
@@ -352,16 +354,16 @@ class Topology(ABC):
         owner: object,
     ) -> Binding:
         """Return the binding that a client names; its source and destination must exist."""
-        self._not_default(source)
+        self._refuse_default(source)
         kind, name = destination
         if kind != QUEUE:
-            self._not_default(name)
+            self._refuse_default(name)
         start = self.find_exchange(source)
         end: Destination
         if kind == QUEUE:
             end = self.find_queue(name, owner)
             if end.is_hidden:
-                raise AccessRefused(f"{self._queue(name)} is the broker's own")
+                raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         else:
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
@@ -374,7 +376,7 @@ class Topology(ABC):
         allowed: Collection[str] = BINDING_ARGUMENTS
         if super_stream.is_super_stream(source):
             allowed = (*allowed, PARTITION_ORDER)
-        subject = f"a binding of {self._exchange(source.name)}"
+        subject = f"a binding of {self._exchange_subject(source.name)}"
         judge_binding(arguments, allowed, subject, self._mode(strict))
 
     def _lasting(self, binding: Binding) -> bool:
@@ -501,15 +503,15 @@ class Topology(ABC):
         mode = self.rules.unknown_arguments
         return REFUSE if strict and mode == DEFAULT else mode
 
-    def _queue(self, name: str) -> str:
+    def _queue_subject(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"
 
     # Keeps 0-9-1/s068, 0-9-1/s074.
-    def _exchange(self, name: str) -> str:
+    def _exchange_subject(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
 
     # Keeps 0-9-1/exchange#05, 0-9/exchange#default-access, 0-10/s142.
-    def _not_default(self, name: str) -> None:
+    def _refuse_default(self, name: str) -> None:
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
 

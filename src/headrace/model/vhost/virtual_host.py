@@ -450,7 +450,7 @@ class VirtualHost(QueueRegistry):
         queue = consumer.queue
         if consumer.arguments and not (queue.is_stream or consumer.browses):
             check_reader_arguments(
-                consumer.arguments, self._queue(queue.name), queue_type(queue.arguments)
+                consumer.arguments, self._queue_subject(queue.name), queue_type(queue.arguments)
             )
         octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
         self.check_definition(octets, "consumer '{}'", consumer.tag)
