@@ -11,7 +11,13 @@ import pytest
 from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
 from headrace.model.message import Message, new_message
-from headrace.model.operations.peek import Peek, arrived, beginning, last_position, position_since
+from headrace.model.operations.peek import (
+    Peek,
+    arrival_ms,
+    last_position,
+    position_since,
+    start_position,
+)
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
 from headrace.model.stream import stream as streams
@@ -81,7 +87,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     now_ms = host.counters.now_ms
 
     def shown(period: Any) -> list[str]:
-        first = beginning(queue, {"x-qpid-replay-period": period})
+        first = start_position(queue, {"x-qpid-replay-period": period})
         return [body_of(message) for message in ready(host, queue) if message.seq >= first]
 
     assert shown(5) == ["15", "16", "17", "18", "19", "20"]
@@ -97,7 +103,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     assert position_since(queue, now_ms + 1) == host.counters.next_seq
     assert last_position(queue) == 21
     store.times.clear()
-    assert arrived(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
+    assert arrival_ms(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
 
 
 def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
@@ -118,7 +124,7 @@ def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
 )
 def test_what_is_no_place_to_begin(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ModelError, match=text):
-        beginning(Host().queue(), arguments)
+        start_position(Host().queue(), arguments)
 
 
 def test_looking_goes_in_steps_and_takes_nothing() -> None:

@@ -20,7 +20,7 @@ from headrace.gateway.v0_10.session.deliveries import serial_distance
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
-from headrace.model.operations.peek import beginning
+from headrace.model.operations.peek import start_position
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
@@ -100,7 +100,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         stream = cast("Stream", queue)
         stream.check_consumer(subscription, link.publishes or link.published)
     elif subscription.browses:
-        first = beginning(queue, arguments)
+        first = start_position(queue, arguments)
     session.subscriptions[destination] = subscription
     session.ended_tags.pop(destination, None)
     queue.used_ms = session.counters.now_ms

@@ -19,7 +19,7 @@ from headrace.gateway.conversion.preview import beginning
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
-from headrace.model.operations.peek import Peek, PeekedMessage, place
+from headrace.model.operations.peek import Peek, PeekedMessage, read_position
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
@@ -146,7 +146,7 @@ def place_of(call: Call, queue: Queue) -> int | None:
             asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if isinstance(queue, Stream):
         return int(queue.resolve(asked))
-    return place(queue, {"from": asked}, "from", 0)
+    return read_position(queue, {"from": asked}, "from", 0)
 
 
 def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answered:
