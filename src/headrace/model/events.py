@@ -69,7 +69,7 @@ class Churn:
 
 
 class Events:
-    """The listeners of one broker, and what is counted without any."""
+    """The listeners of one broker, and the counts that need none."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         """Events are dated by the clock of ``counters``."""

@@ -61,7 +61,7 @@ class Facts:
         self.change(key, value)
 
     def check(self, key: bytes, value: bytes | None) -> None:
-        """Raise what :meth:`put` would raise."""
+        """Check a fact: raise the errors of :meth:`put`."""
         if not 0 < len(key) <= FACT_KEY_MAX:
             raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} bytes, not {len(key)}")
         if value is None:

@@ -104,8 +104,8 @@ def test_reasons_are_told_apart_up_to_a_bound(
 
     running = vhost.jobs.begin("", {}, Job(vhost, vhost.queues["a"], target=nowhere), 1)
     finish(vhost, running)
-    assert running.done is not None
-    assert running.done.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
+    assert running.result is not None
+    assert running.result.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
 
 
 def test_the_broker_stops_and_nothing_happened(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of exchange arguments.
 
-Each returns what is wrong with a value, for the error's text, or None.
+Each returns the error of a value, or None.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ CACHE_SIZE_MAX = 1_000_000  # Message ids in a deduplication cache.
 LEVELS_MAX = 10  # Priorities of 0-10.
 AGE_MS_MAX = 1 << 50  # About 35,000 years; greater ages count as this.
 
-# Returns what is wrong with a value, or None; the second argument is the whole table.
+# Returns the error of a value, or None; the second argument is the whole table.
 Check = Callable[[object, Mapping[str, object]], str | None]
 
 

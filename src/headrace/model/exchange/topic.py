@@ -22,7 +22,7 @@ _HERE = 0  # The only key of a node's ``bindings``.
 
 
 class Node:
-    """A node: what may follow one word of a pattern."""
+    """A node of the trie: a word of a pattern, and the words that follow it."""
 
     __slots__ = ("bindings", "children", "loops")
 

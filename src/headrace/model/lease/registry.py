@@ -351,7 +351,7 @@ class Leases:
     def _taken_before(
         self, lease: Lease, first: int, messages: int, octets: int
     ) -> Generator[None, None, TakeResult]:
-        """Return the size of what an earlier call took whose answer was lost."""
+        """Return the result of an earlier take whose answer was lost, within new limits."""
         last = min(lease.log.next_offset, first + messages)
         at, size = first, 0
         while at < last:

@@ -99,8 +99,8 @@ class Rejects:
     def in_order(self, lease: Lease, upto: int, given: Iterable[int]) -> Iterator[list[int]]:
         """Yield the rejected numbers below ``upto``, merged with the given ones, in order.
 
-        Each yield is a list of some of them. The lease may be settled in between, up to what has
-        been yielded.
+        Each yield is a list of some of them. Between two yields the lease may be settled up to the
+        last number yielded.
         """
         by_block: dict[int, set[int]] = {}
         for number in given:

@@ -123,10 +123,10 @@ class Jobs:
         Raises:
             IllegalState: the name is another job's.
         """
-        running = self._running.get(name)
-        if running is not None:
-            self._check_same(name, request_digest(running.request), request)
-            return running
+        run = self._running.get(name)
+        if run is not None:
+            self._check_same(name, request_digest(run.request), request)
+            return run
         kept = self._kept(name)
         if kept is None:
             return None
@@ -145,26 +145,26 @@ class Jobs:
             raise ResourceError(f"{RUNNING_MAX} jobs are running already")
         if not name:
             self._unnamed += 1
-        running = JobRun(name, request, job, dry)
-        running.watchers.add(watcher)
+        run = JobRun(name, request, job, dry)
+        run.watchers.add(watcher)
         key = name or f"\0{self._unnamed}"
-        remember = None if dry or not name else self._remembering(running)
-        running.steps = job.run(remember)
-        self._running[key] = running
+        remember = None if dry or not name else self._remembering(run)
+        run.steps = job.run(remember)
+        self._running[key] = run
         self._over.pop(name, None)
         vhost = self.vhost
 
         def go_on(now_ms: int) -> int:
-            return now_ms + 1 if self._step(key, running) else 0
+            return now_ms + 1 if self._step(key, run) else 0
 
         vhost.scheduler.put(("job", self, key), vhost.counters.now_ms, go_on)
-        return running
+        return run
 
     def describe(self, name: str) -> tuple[JobRequest, dict[str, object]] | None:
         """Return the request under a name and its progress; None if it is unknown."""
-        running = self._running.get(name) or self._over.get(name)
-        if running is not None:
-            return running.request, running.describe()
+        run = self._running.get(name) or self._over.get(name)
+        if run is not None:
+            return run.request, run.describe()
         kept = self._kept(name)
         if kept is None:
             return None
@@ -172,25 +172,25 @@ class Jobs:
 
     def cancel(self, name: str) -> None:
         """Cancel a running job, unless it is decided."""
-        running = self._running.get(name)
-        if running is not None:
-            running.job.cancel("the job was cancelled")
+        run = self._running.get(name)
+        if run is not None:
+            run.job.cancel("the job was cancelled")
 
     def close(self) -> None:
-        """Undo what is not decided; the broker stops."""
-        for key, running in list(self._running.items()):
+        """Undo the jobs that are not decided; the broker stops."""
+        for key, run in list(self._running.items()):
             self.vhost.scheduler.remove(("job", self, key))
-            if running.steps is not None:
-                running.steps.close()
+            if run.steps is not None:
+                run.steps.close()
         self._running.clear()
 
     # --- Inside -------------------------------------------------------------------------------
 
-    def _step(self, key: str, running: JobRun) -> bool:
+    def _step(self, key: str, run: JobRun) -> bool:
         """Run the next slice; return False if it was the last."""
-        job, steps = running.job, running.steps
+        job, steps = run.job, run.steps
         assert steps is not None
-        watchers = running.watchers
+        watchers = run.watchers
         if (
             job.state == CHOOSING
             and OPERATOR not in watchers
@@ -200,41 +200,41 @@ class Jobs:
         try:
             next(steps)
         except StopIteration as end:
-            running.result = end.value
+            run.result = end.value
         except ModelError as error:
-            running.error = error
+            run.error = error
         except Exception:
             log.exception("a job failed")
-            running.error = IllegalState("internal error; see the broker's log")
+            run.error = IllegalState("internal error; see the broker's log")
         else:
             return True
-        running.steps = None
+        run.steps = None
         del self._running[key]
-        if running.name and (running.dry or running.error is not None):
-            self._over[running.name] = running
+        if run.name and (run.dry or run.error is not None):
+            self._over[run.name] = run
             while len(self._over) > FAILED_MAX:
                 del self._over[next(iter(self._over))]
         return False
 
-    def _remembering(self, running: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
+    def _remembering(self, run: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
         """Return the function that makes the facts of a job's decision."""
 
         def remember(done: MoveResult) -> dict[bytes, bytes | None]:
             numbers = self._all()
             number = 1 + next(reversed(numbers.values()), 0)
-            short = {name: running.request.get(name) for name in ("do", "from", "to")}
+            short = {name: run.request.get(name) for name in ("do", "from", "to")}
             fact: _JobFact = {
                 "n": number,
                 "at_ms": self.vhost.counters.now_ms,
                 "of": short,
-                "what": request_digest(running.request),
+                "what": request_digest(run.request),
                 "did": result_fields(done),
             }
             value = json.dumps(fact, separators=(",", ":")).encode()
             if len(value) > FACT_VALUE_MAX:
                 fact["did"] = result_fields(done._replace(to={}, skipped={}))
                 value = json.dumps(fact, separators=(",", ":")).encode()
-            key = KEY + running.name.encode()
+            key = KEY + run.name.encode()
             self.vhost.facts.check(key, value)
             facts: dict[bytes, bytes | None] = {}
             while len(numbers) >= KEPT_MAX:
@@ -242,7 +242,7 @@ class Jobs:
                 del numbers[oldest]
                 facts[KEY + oldest.encode()] = None
             facts[key] = value
-            numbers[running.name] = number
+            numbers[run.name] = number
             return facts
 
         return remember

@@ -54,7 +54,7 @@ HARMLESS = frozenset(
         "qpid.flow_stop_size",
         "qpid.max_pages_loaded",
         "qpid.page_factor",
-        "qpid.paging",  # Every queue pages out what does not fit into memory.
+        "qpid.paging",  # Every queue pages out when memory is short.
         "qpid.persist_last_node",
         "qpid.replicate",
         "qpid.trace.exclude",

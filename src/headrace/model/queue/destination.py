@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ports: what exchanges, channels and the virtual host need of a queue or stream, and what
-those need of a consumer.
+"""Two ports: a queue or stream, as exchanges and channels use it, and a consumer, as queues use it.
 
-A :class:`Destination` takes messages that were routed to it, and delivers messages to consumers.
-Queues, streams, leases and views of queues are destinations.
+A :class:`Destination` enqueues messages that were routed to it, and delivers messages to consumers.
+Queues, streams, leases and views of queues are destinations. The two are in one module because each
+has an attribute of the other's C type.
 
 Each has a :class:`ConsumerRound`, made with its first consumer. Active consumers take turns (round
 robin), those of a higher priority first. A consumer without room is parked outside the round until

@@ -695,7 +695,7 @@ class Queue(Destination):
         return self.dead_letters().orphan_some(most)
 
     def hand_over_tally(self, to: QueueTally) -> None:
-        """Add what was counted to the tally of deleted queues, which counts from now on."""
+        """Add the counts to the tally of deleted queues, which counts from now on."""
         lane: Queue
         to.add(self.tally)
         self.tally = to

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.queue import Queue
 
-DELIVERIES_MAX = 254  # What a message can count, less one.
+DELIVERIES_MAX = 254  # One less than the highest count of redeliveries.
 OVERFLOWS = {
     "drop-head": OVERFLOW_DROP_HEAD,
     "reject-publish": OVERFLOW_REJECT,

@@ -58,13 +58,13 @@ class Feeder(Consumer):
         self.selector = head.selector
         self.auto_close = head.auto_close
         self.filters = head.filters
-        self.selective = True  # What its consumer has room for changes.
+        self.selective = True  # The room of its consumer changes with every queue.
         self.priority = head.priority
         self.publisher = head.publisher
         self.arguments = head.arguments
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the consumer: what gateways ask of it, such as its channel."""
+        """Return an attribute of the consumer that gateways read, such as its channel."""
         return getattr(self.head, name)
 
     def can(self) -> bool:

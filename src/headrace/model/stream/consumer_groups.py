@@ -9,8 +9,8 @@ An owner may *claim* a group; its token is chosen by a program, which keeps it o
 claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,
 another owner may claim the group. The same owner may claim it again at any time.
 
-A group may *pin* the stream: retention keeps what the group has not read, as long as the stream
-exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
+A group may *pin* the stream: retention keeps the records that the group has not read, as long as
+the stream exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class ConsumerGroups:
     def check(
         self, stream: Stream, name: str, position: int, *, owner: str, force: bool, now_ms: int
     ) -> None:
-        """Raise what :meth:`commit` would raise."""
+        """Check a commit: raise the errors of :meth:`commit`."""
         end = stream.log.next_offset
         if position > end:
             raise PreconditionFailed(
@@ -292,7 +292,7 @@ class ConsumerGroups:
     def check_claim(
         self, stream: Stream, name: str, owner: str, *, force: bool, now_ms: int
     ) -> None:
-        """Raise what :meth:`claim` would raise."""
+        """Check a claim: raise the errors of :meth:`claim`."""
         group = self._groups.get(stream.id, {}).get(name)
         if group is not None and not force:
             self.check_owner(group, owner, now_ms)

@@ -61,7 +61,7 @@ class StreamLog:
         self.max_age_ms = max_age_ms
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Set the limits of what stays on this machine; -1 is no limit.
+        """Set the limits of the records on this machine; -1 is no limit.
 
         Older records move to the object store, which a log in memory does not have.
         """

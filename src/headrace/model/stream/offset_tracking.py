@@ -2,8 +2,8 @@
 """Automatic offset tracking: the positions of stream readers, by consumer tag.
 
 A reader asks for it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
-what it acknowledged, unless it names an offset. Positions are stored at the end of a turn, one fact
-for each reader; after a crash the last acknowledged records may be delivered again.
+the last acknowledged record, unless it names an offset. Positions are stored at the end of a turn,
+one fact for each reader; after a crash the last acknowledged records may be delivered again.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ the sink, up to that batch, are rolled back.
 
 Committed messages are enqueued in slices once the decision is durable: a batch may be larger than
 memory. A crash between two slices loses nothing: recovery treats committed messages like any
-others, and appends to streams what they lack.
+others, and appends the missing ones to streams.
 
 Owners. A sink has one owner, set by :meth:`Sinks.begin`; each run of an owner has an epoch, and
 requests with an earlier epoch are refused. Another owner is refused until the present one has been

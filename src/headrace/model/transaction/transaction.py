@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transaction: publishes, settlements and facts that happen together or not at all.
 
-A local transaction is one object that starts again with each commit and rollback; what it settles
-stays the client's until the commit. The transaction of a branch *owns* the messages settled in it:
-no session has them any longer, and a rollback returns them to their queues.
+A local transaction is one object that starts again with each commit and rollback; the messages that
+it settles stay the client's until the commit. The transaction of a branch *owns* the messages
+settled in it: no session has them any longer, and a rollback returns them to their queues.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Super streams: one exchange in front of several streams, the partitions.
 
 There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key.
-A direct exchange with the argument ``x-super-stream`` is what RabbitMQ's tools make: publishers
-name the partition in the routing key. In both, the bound streams are the partitions, ordered by the
+RabbitMQ's tools make a direct exchange with the argument ``x-super-stream``: publishers name the
+partition in the routing key. In both, the bound streams are the partitions, ordered by the
 binding argument ``x-stream-partition-order``, then by name.
 """
 

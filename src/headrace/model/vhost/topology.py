@@ -438,7 +438,7 @@ class Topology(ABC):
         """Remove many bindings at once, with ``unlist`` from the index by destination, too.
 
         They have no effect from now on. Beyond ``CLEARED_AT_ONCE``, exchanges drop them from their
-        index in later turns; until then :meth:`drop_unbound` filters what the index finds.
+        index in later turns; until then :meth:`drop_unbound` filters the matches of the index.
         """
         for binding in bindings[:CLEARED_AT_ONCE]:
             self._remove_binding(binding)

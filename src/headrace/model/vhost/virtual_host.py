@@ -435,7 +435,7 @@ class VirtualHost(QueueRegistry):
     # --- Connections and consumers ----------------------------------------------------------------
 
     def connection_closed(self, owner: object) -> None:
-        """Release what a closed connection owned: groups, exclusive queues."""
+        """Release the groups and exclusive queues of a closed connection."""
         for watcher in self.watchers:
             watcher(owner, self.counters.now_ms)
         self.owner_gone(owner)
