@@ -105,7 +105,8 @@ def test_reasons_are_told_apart_up_to_a_bound(
     running = vhost.jobs.begin("", {}, Job(vhost, vhost.queues["a"], target=nowhere), 1)
     finish(vhost, running)
     assert running.result is not None
-    assert running.result.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
+    reasons = {f"reason {n}": 1 for n in range(4)}
+    assert running.result.skipped == {**reasons, "for other reasons": 6}
 
 
 def test_the_broker_stops_and_nothing_happened(
