@@ -58,7 +58,7 @@ def counted(vhost: VirtualHost) -> int:
             beside = TYPES[exchange.type](exchange.name, arguments=exchange.arguments)
         for binding in exchange.bindings:
             again = Binding(beside, binding.destination, binding.routing_key, binding.arguments)
-            octets += beside.weigh(again)
+            octets += beside.binding_octets(again)
             beside.bind(again)
     return octets
 

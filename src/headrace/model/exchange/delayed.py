@@ -74,7 +74,7 @@ class DelayedExchange(Exchange):
         self._inner.match(routing_key, headers, into)
 
     def index_octets(self, binding: Binding) -> int:
-        return self._inner.weigh(binding)
+        return self._inner.binding_octets(binding)
 
     def _index(self, binding: Binding) -> None:
         self._inner.bind(binding)

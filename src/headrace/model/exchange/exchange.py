@@ -203,7 +203,7 @@ class Exchange:
         """
         return self.own_octets + text_octets(self.name) + table_octets(self.arguments)
 
-    def weigh(self, binding: Binding) -> int:
+    def binding_octets(self, binding: Binding) -> int:
         """Return the memory of a binding in bytes, added or removed."""
         octets = BINDING + text_octets(binding.routing_key)
         if binding.arguments is None:

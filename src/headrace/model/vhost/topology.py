@@ -310,7 +310,7 @@ class Topology(ABC):
         if binding in binding.source.bindings:
             return
         self._require(self._lasting(binding))
-        octets = binding.source.weigh(binding)
+        octets = binding.source.binding_octets(binding)
         self.check_definition(octets, "a binding of exchange '{}'", source)
         if self._add_binding(binding, octets):
             if self._lasting(binding):
@@ -402,7 +402,7 @@ class Topology(ABC):
 
     def _remove_binding(self, binding: Binding) -> None:
         if binding.source.unbind(binding):
-            self.definition_octets -= binding.source.weigh(binding)
+            self.definition_octets -= binding.source.binding_octets(binding)
         self._forget_binding(binding)
         self._report_unbound(binding)
 
@@ -459,7 +459,7 @@ class Topology(ABC):
         for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
             binding = self._cleared.popleft()
             binding.source.forget(binding)
-            self.definition_octets -= binding.source.weigh(binding)
+            self.definition_octets -= binding.source.binding_octets(binding)
         return now_ms + 1 if self._cleared else 0
 
     def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:

@@ -186,7 +186,7 @@ class VirtualHost(QueueRegistry):
             return
         try:
             binding = Binding(source, destination, record.routing_key, record.arguments)
-            self._add_binding(binding, source.weigh(binding))
+            self._add_binding(binding, source.binding_octets(binding))
         except InvalidArgument as error:
             log.error("vhost %r: binding %r is left out: %s", self.name, record, error)
 

@@ -343,7 +343,7 @@ class Plan(AccountPlan):
         at = (vhost, source.name)
         before = self._indexed.get(at, 0)
         self._indexed[at] = min(before + index, source.index_octets_max)
-        return source.weigh(bound) - index + self._indexed[at] - before
+        return source.binding_octets(bound) - index + self._indexed[at] - before
 
     def _hold(self, element: Element, vhost: str, octets: int) -> None:
         """Refuse definitions above the memory limit of the virtual host."""
