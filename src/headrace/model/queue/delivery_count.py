@@ -12,6 +12,8 @@ later delivery waits until its note is durable. A message whose first note was l
 redelivered when it is recovered, so that its next delivery waits. Of a message that crashes the
 broker each time, at most the first try is not counted.
 
+The limit, ``x-delivery-limit``, is enforced by ``requeue`` of `headrace.model.queue.queue`.
+
 The same notes have the time of a message's next try (`retry_backoff`), and the reason of its death
 while its dead letter is undelivered (`headrace.model.vhost.at_least_once`).
 """
