@@ -532,7 +532,7 @@ class Broker:
             raise
         if not done["certificates"]:
             self.renew_relays()  # There may be a port for TLS now.
-        names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
+        names = ", ".join(change["name"] for change in done["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
         if done["restart"]:
             log.warning("these need a restart: %s", ", ".join(done["restart"]))

@@ -320,7 +320,8 @@ def tell(broker: Reloadable, answer: Reloaded) -> None:
             "settings.reloaded",
             user=broker.context.events.actor,
             changed={
-                one["name"]: [one.get("before"), one.get("after")] for one in answer["changed"]
+                change["name"]: [change.get("before"), change.get("after")]
+                for change in answer["changed"]
             },
             restart=list(answer["restart"]),
         )

@@ -186,8 +186,8 @@ class Disk:
 
     def free(self, path: str) -> int:
         """Return the free bytes on the file system of a directory."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
 
     def lock(self, handle: int) -> bool:
         """Lock a file for this process; return False if another has the lock."""

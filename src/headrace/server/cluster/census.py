@@ -34,26 +34,28 @@ class Census:
         self.looked_s = now_s
         before, self.watched = self.watched, {}
         for row in rows:
-            known = before.get(row.name)
-            moved = known is None or known.row.seen != row.seen
-            still_s = 0.0 if known is None or moved else known.still_s + passed
+            former = before.get(row.name)
+            moved = former is None or former.row.seen != row.seen
+            still_s = 0.0 if former is None or moved else former.still_s + passed
             self.watched[row.name] = Watched(row, still_s)
 
     def lives(self, name: str) -> bool:
         """Return True if a broker has not left, and its lease may not have ended."""
-        found = self.watched.get(name)
-        return found is not None and found.row.state != LEFT and found.still_s < self.lease_s
+        watched = self.watched.get(name)
+        return watched is not None and watched.row.state != LEFT and watched.still_s < self.lease_s
 
     def living(self) -> list[BrokerRow]:
         """Return the brokers that live, by name."""
-        return [one.row for name, one in sorted(self.watched.items()) if self.lives(name)]
+        return [watched.row for name, watched in sorted(self.watched.items()) if self.lives(name)]
 
     def members(self) -> list[BrokerRow]:
         """Return the brokers that have not left; first those that live, each part by name.
 
         One that does not live may be back soon, and a busy machine delays counters.
         """
-        rows = [one.row for _, one in sorted(self.watched.items()) if one.row.state != LEFT]
+        rows = [
+            watched.row for _, watched in sorted(self.watched.items()) if watched.row.state != LEFT
+        ]
         return sorted(rows, key=lambda row: not self.lives(row.name))
 
     def takers(self) -> list[str]:

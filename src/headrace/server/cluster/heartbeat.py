@@ -37,14 +37,14 @@ class Heartbeat:
         members: Members,
         lease_s: float,
         *,
-        found: Callable[[Look, float], None],
+        on_look: Callable[[Look, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``found`` gets what a heartbeat found and when it was sent, ``failed`` why one failed."""
+        """``on_look`` gets the state that a heartbeat read and when it was sent, ``failed`` its error."""
         self.members = members
         self.lease_s = lease_s * (1 - MARGIN)
         self.state = RUNNING  # Of this broker; the next heartbeat writes it.
-        self._found = found
+        self._on_look = on_look
         self._failed = failed
         self._due: SimpleQueue[Work | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
@@ -77,7 +77,7 @@ class Heartbeat:
                 self.members.close()
                 self._failed(error)
             else:
-                self._found(look, sent_s)
+                self._on_look(look, sent_s)
             if not self._run_work(sent_s + BEAT_S):
                 return
 

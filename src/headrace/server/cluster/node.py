@@ -68,9 +68,9 @@ class Served:
         """Return True if the database lacked durable entries when a heartbeat was sent."""
         engine = self.disk.ledger
         assert isinstance(engine, PostgresLedger)
-        known = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
+        last_durable = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
         self.seen.append((boot_s(), engine.durable))
-        return row.epoch < engine.epoch or row.last < known
+        return row.epoch < engine.epoch or row.last < last_durable
 
 
 class ClusterNode:
@@ -88,7 +88,7 @@ class ClusterNode:
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
         )
         self.heartbeat = Heartbeat(
-            joined.members, lease_s, found=self._from_thread, failed=self._failed_in_thread
+            joined.members, lease_s, on_look=self._from_thread, failed=self._failed_in_thread
         )
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(TAKERS, thread_name_prefix="headrace-take")
@@ -327,8 +327,8 @@ class ClusterNode:
             aside = await self.loop.run_in_executor(self.pool, self.copies.set_aside, name)
         finally:
             self.busy.discard(name)
-        for found in (self.down, self.again_s):
-            found.pop(name, None)
+        for by_ledger in (self.down, self.again_s):
+            by_ledger.pop(name, None)
         self.losses.pop(vhost, None)
         log.warning("vhost '%s': an operator accepts what the database lost; %s", vhost, aside)
         if self.events.has_listeners:
@@ -523,7 +523,7 @@ class ClusterNode:
 
     def state_of(self, broker: str) -> str:
         """Return what is known of a broker, in words."""
-        found = self.census.watched.get(broker)
-        if found is None:
+        watched = self.census.watched.get(broker)
+        if watched is None:
             return "there is none of this name"
-        return found.row.state if self.census.lives(broker) else "down"
+        return watched.row.state if self.census.lives(broker) else "down"

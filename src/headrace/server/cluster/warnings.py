@@ -35,21 +35,21 @@ class ClusterWarnings:
                 has ended, which is told otherwise.
             behind: entries that copies lack, by virtual host.
         """
-        found: dict[str, str] = {}
+        warnings: dict[str, str] = {}
         if left is not None and left < LEASE_SHORT:
-            found[""] = "the lease of this broker is nearly lost: the database does not answer"
+            warnings[""] = "the lease of this broker is nearly lost: the database does not answer"
         far = {vhost: lacks for vhost, lacks in behind.items() if lacks > BEHIND_MAX}
         self._behind = {vhost: self._behind.get(vhost, now_s) for vhost in far}
         for vhost, since_s in self._behind.items():
             if now_s - since_s >= BEHIND_S:
-                found[vhost] = f"the copy of vhost '{vhost}' is behind by {far[vhost]} entries"
-        for vhost in found.keys() - self.active.keys():
-            log.warning("%s", found[vhost])
+                warnings[vhost] = f"the copy of vhost '{vhost}' is behind by {far[vhost]} entries"
+        for vhost in warnings.keys() - self.active.keys():
+            log.warning("%s", warnings[vhost])
             if self._events.has_listeners:
-                self._events.emit("cluster.warning.set", vhost=vhost, reason=found[vhost])
-        for vhost in self.active.keys() - found.keys():
+                self._events.emit("cluster.warning.set", vhost=vhost, reason=warnings[vhost])
+        for vhost in self.active.keys() - warnings.keys():
             log.warning("no longer: %s", self.active[vhost])
             if self._events.has_listeners:
                 why = self.active[vhost]
                 self._events.emit("cluster.warning.cleared", vhost=vhost, reason=why)
-        self.active = found
+        self.active = warnings

@@ -45,23 +45,23 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         message = record.getMessage()
-        told: dict[str, object] = {
+        record_fields: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": message,
         }
-        found = CONNECTION.match(message)
-        if found is not None:
-            number = int(found[1])
-            told["connection"] = number
-            if found[2] is not None:
-                told["channel"] = int(found[2])
+        match = CONNECTION.match(message)
+        if match is not None:
+            number = int(match[1])
+            record_fields["connection"] = number
+            if match[2] is not None:
+                record_fields["channel"] = int(match[2])
             if self.facts is not None:
-                told |= self.facts(number)
+                record_fields |= self.facts(number)
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            record_fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(record_fields)
 
 
 class TextFormatter(logging.Formatter):

@@ -14,7 +14,7 @@ def networks_of(text: str) -> tuple[Network, ...]:
     Raises:
         ValueError: one of them is none; the text says which.
     """
-    return tuple(ipaddress.ip_network(one) for one in text.replace(",", " ").split())
+    return tuple(ipaddress.ip_network(network) for network in text.replace(",", " ").split())
 
 
 def contains(networks: tuple[Network, ...], host: str) -> bool:

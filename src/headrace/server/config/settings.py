@@ -53,9 +53,9 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 def size_of(text: str) -> int | None:
     """Return the bytes of a size such as 64MiB; None when it is none."""
-    found = _SIZE.fullmatch(text.strip())
-    factor = None if found is None else _UNITS.get(found[2].lower())
-    return None if found is None or factor is None else int(found[1]) * factor
+    match = _SIZE.fullmatch(text.strip())
+    factor = None if match is None else _UNITS.get(match[2].lower())
+    return None if match is None or factor is None else int(match[1]) * factor
 
 
 class StartError(Exception):
@@ -654,18 +654,18 @@ class Setting:
         if self.optional and (value is None or value == ""):
             return None
         if self.many and isinstance(value, list | tuple):
-            value = ",".join([str(self._typed(one, source)) for one in value])
-        found = self._typed(value, source)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
-            if self.low is not None and found < self.low:
-                raise SettingError(self.name, source, f"{found} is less than {self.low:.15g}")
-            if self.high is not None and found > self.high:
-                raise SettingError(self.name, source, f"{found} is more than {self.high:.15g}")
-        if self.choices and found not in self.choices:
+            value = ",".join([str(self._typed(item, source)) for item in value])
+        typed = self._typed(value, source)
+        if isinstance(typed, (int, float)) and not isinstance(typed, bool):
+            if self.low is not None and typed < self.low:
+                raise SettingError(self.name, source, f"{typed} is less than {self.low:.15g}")
+            if self.high is not None and typed > self.high:
+                raise SettingError(self.name, source, f"{typed} is more than {self.high:.15g}")
+        if self.choices and typed not in self.choices:
             raise SettingError(
-                self.name, source, f"{found!r} is not one of {', '.join(self.choices)}"
+                self.name, source, f"{typed!r} is not one of {', '.join(self.choices)}"
             )
-        return found
+        return typed
 
     def _typed(self, value: object, source: str) -> object:
         shown = "the value" if self.secret else repr(value)
@@ -698,8 +698,8 @@ class Setting:
     def _whole(self, text: str) -> int | None:
         if self.unit == "octets":
             return size_of(text)
-        found = _SIZE.fullmatch(text.strip())
-        return int(found[1]) if found is not None and not found[2] else None
+        match = _SIZE.fullmatch(text.strip())
+        return int(match[1]) if match is not None and not match[2] else None
 
 
 def _table() -> tuple[Setting, ...]:
@@ -768,32 +768,32 @@ def has_password(url: str) -> bool:
 
 def closest(name: str, names: Iterable[str] | None = None) -> str:
     """Return a question that names the setting that was probably meant; "" when none is close."""
-    known = [row.name for row in SETTINGS] if names is None else names
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    candidates = [row.name for row in SETTINGS] if names is None else names
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def strange_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each variable that begins as those of settings, and is none."""
-    said = []
+    warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name in _BY_NAME and is_service_link(variable, environment[variable]):
             service = variable.removesuffix("_PORT").lower().replace("_", "-")
-            said.append(
+            warnings.append(
                 f"the variable {variable} is ignored: {environment[variable]} is what Kubernetes "
                 f"says of a Service named {service!r}, not a port; `enableServiceLinks: false` in "
                 "the pod's specification leaves it out"
             )
             continue
-        known = name in _BY_NAME or name in OTHER_VARIABLES
-        if known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
+        is_known = name in _BY_NAME or name in OTHER_VARIABLES
+        if is_known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
         meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
         if meant:
             meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
-        said.append(f"the variable {variable} is not a setting and is ignored{meant}")
-    return said
+        warnings.append(f"the variable {variable} is not a setting and is ignored{meant}")
+    return warnings
 
 
 def is_service_link(variable: str, text: str) -> bool:
@@ -803,13 +803,13 @@ def is_service_link(variable: str, text: str) -> bool:
 
 def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
     """Return unused variables with a name close to this one."""
-    known = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
+    variables = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
     strange = [
-        one
-        for one in environment
-        if one.startswith(ENVIRONMENT_PREFIX[:4])
-        and one not in known
-        and not one.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX[:4])
+        and name not in variables
+        and not name.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
     ]
     return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
 

@@ -41,15 +41,17 @@ class JournalSums:
 
     def counts(self, stores: Iterable[Store]) -> JournalCounts:
         """Return the counts of open stores and of those that have ended."""
-        found = [
-            JournalCounts(one.group_number, one.compactor.copied, one.paged_out, one.paged_in)
-            for one in stores
-            if isinstance(one, Journal)
+        open_counts = [
+            JournalCounts(
+                store.group_number, store.compactor.copied, store.paged_out, store.paged_in
+            )
+            for store in stores
+            if isinstance(store, Journal)
         ]
-        return JournalCounts(*map(sum, zip(self._past, *found, strict=True)))
+        return JournalCounts(*map(sum, zip(self._past, *open_counts, strict=True)))
 
 
 def sizes(stores: Iterable[Store]) -> JournalSizes:
     """Return how large the journals are now."""
-    segments = [part for one in stores if isinstance(one, Journal) for part in one.order]
+    segments = [part for store in stores if isinstance(store, Journal) for part in store.order]
     return JournalSizes(sum(part.end for part in segments), len(segments))

@@ -113,9 +113,9 @@ class Plan(AccountPlan):
 
     def release(self) -> Iterator[None]:
         """Release the plan in steps: freeing a million objects at once would block the loop."""
-        for things in (self._seen, self._new_queues, self.queues, self.bindings):
-            pop = things.popitem if isinstance(things, dict) else things.pop
-            while things:
+        for parts in (self._seen, self._new_queues, self.queues, self.bindings):
+            pop = parts.popitem if isinstance(parts, dict) else parts.pop
+            while parts:
                 pop()
                 yield None
 

@@ -134,10 +134,12 @@ class AccountChanges:
         Raises:
             AccountError: nothing was changed, or the change does not apply yet.
         """
-        made, found = await self._on_users_thread(partial(write, work=work))
-        self._apply(found, actor)
-        if found.trouble:
-            raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+        made, users_read = await self._on_users_thread(partial(write, work=work))
+        self._apply(users_read, actor)
+        if users_read.trouble:
+            raise AccountError(
+                f"users were changed, but cannot be read again: {users_read.trouble}"
+            )
         return made
 
     async def _on_users_thread(self, work: Callable[[UserDirectory], Made]) -> Made:
@@ -146,17 +148,17 @@ class AccountChanges:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
-    def _apply(self, found: UsersRead, actor: Actor | None) -> None:
+    def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
         """Apply what was read; ``actor`` made the changes unless a command's note names another."""
-        if found.trouble and not self._unreadable:
-            log.warning("users cannot be read again: %s", found.trouble)
-        self._unreadable = bool(found.trouble)
-        if found.trouble:
+        if users_read.trouble and not self._unreadable:
+            log.warning("users cannot be read again: %s", users_read.trouble)
+        self._unreadable = bool(users_read.trouble)
+        if users_read.trouble:
             return
         access, events = self._access, self._context.events
-        self._operators.note(found.acts, self._audit, clock_ms())
+        self._operators.note(users_read.acts, self._audit, clock_ms())
         before = access.snapshot
-        if found.snapshot is None or not access.take(found.snapshot):
+        if users_read.snapshot is None or not access.take(users_read.snapshot):
             if self.down:
                 self._start_vhosts(access.snapshot)
             return

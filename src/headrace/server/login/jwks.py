@@ -47,8 +47,8 @@ def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[by
 
     def fetch() -> bytes:
         try:
-            told = json.loads(_fetch(place, ca))
-            named, keys = told["issuer"], told["jwks_uri"]
+            document = json.loads(_fetch(place, ca))
+            named, keys = document["issuer"], document["jwks_uri"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{place.host} does not say where its keys are: {error}") from None
         if named != issuer:

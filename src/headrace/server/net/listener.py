@@ -178,7 +178,7 @@ class Listener:
     def await_header(self, sock: socket.socket, host: str, port: int) -> None:
         """Serve a proxy's connection once it has said whose it is."""
 
-        def found(client: tuple[str, int] | None) -> None:
+        def accept_client(client: tuple[str, int] | None) -> None:
             if client is None:
                 self.accept(sock, host, port)
             else:
@@ -188,14 +188,15 @@ class Listener:
         def failed(reason: str) -> None:
             self.refuse(host, port, reason)
 
-        self.headers.wait(sock, self.handshake_s, found, failed)
+        self.headers.wait(sock, self.handshake_s, accept_client, failed)
 
     def accept(self, sock: socket.socket, host: str, port: int, proxied: bool = False) -> None:
         """Serve a new connection, unless a limit is reached. ``host`` and ``port`` are the client,
         which with ``proxied`` is not the peer of the socket.
         """
         if len(self.transports) >= self.connections_max:
-            self.transports.difference_update([one for one in self.transports if one.closed])
+            closed = [transport for transport in self.transports if transport.closed]
+            self.transports.difference_update(closed)
         if len(self.transports) >= self.connections_max:
             self.refuse(host, port, "connections_max is reached")
             sock.close()

@@ -60,10 +60,10 @@ def _read_line(octets: bytes) -> tuple[int, Address | None] | None:
     line = octets[:end].decode("ascii", "replace")
     if line.startswith("PROXY UNKNOWN"):
         return end + 2, None
-    found = LINE.fullmatch(line)
-    if found is None:
+    match = LINE.fullmatch(line)
+    if match is None:
         raise ProxyError(f"the PROXY line is malformed: {line!r}")
-    version, host, _, port, _ = found.groups()
+    version, host, _, port, _ = match.groups()
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -110,7 +110,7 @@ class AwaitedHeaders:
         self,
         sock: socket.socket,
         limit_s: float,
-        found: Callable[[Address | None], None],
+        accept_client: Callable[[Address | None], None],
         failed: Callable[[str], None],
     ) -> None:
         """Read a header off a socket; call ``found``, or ``failed`` with a reason.
@@ -146,7 +146,7 @@ class AwaitedHeaders:
                 return
             if header is not None:
                 self._forget(sock)
-                found(header[1])
+                accept_client(header[1])
 
         sock.setblocking(False)
         late = f"no PROXY header within {limit_s:g} s"

@@ -507,7 +507,7 @@ class Transport(Watched):
 
     def send_together(self) -> int:
         """Send pieces of the chain in one call; return how many octets went, or -1 for none."""
-        pieces = [memoryview(one)[lo:hi] for one, lo, hi in self.connection.gather()]
+        pieces = [memoryview(piece)[lo:hi] for piece, lo, hi in self.connection.gather()]
         try:
             sent: int = self.sock.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):

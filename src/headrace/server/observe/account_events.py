@@ -40,13 +40,15 @@ class Operators:
         self._noted: set[Operator] = set()  # At the last poll;
         self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
 
-    def note(self, found: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
+    def note(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
         """Audit the notes of commands, and remember their operators."""
         self._at_work = {
-            one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
+            actor: at_ms
+            for actor, at_ms in self._at_work.items()
+            if now_ms - at_ms < AT_WORK_MS_MAX
         }
         self._noted = set()
-        for act in found:
+        for act in notes:
             who = Operator(act.who, act.place)
             self._noted.add(who)
             self._at_work[who] = act.at_ms
@@ -72,8 +74,8 @@ class Operators:
         who = self._noted
         if not who and otherwise is None:
             who = set(self._at_work)
-        for one in who:
-            self._at_work.pop(one, None)
+        for actor in who:
+            self._at_work.pop(actor, None)
         return next(iter(who)) if len(who) == 1 else otherwise
 
 
@@ -107,19 +109,19 @@ def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
 
     As in RabbitMQ, limits of virtual hosts and operator policies are reported as parameters, too.
     """
-    known = before.parameters
-    for key in known.keys() - after.parameters.keys():
+    parameters = before.parameters
+    for key in parameters.keys() - after.parameters.keys():
         if key.component in SUBJECTS:
             events.emit(SUBJECTS[key.component][1], **subject_of(key))
         if key.component not in OF_THEIR_OWN:
             events.emit("parameter.cleared", **parameter_of(key))
     for key, value in after.parameters.items():
-        if known.get(key) == value:
+        if parameters.get(key) == value:
             continue
         if key.component in SUBJECTS:
             parts = value if isinstance(value, dict) else {}
-            told = {name: as_header(each) for name, each in parts.items()}
-            events.emit(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
+            headers = {name: as_header(each) for name, each in parts.items()}
+            events.emit(SUBJECTS[key.component][0], **{**headers, **subject_of(key)})
         if key.component not in OF_THEIR_OWN:
             events.emit("parameter.set", **parameter_of(key), value=as_header(value))
 
@@ -163,12 +165,12 @@ def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
     for name in before.accounts.keys() - after.accounts.keys():
         events.emit("user.deleted", name=name)
     for name, account in after.accounts.items():
-        known = before.accounts.get(name)
-        if known is None:
+        former = before.accounts.get(name)
+        if former is None:
             events.emit("user.created", name=name)
-        elif known.password_hash != account.password_hash:
+        elif former.password_hash != account.password_hash:
             events.emit("user.password.changed", name=name)
-        if account.tags != (known.tags if known is not None else ()):
+        if account.tags != (former.tags if former is not None else ()):
             events.emit("user.tags.set", name=name, tags=list(account.tags))
     for name in before.vhosts.keys() - after.vhosts.keys():
         events.emit("vhost.deleted", name=name)

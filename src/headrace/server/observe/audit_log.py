@@ -108,8 +108,8 @@ class AuditLog(Audit):
 
     def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
         if self.file is not None and self._strangers.admits(what, allowed, facts):
-            known = [(name, value) for name, value in facts.items() if value is not None]
-            self.file.put(what, allowed, plain_facts(dict(known[:FACTS_MAX])))
+            present = [(name, value) for name, value in facts.items() if value is not None]
+            self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
 
     def tell_folded(self, *, now: bool = False) -> None:
         """Write how often strangers were refused beyond the lines that they have a minute."""

@@ -69,9 +69,9 @@ class EventTeller:
         self.dropped = 0  # Unroutable events.
         self._waiting: deque[Event] = deque()
 
-    def listen(self, some: bool) -> None:
+    def listen(self, is_bound: bool) -> None:
         """Hear events from now on, or no longer."""
-        if some:
+        if is_bound:
             self.events.listen(self.hear)
         else:
             self.events.ignore(self.hear)

@@ -156,20 +156,20 @@ def query(call: Asking, reply: Reply) -> Steps:
     named = call.inner("_object_id").get("_object_name")
     if named is not None:
         kind, key = class_and_key(call.checked("_object_name", named, NAME_OCTETS_MAX))
-        found = yield from find(view, kind, key)
-        return {"objects": [] if found is None else [found]}
+        described = yield from find(view, kind, key)
+        return {"objects": [] if described is None else [described]}
     schema = call.inner("_schema_id")
     kind = call.checked("_class_name", schema.get("_class_name"), NAME_OCTETS_MAX)
     if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
         return {"objects": []}
     before: list[QmfObject] | None = None
-    for some in chunks(view, kind):
+    for chunk in chunks(view, kind):
         if crowded(call.vhost):
             call.refuse("limit", "memory or disk is short: lists are not sent")
-        if some is not None:
+        if chunk is not None:
             if before is not None:
                 reply.part(before)
-            before = some
+            before = chunk
         yield
     return {"objects": before or []}
 

@@ -100,10 +100,10 @@ class Asking(RequestCall):
     def yes(self, values: dict[str, object], field: str, default: bool = False) -> bool:
         """Remove a boolean field and return it; Qpid's tools send it in several forms."""
         value = values.pop(field, default)
-        said = value.lower() if isinstance(value, str) else value
-        if not isinstance(said, str | int | bool) or said not in YES | NO:
+        answer = value.lower() if isinstance(value, str) else value
+        if not isinstance(answer, str | int | bool) or answer not in YES | NO:
             self.refuse(BAD_REQUEST, f"'{field}' must be true or false")
-        return said in YES
+        return answer in YES
 
     @contextmanager
     def host(self) -> Iterator[AuthorizedHost]:
@@ -129,5 +129,5 @@ class Asking(RequestCall):
 
 def code_of(error: ModelError) -> str:
     """Return the code that an answer has for a refusal of the model."""
-    found = (CODES[kind] for kind in type(error).__mro__ if kind in CODES)
-    return next(found, "precondition")
+    codes = (CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+    return next(codes, "precondition")

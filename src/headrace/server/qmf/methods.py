@@ -78,15 +78,15 @@ def text_in(call: Asking, values: dict[str, object], field: str) -> str | None:
 
 def create_queue(call: Asking) -> None:
     """Declare a queue; fields that are not flags are arguments."""
-    name, said = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
-    if call.yes(said, "exclusive"):
+    if call.yes(properties, "exclusive"):
         call.refuse(BAD_REQUEST, "a request cannot make an exclusive queue")
-    durable = call.yes(said, "durable")
-    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
-    alternate = text_in(call, said, "alternate-exchange") or ""
-    plan = Plan(said, False, auto_delete, f"queue '{name}'")
+    durable = call.yes(properties, "durable")
+    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    alternate = text_in(call, properties, "alternate-exchange") or ""
+    plan = Plan(properties, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:
@@ -94,27 +94,27 @@ def create_queue(call: Asking) -> None:
             name,
             durable=durable,
             auto_delete=auto_delete,
-            arguments=plain(said),
+            arguments=plain(properties),
             alternate=alternate,
         )
 
 
 def create_exchange(call: Asking) -> None:
     """Make an exchange."""
-    name, said = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.exchanges:
         call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
-    kind = text_in(call, said, "exchange-type") or "topic"
-    durable = call.yes(said, "durable")
-    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
-    alternate = text_in(call, said, "alternate-exchange") or ""
+    kind = text_in(call, properties, "exchange-type") or "topic"
+    durable = call.yes(properties, "durable")
+    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    alternate = text_in(call, properties, "alternate-exchange") or ""
     with call.host() as host:
         host.declare_exchange(
             name,
             kind,
             durable=durable,
             auto_delete=auto_delete,
-            arguments=plain(said),
+            arguments=plain(properties),
             alternate=alternate,
         )
 
@@ -128,16 +128,16 @@ def create_binding(call: Asking) -> None:
 
 def delete_queue(call: Asking) -> None:
     """Delete a queue."""
-    said, name = dict(call.inner("options")), name_of(call)
-    if_unused, if_empty = call.yes(said, "if_unused"), call.yes(said, "if_empty")
+    options, name = dict(call.inner("options")), name_of(call)
+    if_unused, if_empty = call.yes(options, "if_unused"), call.yes(options, "if_empty")
     with call.host() as host:
         host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
 
 
 def delete_exchange(call: Asking) -> None:
     """Delete an exchange."""
-    said, name = dict(call.inner("options")), name_of(call)
-    if_unused = call.yes(said, "if_unused")
+    options, name = dict(call.inner("options")), name_of(call)
+    if_unused = call.yes(options, "if_unused")
     with call.host() as host:
         host.delete_exchange(name, if_unused=if_unused)
 
@@ -199,13 +199,13 @@ def emptied(outcome: RequestAnswer | Steps) -> Steps:
 
 def reroute(call: Asking) -> Steps:
     """Move messages of a queue through an exchange, to the one queue that each is routed to."""
-    said = dict(call.request)
+    arguments = dict(call.request)
     call.request = {"from": call.key, **chosen(call, "request")}
     call.allow("read", call.key)
     source = call.queue("from")
     exchange = source.alternate_exchange or ""
-    if not call.yes(said, "useAltExchange"):
-        exchange = call.checked("exchange", said.get("exchange"), NAME_OCTETS_MAX)
+    if not call.yes(arguments, "useAltExchange"):
+        exchange = call.checked("exchange", arguments.get("exchange"), NAME_OCTETS_MAX)
     elif not exchange:
         call.refuse("precondition", f"queue '{source.name}' has no alternate exchange")
     call.vhost.check_publishable(exchange)
@@ -236,11 +236,11 @@ def through(call: Asking, exchange: str, source: Queue) -> Callable[[Content], Q
 
     def target(content: Content) -> Queue | str:
         access, key = call.context.access, content.routing_key
-        found = call.vhost.route(exchange, key, lambda: content.headers).queues
-        if len(found) != 1 or found[0] is source:
-            return "lead to no other queue" if len(found) < 2 else "lead to several queues"
+        queues = call.vhost.route(exchange, key, lambda: content.headers).queues
+        if len(queues) != 1 or queues[0] is source:
+            return "lead to no other queue" if len(queues) < 2 else "lead to several queues"
         if access.topic_allowed(call.user, call.vhost.name, "write", exchange, key):
-            to: Queue = found[0]
+            to: Queue = queues[0]
             return to
         return "have topics that are refused"
 
@@ -250,11 +250,11 @@ def through(call: Asking, exchange: str, source: Queue) -> Callable[[Content], Q
 def chosen(call: Asking, field: str) -> dict[str, object]:
     """Return which messages a request is about: how many, 0 for all, and with which header."""
     count = call.number(field, 0)
-    said = call.inner("filter")
+    filter_fields = call.inner("filter")
     selector = ""
-    if said:
-        params = said.get("filter_params")
-        if said.get("filter_type") != "header_match_str" or not isinstance(params, dict):
+    if filter_fields:
+        params = filter_fields.get("filter_params")
+        if filter_fields.get("filter_type") != "header_match_str" or not isinstance(params, dict):
             call.refuse(BAD_REQUEST, "'filter' is not a header_match_str")
         key = call.checked("header_key", params.get("header_key"))
         value = call.checked("header_value", params.get("header_value"))
@@ -284,10 +284,10 @@ def ask(call: Asking) -> Steps:
     name = call.checked("name", call.request.get("name"))
     if kind == "binding":
         name = ",".join(binding_of(call))
-    found = yield from find(view, kind, name)
-    if found is None:
+    described = yield from find(view, kind, name)
+    if described is None:
         call.refuse("not-found", f"there is no {kind} '{name}'")
-    return {"results": found["_values"]}
+    return {"results": described["_values"]}
 
 
 def log_level(call: Asking) -> RequestAnswer:

@@ -12,7 +12,7 @@ cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, OUT_SIZE, PIECE_MAX, READ_S
 cdef class Link(Watched):
     cdef public Reactor reactor
     cdef public object sock
-    cdef public object told
+    cdef public object on_message
     cdef public object ended
     cdef public dict streams
     cdef public bytearray buffer

@@ -48,14 +48,14 @@ class Link(Watched):
         self,
         reactor: Reactor,
         sock: Any,
-        told: "Callable[[int, RelayedTransport | None, bytes], None]",
+        on_message: "Callable[[int, RelayedTransport | None, bytes], None]",
         ended: "Callable[[], None]",
     ) -> None:
         """``told`` is given frames of other kinds; ``ended`` is called when the stream is over."""
         Watched.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
-        self.told = told
+        self.on_message = on_message
         self.ended = ended
         self.streams: dict[int, RelayedTransport] = {}
         self.buffer = bytearray(READ_SIZE)
@@ -122,7 +122,7 @@ class Link(Watched):
             if transport is not None:
                 transport.leave()
         else:
-            self.told(kind, transport, cut(self.buffer, lo, hi))
+            self.on_message(kind, transport, cut(self.buffer, lo, hi))
 
     # --- Writing ------------------------------------------------------------------------------
 

@@ -86,9 +86,9 @@ def plain(value: object, depth: int) -> object:
     """Return a value of a table as JSON has it: what JSON lacks becomes text."""
     if isinstance(value, dict) and depth:
         pairs = cast("dict[object, object]", value).items()
-        return {str(key): plain(one, depth - 1) for key, one in pairs}
+        return {str(key): plain(item, depth - 1) for key, item in pairs}
     if isinstance(value, list) and depth:
-        return [plain(one, depth - 1) for one in cast("list[object]", value)]
+        return [plain(item, depth - 1) for item in cast("list[object]", value)]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes | bytearray):

@@ -70,8 +70,8 @@ class Relay:
         link, far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            for one in (link, far_link):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SIZE)
+            for end in (link, far_link):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SIZE)
             inherited = (far_link.fileno(), far_control.fileno())
             package = str(Path(headrace.__file__).parent.parent)
             path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
@@ -91,8 +91,8 @@ class Relay:
         finally:
             far_link.close()
             far_control.close()
-        for one in (link, control):
-            one.setblocking(False)
+        for end in (link, control):
+            end.setblocking(False)
         self.began_s: float = loop.time()
         self.control = control
         self.ready = False
@@ -174,11 +174,11 @@ class RelayProcesses:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        found = [relay for relay in self.relays if relay is not None]
-        for relay in found:
+        running = [relay for relay in self.relays if relay is not None]
+        for relay in running:
             relay.link.flush()
             relay.link.lost()
-        for relay in found:
+        for relay in running:
             await relay.reap()
 
     async def _keep(self, at: int) -> None:
@@ -264,7 +264,9 @@ class RelayProcesses:
             if relay.send(message, sock):
                 own = cast("tuple[str, int]", sock.getsockname()[:2])
                 sock.close()
-                found = RelayedTransport(relay.link, ClientAddress(address, own), connection, peer)
-                found.failed = failed
-                return found
+                transport = RelayedTransport(
+                    relay.link, ClientAddress(address, own), connection, peer
+                )
+                transport.failed = failed
+                return transport
         return None

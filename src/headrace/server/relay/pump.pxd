@@ -86,5 +86,5 @@ cdef class Pump:
     cdef use_files(self, bytes octets)
     @cython.locals(client=Client)
     cdef open(self, object sock, unsigned int number, bint secure, unsigned int files)
-    @cython.locals(client=Client, found=Client)
+    @cython.locals(client=Client, polled=Client)
     cpdef finish(self)

@@ -117,10 +117,10 @@ class Pump:
     def step(self, timeout_s: float) -> None:
         """Wait, and serve what is ready."""
         try:
-            found = self.epoll.poll(timeout_s, EVENTS_MAX)
+            polled = self.epoll.poll(timeout_s, EVENTS_MAX)
         except InterruptedError:
             return
-        for fd, events in found:
+        for fd, events in polled:
             if fd == self.link_fd:
                 self.serve_link(events)
             elif fd == self.control_fd:
@@ -302,12 +302,12 @@ class Pump:
             self.fail(client, str(error))
             return
         try:
-            told = pack(client.sock, client.files)
+            packed = pack(client.sock, client.files)
         except ValueError as error:
             self.fail(client, str(error))
             return
         client.shaking = False
-        self.tell(client, SECURED, told)
+        self.tell(client, SECURED, packed)
         self.watch(client)
         self.eager.append(client)  # Its first octets may have been read with the handshake.
 
@@ -517,6 +517,6 @@ class Pump:
             self.watch(client)
         while self.by_fd and time.monotonic() < until:
             for fd, events in self.epoll.poll(0.1, EVENTS_MAX):
-                found: Client | None = self.by_fd.get(fd)
-                if found is not None:
-                    self.serve(found, events & ~IN)
+                polled: Client | None = self.by_fd.get(fd)
+                if polled is not None:
+                    self.serve(polled, events & ~IN)

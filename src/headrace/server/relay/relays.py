@@ -185,12 +185,12 @@ class Relays:
             PreambleError: there is too much to tell.
         """
         loop = self._reactor.loop
-        (found, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-        sock = socket.socket(found[0], socket.SOCK_STREAM)
+        (resolved, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+        sock = socket.socket(resolved[0], socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await loop.sock_connect(sock, found[4])
+            await loop.sock_connect(sock, resolved[4])
             await loop.sock_sendall(sock, RELAYED)
             challenge = b""
             while len(challenge) < CHALLENGE_SIZE:
@@ -229,7 +229,7 @@ class Relays:
         )
         methods = (tune, ConnectionOpen(virtual_host=vhost, insist=True))
         frames = [
-            framed(FRAME_METHOD, 0, encode_method(connection.version, one)) for one in methods
+            framed(FRAME_METHOD, 0, encode_method(connection.version, method)) for method in methods
         ]
         return b"".join((pack(self._key, challenge, preamble), *frames))
 
@@ -243,53 +243,55 @@ class Relays:
         """Return the connection of a client that another broker has logged in."""
         number = opening.number
         try:
-            told = unpack(self._key, opening.challenge, text, mac)
-            peer = RemotePeer(told.host, told.port, told.loopback, encrypted=told.encrypted)
-            user = self._user(told, peer)
-            if told.version not in VERSIONS:
-                raise PreambleError(f"version '{told.version}' is not known here")
+            preamble = unpack(self._key, opening.challenge, text, mac)
+            peer = RemotePeer(
+                preamble.host, preamble.port, preamble.loopback, encrypted=preamble.encrypted
+            )
+            user = self._user(preamble, peer)
+            if preamble.version not in VERSIONS:
+                raise PreambleError(f"version '{preamble.version}' is not known here")
         except (PreambleError, ScopeError) as error:
             log.warning("connection %d: %s", number, error)
             return None
         context = self._context
         context.peers[number] = peer
         self._login.gate.leave(number)
-        connection = GatewayConnection(context, number, told.loopback)
+        connection = GatewayConnection(context, number, preamble.loopback)
         context.connections[number] = connection
-        connection.await_tune_ok(VERSIONS[told.version])
+        connection.await_tune_ok(VERSIONS[preamble.version])
         connection.user = user
         self._login.watch(number, user)
-        connection.mechanism = told.mechanism
-        introduce(connection, told.properties)
+        connection.mechanism = preamble.mechanism
+        introduce(connection, preamble.properties)
         transport = cast("Transport", opening.transport)
-        transport.sock = seen_from(transport.sock, (told.host, told.port))
+        transport.sock = seen_from(transport.sock, (preamble.host, preamble.port))
         return connection
 
-    def _user(self, told: Preamble, peer: RemotePeer) -> User:
+    def _user(self, preamble: Preamble, peer: RemotePeer) -> User:
         """Return the user that another broker has logged in.
 
         Raises:
             PreambleError: there is no such account, or its token's issuer is not trusted here.
             ScopeError: the token has too many scopes.
         """
-        if told.scopes is None and not told.source:
-            account = self._access.account(told.user)
+        if preamble.scopes is None and not preamble.source:
+            account = self._access.account(preamble.user)
             if account is None:
-                raise PreambleError(f"user '{told.user}' is not known here")
+                raise PreambleError(f"user '{preamble.user}' is not known here")
             return User(self._access, account.name, account.tags, peer)
-        grants = Scopes.again(told.scopes or ())
+        grants = Scopes.again(preamble.scopes or ())
         user = User(
             self._access,
-            told.user,
+            preamble.user,
             grants.tags,
             peer,
             grants=grants,
-            source=told.source,
-            expires_s=told.expires_s,
+            source=preamble.source,
+            expires_s=preamble.expires_s,
         )
         if not self._login.logins.trusts(user):
             raise PreambleError(
-                f"user '{told.user}' has a token of '{told.source}', untrusted here"
+                f"user '{preamble.user}' has a token of '{preamble.source}', untrusted here"
             )
         return user
 
@@ -297,8 +299,8 @@ class Relays:
 def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -> None:
     """Note what a client said of itself at another broker, as connection.start-ok does."""
     connection.client_properties = properties
-    said = properties.get("capabilities")
-    connection.capabilities = said if isinstance(said, dict) else {}
+    capabilities = properties.get("capabilities")
+    connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     connection.quirks = quirks_of(cast("Table", properties))
     connection.speaks_more = connection.early and connection.quirks.qpid
     connection.publisher.takes_moments = connection.quirks.expiration_moment

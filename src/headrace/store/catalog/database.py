@@ -153,11 +153,11 @@ def check(db: sqlite3.Connection, path: str) -> None:
         DatabaseError: it is damaged.
     """
     try:
-        found = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        result = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.Error as error:
-        found = str(error)
-    if found != "ok":
-        raise DatabaseError(f"{path} is damaged: {found}")
+        result = str(error)
+    if result != "ok":
+        raise DatabaseError(f"{path} is damaged: {result}")
 
 
 @contextlib.contextmanager

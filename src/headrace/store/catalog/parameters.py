@@ -31,13 +31,13 @@ class ParameterTable:
         rows = self._db.execute(
             "SELECT vhost, component, name, value FROM parameters ORDER BY vhost, component, name"
         )
-        found = {}
+        values = {}
         for vhost, component, name, value in rows:
             try:
-                found[Key(vhost, component, name)] = json.loads(value)
+                values[Key(vhost, component, name)] = json.loads(value)
             except (ValueError, RecursionError) as error:
                 raise AccountError(f"{component} '{name}' is damaged: {error}") from None
-        return found
+        return values
 
     def all(self) -> dict[Key, Json]:
         """Read all parameters as of one moment.
@@ -87,9 +87,9 @@ class ParameterTable:
         try:
             self._acts.begin()
             with transaction(self._db, "IMMEDIATE"):
-                known = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
+                vhosts = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
                 for key in values:
-                    if key.vhost != EVERYWHERE and key.vhost not in known:
+                    if key.vhost != EVERYWHERE and key.vhost not in vhosts:
                         raise AccountError(f"there is no virtual host '{key.vhost}'")
                 self._db.executemany(
                     "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?", gone

@@ -186,7 +186,7 @@ class UserDirectory:
                 "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
                 " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
             )
-            accounts = {found.name: found for found in self._accounts.take(rows.fetchall())}
+            accounts = {account.name: account for account in self._accounts.take(rows.fetchall())}
             vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
             rows = self._db.execute(
                 "SELECT user, vhost, configure, write, read FROM permissions ORDER BY user, vhost"

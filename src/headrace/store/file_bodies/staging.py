@@ -138,17 +138,17 @@ class Staging(Files):
     def load_existing(self) -> None:
         """Load what an earlier process left."""
         for name in self.disk.names(self.directory):
-            found = named(name, self.now_ms)
-            if found is None:
+            entry = named(name, self.now_ms)
+            if entry is None:
                 log.warning(
                     "staging %s: %s is not one of ours and is left alone", self.directory, name
                 )
                 continue
-            self.used += found.size
-            if isinstance(found, Part):
-                self.parts[found.key] = found
+            self.used += entry.size
+            if isinstance(entry, Part):
+                self.parts[entry.key] = entry
             else:
-                self.bodies[found.number] = self.idle[found.number] = found
+                self.bodies[entry.number] = self.idle[entry.number] = entry
 
     def submit(self, work: Work, then: Then) -> None:
         """Run work on the thread."""

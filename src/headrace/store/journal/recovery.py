@@ -133,17 +133,17 @@ class Recovery:
         if self.reached > max(numbers, default=0):
             raise self.missing(self.reached, "the last segment of the log")
         kept = self.kept_secret() if SECRET_FILE in names else None
-        found, oldest = read_headers(self.disk, self.directory, numbers, kept)
+        headers, oldest = read_headers(self.disk, self.directory, numbers, kept)
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))  # It was removed.
             numbers.remove(number)
-            del found[number]
-        self.read_secret(found)
+            del headers[number]
+        self.read_secret(headers)
         buffer = bytearray(PIECE)
-        last = max((number for number, (_, head) in found.items() if head), default=0)
+        last = max((number for number, (_, head) in headers.items() if head), default=0)
         for number in numbers:
             self.next_number = number + 1
-            size, head = found[number]
+            size, head = headers[number]
             if head is not None:
                 self.rows.last_seq = max(self.rows.last_seq, head.first_seq - 1)
             segment = Segment(number, segment_seed(self.secret, number), size)
@@ -175,31 +175,31 @@ class Recovery:
             segment.size = segment.end
             segment.written = segment.end
             segment.sealed = True
-        self.check_chain(found)
+        self.check_chain(headers)
         self.roll_back()
         self.end_jobs()
         self.rows.count_owed({segment.number: segment for segment in self.segments})
 
-    def check_chain(self, found: Headers) -> None:
+    def check_chain(self, headers: Headers) -> None:
         """Refuse a log that lacks a segment.
 
         Raises:
             StoreError: a segment is missing.
         """
-        said = [head.oldest for _, head in found.values() if head is not None]
-        oldest = max(self.oldest, max(said, default=0))
-        for number, (_, head) in found.items():
+        recorded = [head.oldest for _, head in headers.values() if head is not None]
+        oldest = max(self.oldest, max(recorded, default=0))
+        for number, (_, head) in headers.items():
             if head is None or number < oldest:
                 continue
             if head.version < CHAINED:
-                if number - 1 > oldest and number - 1 not in found:
+                if number - 1 > oldest and number - 1 not in headers:
                     log.error(
                         "journal %s: there is no %s: it was never written, or is lost",
                         *(self.name, file_name(number - 1)),
                     )
                 continue
             previous = head.previous
-            if previous >= oldest and previous not in found:
+            if previous >= oldest and previous not in headers:
                 raise self.missing(
                     previous,
                     f"and perhaps segments before it: the log goes on in {file_name(number)}",
@@ -242,9 +242,9 @@ class Recovery:
         if end < size:
             self.disk.truncate(handle, end)
 
-    def read_secret(self, found: Headers) -> None:
+    def read_secret(self, headers: Headers) -> None:
         """Read the journal's secret, or make one for a new journal."""
-        for _, head in found.values():
+        for _, head in headers.values():
             if head is not None:
                 self.secret = head.secret
                 return
@@ -505,7 +505,7 @@ class Recovery:
 
     def prepared_branches(self) -> list[PreparedBranch]:
         """Return the known branches with their messages."""
-        found = []
+        branches = []
         for prepared, _ in self.prepared.values():
             damaged = prepared.damaged
             publishes = []
@@ -528,8 +528,10 @@ class Recovery:
                 elif queue_id in self.rows.owing(row):
                     self.locked.add((queue_id, seq))
                     settles.append((queue_id, self.make(row, queue_id), outcome))
-            found.append(PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles))
-        return found
+            branches.append(
+                PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles)
+            )
+        return branches
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
         """Yield all unsettled messages that no branch has, in order of seq."""

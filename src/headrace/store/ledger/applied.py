@@ -44,9 +44,9 @@ def read_applied(disk: Disk, home: str) -> Applied | None:
     text, _, check = octets.rpartition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
         return None
-    found = json.loads(text)
-    files = {path: ReplicatedFile(*told) for path, told in found["files"].items()}
-    return Applied(found["number"], bytes.fromhex(found["chain"]), files)
+    fields = json.loads(text)
+    files = {path: ReplicatedFile(*parts) for path, parts in fields["files"].items()}
+    return Applied(fields["number"], bytes.fromhex(fields["chain"]), files)
 
 
 def write_applied(disk: Disk, home: str, applied: Applied) -> None:
@@ -55,7 +55,7 @@ def write_applied(disk: Disk, home: str, applied: Applied) -> None:
     Raises:
         OSError: it could not be written.
     """
-    told = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
-    text = json.dumps(told, separators=(",", ":")).encode()
+    fields = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
+    text = json.dumps(fields, separators=(",", ":")).encode()
     disk.make_directory(home)
     write_whole(disk, os.path.join(home, NAME), text + b"\n%08x" % zlib.crc32(text))

@@ -94,12 +94,12 @@ class PostgresLedger(LedgerAccess):
             self.find(session)
             self.lock(session)
             taken = secrets.token_hex(16)
-            found = self.position(self.take(session, taken))
+            position = self.position(self.take(session, taken))
             self.check_answer(session)
-            self.epoch, self.taken = found.epoch, taken
-            self.durable, self.front = found.last, found.front
+            self.epoch, self.taken = position.epoch, taken
+            self.durable, self.front = position.last, position.front
             self.begin_append(session)
-        return found
+        return position
 
     def look(self) -> Position:
         """Return where the ledger stands; see `Ledger`.
@@ -107,9 +107,9 @@ class PostgresLedger(LedgerAccess):
         The last entry is one that is durable for certain: that of the ledger only for its owner.
         """
         with self.session() as session:
-            found = self.find(session)
-            self.durable = max(found.last - 1, found.front - 1, self.durable)
-            return found._replace(last=self.durable)
+            position = self.find(session)
+            self.durable = max(position.last - 1, position.front - 1, self.durable)
+            return position._replace(last=self.durable)
 
     def append(self, number: int, entry: Sequence[Octets]) -> None:
         """Add an entry; see `Ledger`."""
@@ -136,8 +136,8 @@ class PostgresLedger(LedgerAccess):
         number = after
         while number < last:
             with self.session() as session:
-                found = self.read_some(session, number, last)
-            for number, octets in found:
+                entries = self.read_some(session, number, last)
+            for number, octets in entries:
                 yield number, octets
 
     def trim(self, before: int) -> None:

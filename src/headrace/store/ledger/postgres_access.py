@@ -94,13 +94,13 @@ class LedgerAccess:
         while not (rows := session.query(FIND_LOG, self.name)):
             session.query(NEW_LOG, self.name)
         self.id = int(rows[0][0] or 0)
-        found = self.position(rows[0])
-        if found.last < self.durable:
+        position = self.position(rows[0])
+        if position.last < self.durable:
             raise Gap(
-                f"ledger {self.name!r} ends at entry {found.last}, but entry {self.durable} was "
+                f"ledger {self.name!r} ends at entry {position.last}, but entry {self.durable} was "
                 "durable: a standby that lacked it was promoted, or an older database restored"
             )
-        return found
+        return position
 
     def lock(self, session: Session) -> None:
         """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
@@ -109,15 +109,15 @@ class LedgerAccess:
     def check_answer(self, session: Session) -> None:
         """Raise OSError unless the last answer says that a standby has the commit."""
         warnings = list(session.warnings)
-        (found,) = session.query(CHECK)
+        (row,) = session.query(CHECK)
         session.warnings[:0] = warnings
-        self.check_promise(session, found)
+        self.check_promise(session, row)
 
-    def check_promise(self, session: Session, found: Row) -> None:
+    def check_promise(self, session: Session, row: Row) -> None:
         """Raise OSError after a warning, or when commits wait for no standby."""
         if session.warnings:
             raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
-        self.cluster.check_promise(*found)
+        self.cluster.check_promise(*row)
 
     def position(self, row: Row) -> Position:
         """Return the position that a row of headrace.log tells."""

@@ -156,13 +156,13 @@ class Cluster:
 
     def check_schema(self, session: Session) -> None:
         """Refuse a schema that this version does not know, or that is of another cluster."""
-        found = session.query(
+        rows = session.query(
             b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
             b"from headrace.cluster, pg_class where pg_class.oid = 'headrace.log'::regclass"
         )
-        if len(found) != 1:
+        if len(rows) != 1:
             raise self.unfit("headrace.cluster has not one row: restore the database")
-        id, version, owns, owner, role = (str(value or b"", "utf-8") for value in found[0])
+        id, version, owns, owner, role = (str(value or b"", "utf-8") for value in rows[0])
         if int(version) > VERSION:
             raise self.unfit(
                 f"its schema has version {version}, this Headrace knows {VERSION}: upgrade Headrace"

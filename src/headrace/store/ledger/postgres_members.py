@@ -109,9 +109,9 @@ class Members:
             OSError: the engine does not answer.
         """
         session = self.session()
-        found = session.query(WANT, ledger, broker)
+        rows = session.query(WANT, ledger, broker)
         self.check_answer(session)
-        return bool(found)
+        return bool(rows)
 
     def release(self, ledger: str) -> None:
         """Give up a ledger of this broker, for others to take at once.

@@ -60,13 +60,13 @@ class Address:
             StoreError: it is neither.
         """
         try:
-            found = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.Error:  # Its text would quote the URL.
             raise StoreError(
                 "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
                 "and name user, hosts and database, as postgresql://user@host1,host2/database"
             ) from None
-        given = {name: value for name, value in found.items() if value is not None}
+        given = {name: value for name, value in parameters.items() if value is not None}
         self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}
         self.parameters["target_session_attrs"] = "read-write"
         host = str(given.get("host", given.get("hostaddr", "local socket")))

@@ -163,14 +163,14 @@ class ReplicatedDisk(PassingDisk):
 
     def is_complete(self) -> bool:
         """Return True if all files are there, and none is too short."""
-        for path, told in self.applied.files.items():
+        for path, file in self.applied.files.items():
             try:
                 handle = self.local.open(os.path.join(self.home, path))
             except FileNotFoundError:
                 log.error("%s/%s is missing", self.home, path)
                 return False
             try:
-                if path in self.missing or self.local.size(handle) < told.size:
+                if path in self.missing or self.local.size(handle) < file.size:
                     log.error("%s/%s has become shorter", self.home, path)
                     return False
             finally:
@@ -238,8 +238,8 @@ class ReplicatedDisk(PassingDisk):
 
         See :mod:`headrace.store.replacement`.
         """
-        known = self.applied.files.get(self.relative(path))
-        if known is None:
+        file = self.applied.files.get(self.relative(path))
+        if file is None:
             self.local.remove(path)
         else:
             try:
@@ -248,7 +248,7 @@ class ReplicatedDisk(PassingDisk):
                 self.missing.add(self.relative(path))
                 return
             try:
-                made, _, lost = make(self.local, path, handle, known.size, [], 0)
+                made, _, lost = make(self.local, path, handle, file.size, [], 0)
                 self.local.close(made)
                 if lost:
                     log.error("%s: %d bytes of the old file could not be read", path, lost)
@@ -273,9 +273,9 @@ class ReplicatedDisk(PassingDisk):
         number = self.applied.number
         if self.applied.chain == NO_CHAIN or not position.front <= number <= position.last:
             return
-        for found, octets in self.ledger.read(number - 1):
+        for entry_number, octets in self.ledger.read(number - 1):
             try:
-                entry = decode(found, octets)
+                entry = decode(entry_number, octets)
             except DamagedEntryError as error:
                 raise Gap(str(error)) from error
             if entry.chain != self.applied.chain:
@@ -329,19 +329,19 @@ class ReplicatedDisk(PassingDisk):
         """Note an entry, and the files that it changes."""
         files = self.applied.files
         for change in changes:
-            path, known = change.path, files.get(change.path)
+            path, file = change.path, files.get(change.path)
             if change.kind == WRITE:
                 size = sum(map(len, change.pieces))
                 self.since_mark += size
                 self.dirty.add(path)
-                if known is None:
+                if file is None:
                     files[path] = ReplicatedFile(number, change.at + size)
-                elif change.at + size > known.size:
-                    files[path] = known._replace(size=change.at + size)
+                elif change.at + size > file.size:
+                    files[path] = file._replace(size=change.at + size)
             elif change.kind == TRUNCATE:
                 self.dirty.add(path)
-                if known is not None:
-                    files[path] = known._replace(size=change.at)
+                if file is not None:
+                    files[path] = file._replace(size=change.at)
             else:
                 gone = [path]
                 if change.kind == REMOVE_DIRECTORY:
@@ -354,11 +354,11 @@ class ReplicatedDisk(PassingDisk):
 
     def cut_files(self) -> None:
         """Cut files to what the ledger says: recovery takes a longer one for a torn write."""
-        for path, told in self.applied.files.items():
+        for path, file in self.applied.files.items():
             handle = self.local.open(os.path.join(self.home, path))
             try:
-                if self.local.size(handle) > told.size:
-                    self.local.truncate(handle, told.size)
+                if self.local.size(handle) > file.size:
+                    self.local.truncate(handle, file.size)
             finally:
                 self.local.close(handle)
 

@@ -33,7 +33,7 @@ cdef class PlaceScan:
 
 @cython.locals(
     at=Py_ssize_t, end=Py_ssize_t, offset=cython.longlong, place=cython.longlong,
-    ms=cython.longlong, step=cython.longlong, found=cython.longlong,
+    ms=cython.longlong, step=cython.longlong, value=cython.longlong,
     earlier_offset=cython.longlong, earlier_place=cython.longlong,
 )
 cpdef tuple find_in_group(bytes entries, int column, long long least, bint before)

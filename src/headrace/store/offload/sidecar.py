@@ -68,13 +68,13 @@ def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> No
     handle = disk.open(source)
     try:
         head = disk.read(handle, HEADER, 0)
-        told = read_header(head)
-        if told is None:
+        header = read_header(head)
+        if header is None:
             raise SidecarError(f"{source} has no intact header")
         scan = scan_places(disk, handle, size, seed)
     finally:
         disk.close(handle)
-    first = FIRST.pack(MAGIC, VERSION, told.number, size, len(scan.groups), head)
+    first = FIRST.pack(MAGIC, VERSION, header.number, size, len(scan.groups), head)
     rests = [zlib.compress(rest, 1) for _, _, _, rest in scan.groups]
     at = len(first) + CHECK + GROUP.size * len(rests) + CHECK
     groups = bytearray()
@@ -141,10 +141,10 @@ class Sidecar:
             SidecarError, OSError: see :meth:`facts`.
         """
         octets = self.read(GROUP.size * groups + CHECK, FIRST.size + CHECK)
-        told = octets[: GROUP.size * groups]
-        if len(octets) < len(told) + CHECK or check(told) != octets[len(told) :]:
+        entries = octets[: GROUP.size * groups]
+        if len(octets) < len(entries) + CHECK or check(entries) != octets[len(entries) :]:
             raise SidecarError(f"{self.path} is damaged")
-        return list(GROUP.iter_unpack(told))
+        return list(GROUP.iter_unpack(entries))
 
     def rest(self, at: int, size: int) -> bytes:
         """Read the records of a group.

@@ -106,9 +106,9 @@ class Tier:
             try:
                 make_sidecar(disk, path, sidecar, size, seed)
                 self.store.put(name, self._pieces(disk, path, size, job))
-                found = self.store.size(name)
-                if found != size:
-                    raise OSError(f"{name} has {found} bytes there, not {size}")
+                stored = self.store.size(name)
+                if stored != size:
+                    raise OSError(f"{name} has {stored} bytes there, not {size}")
             except SidecarError as error:
                 log.error("not moved to the stream store: %s", error)
                 break

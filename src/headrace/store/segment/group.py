@@ -70,12 +70,12 @@ class WriteGroup:
 
     def changes(self) -> list[Change]:
         """Return what the group writes, by file."""
-        found = [change for stream in self.streams for change in stream.changes()]
+        changes = [change for stream in self.streams for change in stream.changes()]
         view = memoryview(self.buffer)
         for piece in self.pieces:
             octets = piece.parts if piece.parts is not None else [view[piece.lo : piece.hi]]
-            found.append(Change(WRITE, self.files.path(piece.segment), piece.offset, octets))
-        return found
+            changes.append(Change(WRITE, self.files.path(piece.segment), piece.offset, octets))
+        return changes
 
     def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
         """Write pieces of one segment, and sync it."""

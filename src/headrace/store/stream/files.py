@@ -38,7 +38,7 @@ class StreamSegment:
         self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
         self.suspect = False  # A write failed: see headrace.store.replacement.
-        self.told = False  # The damage was logged.
+        self.logged = False  # The damage was logged.
         self.sealed = False
         self.offloaded: OffloadedSegment | None = None  # Once it is in the object store.
 
@@ -84,9 +84,9 @@ class StreamFiles:
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
             self.note_end(segment, size)
         except OSError:
-            found = self.read_at(segment, segment.written, 0)
-            size = len(found)
-            buffer[:size] = found
+            octets = self.read_at(segment, segment.written, 0)
+            size = len(octets)
+            buffer[:size] = octets
         return buffer, size
 
     def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
@@ -97,19 +97,19 @@ class StreamFiles:
         """
         if segment.offloaded is not None:
             return self.read_offloaded(segment, size, place)
-        found = b""
+        octets = b""
         try:
             handle = self.handle(segment)
             try:
-                found = self.disk.read(handle, size, place)
+                octets = self.disk.read(handle, size, place)
             except OSError as error:
                 self.tell(segment, "damaged: %s cannot be read whole: %s", segment.path, error)
-                found = read_old(self.disk, handle, size, place)[0]
+                octets = read_old(self.disk, handle, size, place)[0]
         except OSError as error:
             self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
-        if len(found) < size:
-            self.note_end(segment, place + len(found))
-        return found
+        if len(octets) < size:
+            self.note_end(segment, place + len(octets))
+        return octets
 
     def read_offloaded(self, segment: StreamSegment, size: int, place: int) -> bytes:
         """Read a segment that is in the object store; see :meth:`read_at`."""
@@ -129,8 +129,8 @@ class StreamFiles:
 
     def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
         """Log damage to a segment, once."""
-        if not segment.told:
-            segment.told = True
+        if not segment.logged:
+            segment.logged = True
             log.error(text, *values)
 
     def prove(self, segment: StreamSegment) -> None:

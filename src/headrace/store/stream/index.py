@@ -145,10 +145,10 @@ class StreamIndex:
         """
         assert segment.offloaded is not None
         if limit < segment.written:
-            found, place = segment.offloaded.at(limit)
+            first, place = segment.offloaded.at(limit)
         else:
-            found, place = segment.offloaded.find(OFFSET, offset)
-        return (segment.written, -1) if found < 0 else (place, found)
+            first, place = segment.offloaded.find(OFFSET, offset)
+        return (segment.written, -1) if first < 0 else (place, first)
 
     def moment(self, offset: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first record of a time in the segment of an offset, if it is offloaded.
@@ -161,9 +161,9 @@ class StreamIndex:
         segment = self.segments[k]
         if segment.offloaded is None:
             return -1, -1
-        found, _ = segment.offloaded.find(TIME, timestamp_ms)
-        if found >= 0:
-            return found, 0
+        first, _ = segment.offloaded.find(TIME, timestamp_ms)
+        if first >= 0:
+            return first, 0
         return -1, self.segments[k + 1].first_offset if k + 1 < len(self.segments) else -1
 
     def roughly_from(self, offset: int, place: int, next_offset: int) -> int:

@@ -44,7 +44,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public long long newest_ms
     cdef public bint dirty
     cdef public bytes key
-    cdef public tuple said
+    cdef public tuple announced
     cdef public u64 lost
     cdef public object offloading
 

@@ -170,13 +170,13 @@ class Offloading:
 
     def delete(self) -> None:
         """The stream is deleted: delete its objects."""
-        some = bool(self.moving)
+        has_objects = bool(self.moving)
         for segment in self.segments:
             if segment.offloaded is not None:
-                some = True
+                has_objects = True
                 self.tier.cache.forget(segment.offloaded)
         self.close()
-        if some:
+        if has_objects:
             self.tier.delete_all(self.prefix)
 
 

@@ -115,7 +115,9 @@ def channel_of(session: Session010, connection: ClientConnection | None) -> int:
     """Return the channel that a session is attached to; 0 while it is detached."""
     if not isinstance(connection, Connection010):
         return 0
-    return next((number for number, one in connection.attached.items() if one is session), 0)
+    return next(
+        (number for number, attached in connection.attached.items() if attached is session), 0
+    )
 
 
 def session_name(session: Session010) -> str:

@@ -136,7 +136,7 @@ def health(call: Call) -> Answered:
     With ``vhost`` it is also checked whether this broker serves that virtual host.
     """
     wanted = call.request.get("checks", list(CHECKS))
-    if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
+    if not isinstance(wanted, list) or not all(name in CHECKS for name in wanted):
         call.refuse("bad-request", f"'checks' must be among {', '.join(CHECKS)}")
     problems = {name: CHECKS[name](call.broker) for name in wanted}
     if "vhost" in call.request:
