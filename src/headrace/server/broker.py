@@ -38,7 +38,7 @@ from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
 from headrace.server.login.offers import offers_of
 from headrace.server.management.managed_broker import ManagedBroker
-from headrace.server.management.operations import OPERATIONS, ROWS
+from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.management.ticket_file import TicketFile
 from headrace.server.management.tickets import Tickets
@@ -505,7 +505,7 @@ class Broker:
         data = None if self.settings.memory else self.settings.data
         path = socket_path(self.settings.management_socket, data)
         if path is not None:
-            self.management = ManagementSocket(managed, path, OPERATIONS, ROWS)
+            self.management = ManagementSocket(managed, path, OPERATIONS)
             await self.management.open()
 
     # --- Settings that change -------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Handler, RefusedRequest, RequestAnswer, RequestCall
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, RequestRefused
 from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def streams_of(call: RequestCall) -> list[Stream]:
     for name in names:
         named = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
         if name in ids and ids[name] != named.id:
-            raise RefusedRequest(
+            raise RequestRefused(
                 "gone",
                 f"stream '{name}' was deleted and declared again: its id is {named.id}, "
                 f"not {ids[name]!r}",
@@ -247,7 +247,7 @@ def position_of(stream: Stream, said: object) -> int:
     moment = said.get("timestamp_ms") if isinstance(said, dict) else None
     if isinstance(moment, int) and 0 <= moment < 1 << 60:
         return int(stream.log.offset_at(moment))
-    raise RefusedRequest(
+    raise RequestRefused(
         "bad-request",
         f"the position for stream '{stream.name}' is not an offset, first, last, next "
         'or {"timestamp_ms": ...}',

@@ -77,7 +77,7 @@ CODES: dict[type[errors.ModelError], str] = {
 }
 
 
-class RefusedRequest(Exception):
+class RequestRefused(Exception):
     """A request that is not served; code and text go into the answer."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -107,7 +107,7 @@ class RequestCall:
         """End the call with an error."""
         if code == "refused":
             self.context.refused(self.connection, text)
-        raise RefusedRequest(code, text)
+        raise RequestRefused(code, text)
 
     def allow(self, permission: str, name: str) -> None:
         """Refuse a user without ``configure``, ``write`` or ``read`` permission on a name."""
@@ -343,7 +343,7 @@ class Service(Consumer):
         """Run some work; an error becomes the answer."""
         try:
             return work()
-        except RefusedRequest as error:
+        except RequestRefused as error:
             return failure(error.code, error.text)
         except errors.ModelError as error:
             return failure(code_of(error), error.text)

@@ -40,7 +40,7 @@ class Heartbeat:
         on_look: Callable[[Look, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``on_look`` gets the state that a heartbeat read and when it was sent, ``failed`` its error."""
+        """``on_look`` gets what a heartbeat read and when it was sent, ``failed`` its error."""
         self.members = members
         self.lease_s = lease_s * (1 - MARGIN)
         self.state = RUNNING  # Of this broker; the next heartbeat writes it.

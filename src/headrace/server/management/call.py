@@ -43,10 +43,10 @@ Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
 Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
 Row = Mapping[str, object]
-Thing = TypeVar("Thing")
+Described = TypeVar("Described")
 
 
-class Refused(Exception):
+class OperationRefused(Exception):
     """A refused request; code and text go into the answer.
 
     The codes are those of :mod:`headrace.gateway.requests.requests`.
@@ -129,13 +129,13 @@ class Call:
         """Return the next object that follows the request; None at the end.
 
         Raises:
-            Refused: the line is not an object, or too long.
+            OperationRefused: the line is not an object, or too long.
         """
         return None if self._receive is None else await self._receive()
 
     def refuse(self, code: str, text: str) -> NoReturn:
         """End the call with an error."""
-        raise Refused(code, text)
+        raise OperationRefused(code, text)
 
     def text(
         self, field: str, default: str | None = None, *, octets_max: int = TEXT_OCTETS_MAX
@@ -188,6 +188,13 @@ class Call:
         """Return True if the user sees what is in a virtual host."""
         return self.sees_all or (self.user is not None and self.user.may_open(name))
 
+    def sees_account(self, name: str) -> bool:
+        """Return True if the user sees the permissions and limits of an account: its own, or all.
+
+        Administrators see those of all accounts.
+        """
+        return self.administers or (self.user is not None and self.user.name == name)
+
     def sees_user(self, user: User | None) -> bool:
         """Return True if the user sees the connections of another, or of itself."""
         return self.sees_all or (user is not None and user.same_as(cast("User", self.user)))
@@ -200,23 +207,27 @@ class Call:
             self.refuse("not-found", f"there is no virtual host '{name}'")
         return vhost
 
+    def wanted_vhost(self) -> VirtualHost | None:
+        """Return the virtual host named in ``vhost``; None where the request names none."""
+        return None if self.request.get("vhost") is None else self.vhost()
+
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
-        if self.request.get("vhost") is not None:
-            return [self.vhost()]
+        if (wanted := self.wanted_vhost()) is not None:
+            return [wanted]
         return [vhost for vhost in self.broker.vhosts.values() if self.sees_vhost(vhost.name)]
 
 
 def each(
     call: Call,
-    things: Callable[[VirtualHost], Iterable[Thing]],
-    describe: Callable[[VirtualHost, Thing], Row | None],
+    objects: Callable[[VirtualHost], Iterable[Described]],
+    describe: Callable[[VirtualHost, Described], Row | None],
 ) -> Steps:
-    """List the things of the virtual hosts of a request."""
+    """List objects of the virtual hosts of a request."""
     count = 0
     for vhost in call.vhosts():
-        for thing in list(things(vhost)):
-            row = describe(vhost, thing)
+        for item in list(objects(vhost)):
+            row = describe(vhost, item)
             count += row is not None
             yield row
     return {"items": count}

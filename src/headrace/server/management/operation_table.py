@@ -57,7 +57,7 @@ class OperationRow(NamedTuple):
         Permissions are checked as for AMQP, by the same code.
 
         Raises:
-            Refused: the user lacks a tag, or does not see the virtual host.
+            OperationRefused: the user lacks a tag, or does not see the virtual host.
             AccessRefused: the user lacks a permission.
         """
         user = call.user

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import RefusedRequest, RequestCall
+from headrace.gateway.requests.requests import RequestCall, RequestRefused
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.model.errors import (
     AccessRefused,
@@ -110,7 +110,7 @@ class Asking(RequestCall):
         """Return the virtual host as the user may change it, by the rules of 0-10.
 
         Raises:
-            RefusedRequest: the change cannot be done.
+            RequestRefused: the change cannot be done.
         """
         shared = self.broker.shared_0_10
         host = AuthorizedHost(
@@ -124,7 +124,7 @@ class Asking(RequestCall):
         try:
             yield host
         except ModelError as error:
-            raise RefusedRequest(code_of(error), error.text) from None
+            raise RequestRefused(code_of(error), error.text) from None
 
 
 def code_of(error: ModelError) -> str:

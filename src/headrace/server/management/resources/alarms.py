@@ -56,7 +56,8 @@ def clear_alarm(call: Call) -> Answered:
 
 def place_of(call: Call) -> str:
     """Return the virtual host of an alarm, or ``EVERYWHERE``."""
-    return EVERYWHERE if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
+    return EVERYWHERE if vhost is None else vhost.name
 
 
 def named(vhost: str) -> str:

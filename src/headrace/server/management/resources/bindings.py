@@ -9,7 +9,7 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_
 from headrace.model.exchange.exchange import Exchange
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
-from headrace.server.management.call import Refused
+from headrace.server.management.call import OperationRefused
 from headrace.server.management.fields import arguments_of, name_of
 from headrace.server.management.operation_table import Need, OperationTable
 from headrace.server.management.operator_session import host_of
@@ -123,7 +123,7 @@ def bound_arguments(
     """Return the arguments of the binding with a digest, as the broker holds them.
 
     Raises:
-        Refused: there is none.
+        OperationRefused: there is none.
     """
     exchange = vhost.exchanges.get(source)
     for binding in () if exchange is None else exchange.bindings:
@@ -132,7 +132,7 @@ def bound_arguments(
         if same and binding.arguments_digest == digest:
             return dict(binding.arguments or {})
     what = f"{destination[0]} '{destination[1]}' in vhost '{vhost.name}'"
-    raise Refused("not-found", f"{what} has no such binding to exchange '{source}'")
+    raise OperationRefused("not-found", f"{what} has no such binding to exchange '{source}'")
 
 
 def is_bound(

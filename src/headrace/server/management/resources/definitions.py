@@ -52,9 +52,10 @@ def running(call: Call) -> Running:
 
 def exported(call: Call) -> Steps:
     """Yield the elements, one a step."""
-    vhost = None if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
+    name = None if vhost is None else vhost.name
     count = 0
-    for element in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
+    for element in export(running(call), name, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
             yield None
             continue
@@ -75,12 +76,12 @@ async def import_definitions(call: Call) -> Answered:
     Each line has a section, the index of its first element, and a list of elements.
     """
     began = time.monotonic()
-    vhost = None if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
     target = running(call)
-    plan, report = Plan(target, vhost), Report()
+    plan, report = Plan(target, None if vhost is None else vhost.name), Report()
     passwords = UserPasswords(target.snapshot().accounts)
     try:
         count = 0
@@ -159,7 +160,7 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
 
     Raises:
         DocumentError: the value is wrong.
-        Refused: this broker has no equivalent.
+        OperationRefused: this broker has no equivalent.
         AccountError: it could not be written.
     """
     plan = Plan(running(call), exact=True)
