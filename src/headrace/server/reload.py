@@ -132,7 +132,7 @@ def set_groups(broker: Reloadable, settings: Settings) -> None:
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = settings.group_pin_size_max
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
-        vhost.jobs.messages_max = settings.errand_messages_max
+        vhost.jobs.messages_max = settings.job_messages_max
 
 
 def set_0_10(broker: Reloadable, settings: Settings) -> None:
@@ -180,7 +180,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
         *("product", "product_version", "tls_product", "tls_product_version"),
     ),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
-    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "errand_messages_max"),
+    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "job_messages_max"),
     set_rules: ("unknown_arguments", "default_queue_type", "definitions_size_max"),
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
     set_consumer_timeout: ("ack_timeout_s", "ack_timeout_closes"),

@@ -156,16 +156,15 @@ def read(settings: Fields) -> Fields:
     Raises:
         SettingError: there is none of that name, or the text says no value.
     """
-    from headrace.server.config.settings import SETTINGS, SettingError, closest
+    from headrace.server.config.settings import BY_NAME, SettingError, closest
 
-    rows = {row.name: row for row in SETTINGS}
-    found = {}
+    values = {}
     for name, value in settings.items():
-        row = rows.get(name)
+        row = BY_NAME.get(name)
         if row is None:
             raise SettingError(name, "test", f"there is no such setting{closest(name)}")
-        found[name] = row.read(value, "test") if isinstance(value, str) else value
-    return found
+        values[row.name] = row.read(value, "test") if isinstance(value, str) else value
+    return values
 
 
 def flags(settings: Fields) -> list[str]:

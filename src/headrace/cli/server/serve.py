@@ -18,6 +18,8 @@ from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
     Settings,
+    flag_of,
+    former_names,
     load,
     strange_variables,
 )
@@ -44,6 +46,9 @@ def setting_options(function: Function) -> Function:
             function = click.option(
                 row.flag, row.name, metavar=metavar, help=about, multiple=row.many
             )(function)
+        if row.former:
+            flag = flag_of(row.former)
+            function = click.option(flag, row.former, multiple=row.many, hidden=True)(function)
     return function
 
 
@@ -80,7 +85,7 @@ def serve(config: Path | None, **flags: object) -> None:
         extras.need("aiohttp", "jinja2")  # Before the broker opens anything.
     if settings.cluster:
         extras.need("psycopg")
-    for text in strange_variables(os.environ):
+    for text in (*strange_variables(os.environ), *former_names(flags, os.environ, config)):
         log.warning("%s", text)
     raise_open_files()
     return_large_blocks()

@@ -228,7 +228,7 @@ class Job:
         if count > self._most and not self._dry:
             raise ResourceError(
                 f"more than {self._most} messages are selected, the maximum of one job "
-                "(errand_messages_max); nothing was changed. Select fewer: --selector, --limit"
+                "(job_messages_max); nothing was changed. Select fewer: --selector, --limit"
             )
 
     def _check(self) -> None:

@@ -82,10 +82,14 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
     many: bool = False,
+    former: str = "",
 ) -> Any:
-    """Declare one setting; typed as Any so that the field's own type holds."""
+    """Declare one setting; typed as Any so that the field's own type holds.
+
+    ``former`` is its name in earlier versions.
+    """
     about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
-    about |= {"many": many}
+    about |= {"many": many, "former": former}
     return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
 
 
@@ -245,12 +249,13 @@ class Settings:
         low=60,
         high=30 * 86400,
     )
-    errand_messages_max: int = setting(
+    job_messages_max: int = setting(
         1_000_000,
         "Messages that one job may move, copy or delete; a job with more is refused.",
         unit="messages",
         low=1,
         high=100_000_000,
+        former="errand_messages_max",
     )
 
     group_owner_timeout_s: float = setting(
@@ -636,14 +641,20 @@ class Setting:
     choices: tuple[str, ...]
     secret: bool
     many: bool  # Several values, separated by commas, or a list.
+    former: str  # Its name in earlier versions, by which every source may give it; empty for none.
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that sources may use; the last one counts where a source has both."""
+        return (self.former, self.name) if self.former else (self.name,)
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def variable(self) -> str:
-        return ENVIRONMENT_PREFIX + self.name.upper()
+        return variable_of(self.name)
 
     def read(self, value: object, source: str) -> object:
         """Return the value of the right type and within bounds.
@@ -722,7 +733,7 @@ def _table() -> tuple[Setting, ...]:
 
 
 SETTINGS: tuple[Setting, ...] = _table()
-_BY_NAME = {row.name: row for row in SETTINGS}
+BY_NAME = {name: row for row in SETTINGS for name in row.names}  # By former names, too.
 
 
 def load(
@@ -733,22 +744,24 @@ def load(
     Raises:
         SettingError: one of them cannot be used.
     """
-    if config is None and environment.get(CONFIG_VARIABLE):
-        config = Path(environment[CONFIG_VARIABLE])
     values: dict[str, Any] = {}  # Each of the type of its field.
-    if config is not None:
-        for name, value in _read_toml(config).items():
-            row = _BY_NAME.get(name)
-            if row is None:
-                raise SettingError(name, str(config), f"there is no such setting{closest(name)}")
-            values[name] = row.read(value, str(config))
+    file, keys = _read_file(environment, config)
+    for name in keys:
+        if name not in BY_NAME:
+            raise SettingError(name, file, f"there is no such setting{closest(name)}")
     for row in SETTINGS:
-        text = environment.get(row.variable)
-        if text is not None and not is_service_link(row.variable, text):
-            values[row.name] = row.read(text, row.variable)
-        given = flags.get(row.name)
-        if given is not None and given != ():
-            values[row.name] = row.read(given, row.flag)
+        for name in row.names:
+            if name in keys:
+                values[row.name] = row.read(keys[name], file)
+        for variable in map(variable_of, row.names):
+            text = environment.get(variable)
+            if text is not None and not is_service_link(variable, text):
+                values[row.name] = row.read(text, variable)
+        for name in row.names:
+            given = flags.get(name)
+            if given is None or given == ():
+                continue
+            values[row.name] = row.read(given, flag_of(name))
             if row.name == "cluster" and has_password(str(given)):
                 raise SettingError(
                     row.name,
@@ -759,6 +772,28 @@ def load(
     settings = Settings(**values)
     check_together(settings)
     return settings
+
+
+def former_names(
+    flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
+) -> list[str]:
+    """Return a sentence for each source that gives a setting by its former name.
+
+    Raises:
+        SettingError: the file cannot be read.
+    """
+    file, keys = _read_file(environment, config)
+    warnings = []
+    for row in SETTINGS:
+        if not row.former:
+            continue
+        if row.former in keys:
+            warnings.append(f"the key {row.former} of {file} is now {row.name}")
+        if variable_of(row.former) in environment:
+            warnings.append(f"the variable {variable_of(row.former)} is now {row.variable}")
+        if flags.get(row.former) not in (None, ()):
+            warnings.append(f"the flag {flag_of(row.former)} is now {row.flag}")
+    return [f"{warning}; the former name still works" for warning in warnings]
 
 
 def has_password(url: str) -> bool:
@@ -778,7 +813,7 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
     warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name in _BY_NAME and is_service_link(variable, environment[variable]):
+        if name in BY_NAME and is_service_link(variable, environment[variable]):
             service = variable.removesuffix("_PORT").lower().replace("_", "-")
             warnings.append(
                 f"the variable {variable} is ignored: {environment[variable]} is what Kubernetes "
@@ -786,10 +821,10 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
                 "the pod's specification leaves it out"
             )
             continue
-        is_known = name in _BY_NAME or name in OTHER_VARIABLES
+        is_known = name in BY_NAME or name in OTHER_VARIABLES
         if is_known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
-        meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
+        meant = closest(name, [*BY_NAME, *OTHER_VARIABLES])
         if meant:
             meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
         warnings.append(f"the variable {variable} is not a setting and is ignored{meant}")
@@ -803,18 +838,24 @@ def is_service_link(variable: str, text: str) -> bool:
 
 def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
     """Return unused variables with a name close to this one."""
-    variables = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
+    variables = {*map(variable_of, BY_NAME), *map(variable_of, OTHER_VARIABLES)}
     strange = [
         name
         for name in environment
         if name.startswith(ENVIRONMENT_PREFIX[:4])
         and name not in variables
-        and not name.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
+        and not name.startswith(tuple(map(variable_of, FOREIGN_VARIABLES)))
     ]
     return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
 
 
-def _variable(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the flag of a setting's name."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of a setting's name."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 
@@ -848,6 +889,15 @@ def check_together(settings: Settings) -> None:
         raise SettingError("management_socket", "default", "the console needs it: set it to a path")
     if settings.tls_crl is not None and settings.tls_ca is None:
         raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
+
+
+def _read_file(
+    environment: Mapping[str, str], config: Path | None
+) -> tuple[str, dict[str, object]]:
+    """Return the path of the file of settings and its keys; no keys without a file."""
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    return ("", {}) if config is None else (str(config), _read_toml(config))
 
 
 def _read_toml(path: Path) -> dict[str, object]:

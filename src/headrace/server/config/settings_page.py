@@ -35,10 +35,15 @@ def manual() -> str:
     ]
     lines += [
         f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
-        f"{_reloads(row.name)} | {row.help} |"
+        f"{_reloads(row.name)} | {_help(row)} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
+
+
+def _help(row: Setting) -> str:
+    """Return what a setting does, with its former name."""
+    return f"{row.help} Its former name is `{row.former}`." if row.former else row.help
 
 
 def _reloads(name: str) -> str:

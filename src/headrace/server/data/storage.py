@@ -371,7 +371,7 @@ class Storage:
         vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()
-        vhost.jobs.messages_max = self.settings.errand_messages_max
+        vhost.jobs.messages_max = self.settings.job_messages_max
         store.prepared_branches = []
         vhost.leases.restore()
         vhost.orphans.restored()
