@@ -36,7 +36,7 @@ from headrace.server.definitions.document import (
     read_document,
 )
 from headrace.server.definitions.export import Exported, about, export
-from headrace.server.definitions.outcomes import NO_EQUIVALENT, OUTCOMES, Finding, refused
+from headrace.server.definitions.outcomes import NO_EQUIVALENT, WORDS, Finding, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
@@ -173,11 +173,11 @@ def print_report(report: Answer, form: str) -> None:
         return
     for line in report["lines"]:
         name = f" {shown(line['name'])}" if line["name"] else ""
-        click.echo(f"{line['path']}{name}: {line['outcome']}: {shown(line['text'])}")
+        click.echo(f"{line['path']}{name}: {WORDS[line['outcome']]}: {shown(line['text'])}")
     if report["omitted"]:
         click.echo(f"… and {report['omitted']} more")
     for section, counts in report["counts"].items():
-        words = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts.get(outcome)]
+        words = [f"{counts[name]} {word}" for name, word in WORDS.items() if counts.get(name)]
         click.echo(f"{shown(section)}: {', '.join(words) or 'none'}")
     changed = "nothing was changed (dry run)" if report["dry_run"] else "done"
     click.echo(f"{changed}, {report['seconds']:.1f} s")

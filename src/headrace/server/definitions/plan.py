@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of an import: complete before anything is changed.
 
-Each element has one outcome. It will be *made*; or it is *there* already, or in the file before; or
-it is there and will be *changed* (users, permissions, parameters and policies); or it is there,
-*different*, and stays as it is (exchanges and queues cannot be changed); or this broker has *no
-equivalent*, or only *in part*. What refers to something without an equivalent has none either.
-Anything else is an error of the file, and then nothing is imported.
+Each element has one outcome (:mod:`.outcomes`). An element that refers to one without an equivalent
+has none either. Any other fault is an error of the file, and then nothing is imported.
 """
 
 from __future__ import annotations
@@ -45,10 +42,10 @@ from headrace.server.definitions.elements import (
     read_queue,
 )
 from headrace.server.definitions.outcomes import (
+    CREATED,
     DIFFERENT,
-    MADE,
     NO_EQUIVALENT,
-    THERE,
+    UNCHANGED,
     Duplicate,
     Finding,
     NoEquivalent,
@@ -108,7 +105,7 @@ class Plan(AccountPlan):
             self._without[element.path] = name, text
         except Duplicate as error:
             name, text = self._without.get(error.path, ("", ""))
-            outcome = NO_EQUIVALENT if text else THERE
+            outcome = NO_EQUIVALENT if text else UNCHANGED
         return Finding(section, element.path, name, outcome, text)
 
     def release(self) -> Iterator[None]:
@@ -161,7 +158,7 @@ class Plan(AccountPlan):
         self._hold(element, vhost, made.octets())
         self._new_exchanges[vhost, exchange.name] = made
         self.exchanges.append(exchange)
-        return exchange.name, MADE, ""
+        return exchange.name, CREATED, ""
 
     def _judge_exchange(self, exchange: Exchange, vhost: str) -> None:
         """Leave out elements with arguments that the virtual host refuses."""
@@ -174,7 +171,7 @@ class Plan(AccountPlan):
 
     def _compare_exchange(self, vhost: VirtualHost, exchange: Exchange) -> tuple[str, str]:
         if not exchange.name:
-            return THERE, ""
+            return UNCHANGED, ""
         try:
             vhost.declare_exchange(
                 exchange.name,
@@ -186,7 +183,7 @@ class Plan(AccountPlan):
             )
         except ModelError as error:
             return DIFFERENT, error.text
-        return THERE, ""
+        return UNCHANGED, ""
 
     def _queues(self, element: Element) -> tuple[str, str, str]:
         queue = read_queue(element)
@@ -215,7 +212,7 @@ class Plan(AccountPlan):
         self._hold(element, vhost, queue_octets(queue.name, arguments))
         self._new_queues.add((vhost, queue.name))
         self.queues.append(queue)
-        return queue.name, MADE, ""
+        return queue.name, CREATED, ""
 
     @staticmethod
     def _check_type(queue: Queue) -> None:
@@ -236,7 +233,7 @@ class Plan(AccountPlan):
             )
         except ModelError as error:
             return DIFFERENT, error.text
-        return THERE, ""
+        return UNCHANGED, ""
 
     def _bindings(self, element: Element) -> tuple[str, str, str]:
         binding = read_binding(element)
@@ -250,7 +247,7 @@ class Plan(AccountPlan):
             QUEUE,
             binding.routing_key,
         ):
-            return name, THERE, ""  # Every queue is bound to the default exchange so.
+            return name, UNCHANGED, ""  # Every queue is bound to the default exchange so.
         if not binding.source:
             raise element.fail("source", "nothing can be bound to the default exchange")
         try:
@@ -261,18 +258,18 @@ class Plan(AccountPlan):
         target = cast("ModelQueue | ModelExchange", destination)
         bound = Bound(source, target, binding.routing_key, binding.arguments)
         if destination is not None and not is_new and bound in source.bindings:
-            return name, THERE, ""
+            return name, UNCHANGED, ""
         try:
             self._hold(element, vhost, self._weigh(bound, vhost))
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self.bindings.append(binding)
-        return name, MADE, ""
+        return name, CREATED, ""
 
     def _source(
         self, element: Element, vhost: str, name: str, shown: str
     ) -> tuple[ModelExchange, bool]:
-        """The exchange that is bound to, and whether it is still to be made."""
+        """Return the exchange that is bound to, and True if the import creates it."""
         made = self._new_exchanges.get((vhost, name))
         if made is not None:
             return made, True
@@ -290,7 +287,7 @@ class Plan(AccountPlan):
     def _destination(
         self, element: Element, vhost: str, kind: str, name: str, shown: str
     ) -> ModelQueue | ModelExchange | None:
-        """Return the destination of a binding; None if the import makes it."""
+        """Return the destination of a binding; None if the import creates it."""
         if (vhost, kind, name) in self._left_out:
             raise NoEquivalent(shown, f"{kind} '{name}' is left out")
         if kind == EXCHANGE and not name:

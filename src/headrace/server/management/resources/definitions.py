@@ -12,7 +12,7 @@ from headrace.server.config.process import keep_what_lives
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
 from headrace.server.definitions.export import export
-from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT, refused
+from headrace.server.definitions.outcomes import CREATED, NO_EQUIVALENT, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
@@ -107,17 +107,17 @@ async def import_definitions(call: Call) -> Answered:
     if refusal := report.refusal(outcomes):
         call.refuse("precondition", refusal)
     if not dry_run:
-        call.log(f"imports definitions: {report.total(MADE)} to be made")
+        call.log(f"imports definitions: {report.total(CREATED)} elements to create")
         if plan.changes:
             await call.broker.accounts.change(plan.changes, call.actor)
-        made = 0
+        steps = 0
         try:
             async for step in sliced(call, apply(plan)):
-                made += 1
+                steps += 1
                 if step is not None:
                     report.correct(step)
         except ResourceError as error:
-            text = f"{error.text}; {made} steps were made before: import again to continue"
+            text = f"{error.text}; {steps} steps were done before: import again to continue"
             call.refuse("resource", text)
     async for _ in sliced(call, plan.release()):
         pass
@@ -169,4 +169,4 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
         call.refuse("precondition", finding.text)
     if plan.changes:
         await call.broker.accounts.change(plan.changes, call.actor)
-    return finding.outcome == MADE
+    return finding.outcome == CREATED
