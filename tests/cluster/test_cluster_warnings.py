@@ -20,25 +20,25 @@ def warned() -> tuple[ClusterWarnings, list[tuple[str, object]]]:
 
 def test_a_lease_that_is_nearly_lost() -> None:
     warnings, heard = warned()
-    warnings.look(0.0, 0.9, {})
+    warnings.check(0.0, 0.9, {})
     assert warnings.active == {}
     for left in (0.49, 0.2):
-        warnings.look(1.0, left, {})
+        warnings.check(1.0, left, {})
         assert "nearly lost" in warnings.active[""]
-    warnings.look(2.0, 0.9, {})
+    warnings.check(2.0, 0.9, {})
     assert warnings.active == {}
-    warnings.look(3.0, None, {})  # It has ended, or nothing is served.
+    warnings.check(3.0, None, {})  # It has ended, or nothing is served.
     assert heard == [("cluster.warning.set", ""), ("cluster.warning.cleared", "")]
 
 
 def test_a_copy_that_stays_far_behind() -> None:
     warnings, heard = warned()
-    warnings.look(0.0, None, FAR)
-    warnings.look(BEHIND_S - 1, None, FAR)
-    warnings.look(BEHIND_S, None, ENOUGH)  # It has caught up meanwhile.
-    warnings.look(BEHIND_S + 1, None, FAR)
+    warnings.check(0.0, None, FAR)
+    warnings.check(BEHIND_S - 1, None, FAR)
+    warnings.check(BEHIND_S, None, ENOUGH)  # It has caught up meanwhile.
+    warnings.check(BEHIND_S + 1, None, FAR)
     assert (warnings.active, heard) == ({}, [])
-    warnings.look(2 * BEHIND_S + 1, None, FAR)
+    warnings.check(2 * BEHIND_S + 1, None, FAR)
     assert warnings.active == {"/": f"the copy of vhost '/' is behind by {BEHIND_MAX + 1} entries"}
-    warnings.look(2 * BEHIND_S + 2, None, {})
+    warnings.check(2 * BEHIND_S + 2, None, {})
     assert heard == [("cluster.warning.set", "/"), ("cluster.warning.cleared", "/")]

@@ -36,7 +36,7 @@ def low_on_memory(broker: LocalBroker) -> Iterator[None]:
 
     def limit_to(value: int) -> None:
         counters.memory_max = value
-        alarms.look()
+        alarms.check()
 
     on_loop(broker, lambda: limit_to(-8))
     try:
@@ -53,7 +53,7 @@ def low_on_disk(broker: LocalBroker, vhost: str = "/") -> Iterator[None]:
 
     def fill(full: bool) -> None:
         store.full = full
-        alarms.look()
+        alarms.check()
 
     on_loop(broker, lambda: fill(True))
     try:

@@ -195,14 +195,14 @@ class Broker:
         self.chores += [
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
-            asyncio.create_task(self.every(TICK_S, self.audit.tell_folded)),
+            asyncio.create_task(self.every(TICK_S, self.audit.write_folded)),
             asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
-            asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
+            asyncio.create_task(self.every(CHECK_S, self.revocation.poll)),
             asyncio.create_task(self.loop_delay.watch()),
         ]
         managed.started_ms = clock_ms()
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "broker.started", pid=os.getpid(), version=__version__, listens=self.addresses
             )
         if self.logs is not None:
@@ -523,7 +523,7 @@ class Broker:
         except (SettingError, LogError, StartError, TlsError) as error:
             log.error("nothing is reloaded: %s", error)
             if self.audit.active:
-                self.audit.tell(
+                self.audit.record(
                     "settings.reloaded",
                     user=self.events.actor,
                     allowed=False,
@@ -567,7 +567,7 @@ class Broker:
         self.revocation.check()
         log.info("certificates were read again")
         if self.audit.active:
-            self.audit.tell("certificates.reloaded")
+            self.audit.record("certificates.reloaded")
 
     def facts_of(self, number: int) -> dict[str, str]:
         """Return the facts of a connection that log lines have."""
@@ -616,10 +616,10 @@ class Broker:
             managed.unsynced.tick()
         self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
-            self.logs.tell_repeats()
+            self.logs.log_repeats()
         managed.reactor.turn()
         managed.reactor.pool.tick()
-        self.memory_return.look(self.counters.memory_used)
+        self.memory_return.note(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
         """Run the scheduler at a time, which is earlier than its timer."""
@@ -652,10 +652,10 @@ class Broker:
         reactor = managed.reactor
         managed.context.line(name).advance()
         if managed.storage.stores[name].full or reactor.blocked:
-            managed.alarms.look()
+            managed.alarms.check()
         reactor.turn()
         if reactor.held:
-            reactor.look_at_held()
+            reactor.flush_held()
 
     def staged(self, staging: Staging) -> None:
         """Continue after the thread of a staging has finished some work."""
@@ -666,7 +666,7 @@ class Broker:
     def check_alarms(self) -> None:
         """Block publishers while memory or disk run out, and unblock them afterwards."""
         assert self.alarms is not None
-        self.alarms.look()
+        self.alarms.check()
         self.alarms.sip()
 
     # --- Stop -----------------------------------------------------------------------------------
@@ -693,7 +693,7 @@ class Broker:
             self.managed.tickets.close()
         if self.access is not None:
             self.access.close()
-        self.audit.tell("broker.stopped", pid=os.getpid())
+        self.audit.record("broker.stopped", pid=os.getpid())
         self.audit.close()
         if self.storage is not None:
             if self.reactor is not None:

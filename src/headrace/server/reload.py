@@ -292,10 +292,11 @@ def reload(broker: Reloadable, wanted: Settings) -> Reloaded:
         "restart": {row.name: NEEDS_RESTART[row.name] for row in changed if row not in now},
         "certificates": ready.renews,
     }
-    tell(broker, answer)
+    audit_reload(broker, answer)
     if names.intersection(AUDIT):
         ready.begin_audit()
-        tell(broker, answer)  # The old log says where it goes on, the new one why it begins.
+        # The old log has the name of the new one, the new log why it begins.
+        audit_reload(broker, answer)
     broker.turn()
     return answer
 
@@ -313,10 +314,10 @@ def shown(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def tell(broker: Reloadable, answer: Reloaded) -> None:
+def audit_reload(broker: Reloadable, answer: Reloaded) -> None:
     """Note the changes in the audit log."""
     if broker.audit.active:
-        broker.audit.tell(
+        broker.audit.record(
             "settings.reloaded",
             user=broker.context.events.actor,
             changed={

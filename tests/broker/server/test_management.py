@@ -184,7 +184,7 @@ def test_too_many_operators_are_told(
     monkeypatch.setattr(management, "CLIENTS_MAX", 1)
 
     async def wait(call: Call) -> Any:
-        await call.tell({"begun": True})
+        await call.send({"begun": True})
         await call.receive()
         return {}
 

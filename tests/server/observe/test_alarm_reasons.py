@@ -69,7 +69,7 @@ class Scene:
         )
 
     def held(self) -> tuple[bool, bool]:
-        self.alarms.look()
+        self.alarms.check()
         return self.one.barred, self.other.barred
 
     def reason(self, vhost: str) -> str:
@@ -117,21 +117,21 @@ def test_reasons_are_joined_as_clients_know_them() -> None:
 
 def test_an_operators_alarm_goes_with_its_virtual_host() -> None:
     scene = Scene()
-    scene.alarms.hold("lab", "moving")
+    scene.alarms.set_alarm("lab", "moving")
     assert scene.held() == (False, True)
     del scene.stores["lab"]
-    scene.alarms.look()
+    scene.alarms.check()
     assert not scene.alarms.active
-    scene.alarms.hold(EVERYWHERE, "moving")
+    scene.alarms.set_alarm(EVERYWHERE, "moving")
     assert scene.held() == (True, True)
-    assert scene.alarms.release(EVERYWHERE)
-    assert not scene.alarms.release(EVERYWHERE)
+    assert scene.alarms.clear_alarm(EVERYWHERE)
+    assert not scene.alarms.clear_alarm(EVERYWHERE)
     assert scene.held() == (False, False)
 
 
 def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
     scene = Scene()
-    scene.alarms.hold(EVERYWHERE, "moving")
+    scene.alarms.set_alarm(EVERYWHERE, "moving")
     for _ in range(4):
         scene.alarms.sip()
     assert (scene.one.sips, scene.other.sips) == (2, 2)

@@ -28,11 +28,11 @@ class Notes:
         self.left: list[ChangeNote] = []
         self.told: list[str] = []
 
-    def take(self) -> list[ChangeNote]:
+    def pop_all(self) -> list[ChangeNote]:
         taken, self.left = self.left, []
         return taken
 
-    def tell(self, what: str, **facts: Any) -> None:
+    def record(self, what: str, **facts: Any) -> None:
         self.told.append(f"{facts['user']} {facts['reason']}".strip())
 
 

@@ -240,7 +240,7 @@ class Context:
         """Have the audit log note a login by a mechanism that there is not, or not here."""
         audit = self.access.audit
         if audit.active:
-            audit.tell(
+            audit.record(
                 "login",
                 peer=self.peer(connection.number),
                 allowed=False,
@@ -252,7 +252,7 @@ class Context:
         """Have the audit log note what a user was refused, unless it did that already."""
         access = self.access
         if access.audit.active and connection.user is not None and text != access.noted:
-            access.audit.tell(
+            access.audit.record(
                 "permission",
                 user=connection.user,
                 peer=self.peer(connection.number),

@@ -329,7 +329,7 @@ class Service(Consumer):
         """Write a request to the audit log, if there is one."""
         audit = self.context.access.audit
         if audit.active:
-            audit.tell(
+            audit.record(
                 "request",
                 user=call.user,
                 peer=getattr(call.user, "peer", None),

@@ -149,7 +149,7 @@ class Logins:
 
     def _tell(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
         if self._audit.active:
-            self._audit.tell(
+            self._audit.record(
                 "login",
                 user=user,
                 peer=peer,

@@ -162,7 +162,7 @@ class Rights:
     def refuse(self, user: User, vhost: str, text: str) -> None:
         """Note a refusal, and raise it."""
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "permission",
                 user=user,
                 peer=getattr(user, "peer", None),

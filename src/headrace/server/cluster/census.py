@@ -24,14 +24,16 @@ class Census:
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
         self.lease_s = lease_s
-        self.gap_s = 2 * beat_s  # Between two looks more counts as this: the engine was away.
-        self.looked_s: float | None = None
+        self.gap_s = (
+            2 * beat_s
+        )  # A longer time between two updates counts as this: the engine was away.
+        self.updated_s: float | None = None
         self.watched: dict[str, Watched] = {}
 
-    def look(self, rows: Iterable[BrokerRow], now_s: float) -> None:
+    def update(self, rows: Iterable[BrokerRow], now_s: float) -> None:
         """Take over what the engine says now."""
-        passed = 0.0 if self.looked_s is None else min(now_s - self.looked_s, self.gap_s)
-        self.looked_s = now_s
+        passed = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_s)
+        self.updated_s = now_s
         before, self.watched = self.watched, {}
         for row in rows:
             former = before.get(row.name)

@@ -25,7 +25,7 @@ from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
 from headrace.server.cluster.warnings import ClusterWarnings
 from headrace.store.errors import StoreError
-from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look
+from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, ClusterRows
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
@@ -61,7 +61,7 @@ class Served:
     vhost: str
     disk: ReplicatedDisk
     taken: str  # Names the epoch.
-    # When some looks came, and the last entry that was durable then.
+    # When some heartbeats were answered, and the last entry that was durable then.
     seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
 
     def lacks(self, row: LedgerRow, sent_s: float) -> bool:
@@ -88,7 +88,7 @@ class ClusterNode:
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
         )
         self.heartbeat = Heartbeat(
-            joined.members, lease_s, on_look=self._from_thread, failed=self._failed_in_thread
+            joined.members, lease_s, on_rows=self._from_thread, failed=self._failed_in_thread
         )
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(TAKERS, thread_name_prefix="headrace-take")
@@ -104,7 +104,7 @@ class ClusterNode:
         self.frozen = False
         self.trouble = ""  # Why the last heartbeat failed.
         self.warnings = ClusterWarnings(events)
-        self.looked = asyncio.Event()
+        self.answered = asyncio.Event()
         self.fatal: Callable[[str], None] = log.critical
         self.tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
@@ -119,12 +119,12 @@ class ClusterNode:
         self.wanted = wanted
         self.heartbeat.start()
         self.copies.start()
-        looks = 0
+        answers = 0
 
         def is_settled() -> bool:
-            nonlocal looks
-            looks += self.lease_until_s > 0
-            return looks > 1 and not self.busy
+            nonlocal answers
+            answers += self.lease_until_s > 0
+            return answers > 1 and not self.busy
 
         await self._until(is_settled, FIRST_S)
 
@@ -157,8 +157,8 @@ class ClusterNode:
 
     # --- Heartbeats -------------------------------------------------------------------------
 
-    def _from_thread(self, look: Look, sent_s: float) -> None:
-        self.loop.call_soon_threadsafe(self.on_look, look, sent_s)
+    def _from_thread(self, rows: ClusterRows, sent_s: float) -> None:
+        self.loop.call_soon_threadsafe(self.on_rows, rows, sent_s)
 
     def _failed_in_thread(self, error: Exception) -> None:
         self.loop.call_soon_threadsafe(self.on_failure, error)
@@ -171,16 +171,16 @@ class ClusterNode:
             log.error("no heartbeat in the cluster: %s; this is tried again", error)
         self.trouble = str(error)
 
-    def on_look(self, look: Look, sent_s: float) -> None:
+    def on_rows(self, rows: ClusterRows, sent_s: float) -> None:
         """Act on what a heartbeat found."""
         if self.stopping:
             return
         if self.trouble:
             log.warning("heartbeats in the cluster succeed again")
         self.trouble = ""
-        self.census.look(look.brokers, sent_s)
+        self.census.update(rows.brokers, sent_s)
         self.lease_until_s = sent_s + self.heartbeat.lease_s
-        self.ledgers = {row.name: row for row in look.ledgers}
+        self.ledgers = {row.name: row for row in rows.ledgers}
         for name, served in list(self.served.items()):
             row = self.ledgers.get(name)
             if name in self.busy:
@@ -200,7 +200,7 @@ class ClusterNode:
             for name, row in self.ledgers.items()
             if name not in self.served and name not in self.busy and name in self._names()
         )
-        self.looked.set()
+        self.answered.set()
 
     def _names(self) -> dict[str, tuple[str, int]]:
         """Return the virtual hosts of the catalog and their numbers, by ledger."""
@@ -239,7 +239,7 @@ class ClusterNode:
                 log.exception("cluster: ledger %s", name)
             finally:
                 self.busy.discard(name)
-                self.heartbeat.look_now()
+                self.heartbeat.beat_now()
 
         task = self.loop.create_task(run())
         self.tasks.add(task)
@@ -333,7 +333,7 @@ class ClusterNode:
         log.warning("vhost '%s': an operator accepts what the database lost; %s", vhost, aside)
         if self.events.has_listeners:
             self.events.emit("cluster.loss.accepted", vhost=vhost, directory=aside)
-        self.heartbeat.look_now()
+        self.heartbeat.beat_now()
         return aside
 
     async def _give(self, name: str) -> None:
@@ -393,7 +393,7 @@ class ClusterNode:
     # --- The lease --------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look at the clock and at the journals; called several times a second."""
+        """Check the lease and the journals; called several times a second."""
         if self.stopping:
             return
         now_s = boot_s()
@@ -404,7 +404,7 @@ class ClusterNode:
             for name, lacks in list(self.copies.behind.items())
             if name not in self.served
         }
-        self.warnings.look(now_s, left_s / self.heartbeat.lease_s if held else None, behind)
+        self.warnings.check(now_s, left_s / self.heartbeat.lease_s if held else None, behind)
         if held and left_s < 0:
             self.frozen = True
             log.error(
@@ -419,7 +419,7 @@ class ClusterNode:
         for name, served in list(self.served.items()):
             if served.disk.lost is not None and name not in self.busy:
                 self._end_lost(name, served)
-                self.heartbeat.look_now()
+                self.heartbeat.beat_now()
 
     def _end_lost(self, name: str, served: Served) -> None:
         """Stop serving what the ledger does not let this broker write."""
@@ -466,7 +466,7 @@ class ClusterNode:
     def resume(self) -> None:
         """Take virtual hosts again."""
         self.heartbeat.state = RUNNING
-        self.heartbeat.look_now()
+        self.heartbeat.beat_now()
 
     async def move(self, vhost: str, broker: str, timeout_s: float) -> bool:
         """Let another broker serve a virtual host; return False if it does not within the time.
@@ -495,11 +495,11 @@ class ClusterNode:
             left_s = until - self.loop.time()
             if left_s <= 0:
                 return False
-            self.looked.clear()
-            self.heartbeat.look_now()
+            self.answered.clear()
+            self.heartbeat.beat_now()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    await self.looked.wait()
+                    await self.answered.wait()
         return True
 
     def owner_of(self, vhost: str) -> str:

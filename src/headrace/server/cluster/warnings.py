@@ -26,7 +26,7 @@ class ClusterWarnings:
         self._events = events
         self._behind: dict[str, float] = {}  # Copies that lack much, and since when.
 
-    def look(self, now_s: float, left: float | None, behind: Mapping[str, int]) -> None:
+    def check(self, now_s: float, left: float | None, behind: Mapping[str, int]) -> None:
         """Check everything.
 
         Args:

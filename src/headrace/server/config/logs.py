@@ -113,7 +113,7 @@ class Logs:
         handler.addFilter(self._repeats)
         return handler
 
-    def tell_repeats(self) -> None:
+    def log_repeats(self) -> None:
         """Log the counts of suppressed lines whose minute is over."""
         for record in self._repeats.over(time.time()):
             if self._handler is not None:

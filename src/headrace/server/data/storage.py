@@ -407,7 +407,7 @@ class Storage:
         store.finish()
         if store.synced < store.defined:
             raise StoreError(f"{store.directory} cannot be written")
-        self.earlier.taken(vhost)
+        self.earlier.delete(vhost)
         log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
 
     def finish_migration(self) -> None:

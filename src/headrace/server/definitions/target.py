@@ -202,7 +202,7 @@ class Stopped:
                 journal.finish()
                 if journal.synced < journal.defined:
                     raise OSError(f"{journal.directory} cannot be written")
-                self._earlier.taken(name)
+                self._earlier.delete(name)
 
     def close(self) -> None:
         """Unlock the directory; what was not finished is discarded."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from headrace.model.policy.accounts import AccountError
 from headrace.server.net.transport import clock_ms
-from headrace.server.observe.account_events import Operators, tell_changes
+from headrace.server.observe.account_events import Operators, emit_changes
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def read(users: UserDirectory) -> UsersRead:
     if snapshot is not None:
         users.written()
     try:
-        return UsersRead(snapshot, users.acts.take())
+        return UsersRead(snapshot, users.acts.pop_all())
     except sqlite3.Error as error:
         log.error("cannot read who changed users: %s", error)
         return UsersRead(snapshot)
@@ -166,7 +166,7 @@ class AccountChanges:
         previous, events.actor = events.actor, self._operators.changed(actor)
         try:
             if events.has_listeners:
-                tell_changes(events, before, access.snapshot)
+                emit_changes(events, before, access.snapshot)
             events.actor = actor
             self._apply_vhosts(access.snapshot)
             self._recheck(iter(list(self._transports)))

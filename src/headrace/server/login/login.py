@@ -305,7 +305,7 @@ class LoginService:
 
     def _end(self, connection: ClientConnection, what: str, reason: str) -> None:
         if self._audit.active:
-            self._audit.tell(what, user=connection.user, allowed=False, reason=reason)
+            self._audit.record(what, user=connection.user, allowed=False, reason=reason)
         connection.force_close(reason)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

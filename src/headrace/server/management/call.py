@@ -7,7 +7,7 @@ An operation is a function of a :class:`Call`, of one of three shapes:
 - a generator makes a list: each dictionary it yields is a line of the answer, each ``None`` a step
   of work without a line, and its return value is the last line. A step should take a few tens of
   microseconds: the loop serves others after every :data:`SLICE_S`;
-- a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
+- a coroutine function may wait, report progress with :meth:`Call.send`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
 Each resource has a module whose operations are decorated (:mod:`.operation_table`);
@@ -79,7 +79,7 @@ class Call:
         operator: str = "",
         actor: Actor | None = None,
         user: User | None = None,
-        tell: Callable[[Answered], Awaitable[None]] | None = None,
+        send: Callable[[Answered], Awaitable[None]] | None = None,
         busy: Callable[[], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Call:
         self.user = user
         self.request = request
         self.operator = operator
-        self._tell = tell
+        self._send = send
         self._busy = busy
         self._receive = receive
 
@@ -110,10 +110,10 @@ class Call:
         """Log what the operator does, such as "drains the broker"."""
         log.warning("an operator (%s) %s", self.operator, action)
 
-    async def tell(self, item: Answered) -> None:
+    async def send(self, item: Answered) -> None:
         """Send a line of the answer; waits while the operator does not read."""
-        if self._tell is not None:
-            await self._tell(item)
+        if self._send is not None:
+            await self._send(item)
 
     async def durable(self, vhost: str) -> bool:
         """Wait until all that a virtual host has written is durable; False while it cannot be."""

@@ -264,7 +264,7 @@ class Client:
             return
         broker.counters.now_ms = clock_ms()
         call = Call(
-            broker, request, operator=self.operator, actor=self.actor, tell=self.tell,
+            broker, request, operator=self.operator, actor=self.actor, send=self.send_item,
             busy=self.busy, receive=self.receive,
         )  # fmt: skip
         try:
@@ -329,7 +329,7 @@ class Client:
         name = request.get("do")
         if audit.active and (reason or is_told(name, by_ticket=self.acting is not None)):
             actor = self.acting or self.actor
-            audit.tell(
+            audit.record(
                 "command",
                 user=actor,
                 peer=actor.peer,
@@ -368,7 +368,7 @@ class Client:
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
-    async def tell(self, item: Answered) -> None:
+    async def send_item(self, item: Answered) -> None:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))

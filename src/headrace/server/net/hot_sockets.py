@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVENTS_MAX = 512  # Sockets that are served between two looks at timers and tasks.
+EVENTS_MAX = 512  # Sockets that are served before timers and tasks have a turn.
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 READ = selectors.EVENT_READ

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
-RELAY_PAUSE_S = 0.02  # Between looks whether a relay is ready.
+RELAY_PAUSE_S = 0.02  # Between two checks for a ready relay.
 TICK_S = 0.5  # The unit of the transports' timeouts.
 # Without heartbeats the kernel finds out that a peer is gone: first asked after so many seconds,
 # then so often, and given up after so many questions without an answer.
@@ -239,7 +239,7 @@ class Listener:
         log.warning("connection from %s refused: %s", host, why)
         if self.audit.active:
             peer = RemotePeer(host, port)
-            self.audit.tell("connection.refused", peer=peer, allowed=False, reason=why)
+            self.audit.record("connection.refused", peer=peer, allowed=False, reason=why)
 
     def keep(self, transport: Transport) -> None:
         """Register a transport, and limit the time of its handshake."""
@@ -271,7 +271,7 @@ class Listener:
         number, host = transport.connection.number, transport.peer.host
         log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "connection.refused",
                 peer=transport.peer,
                 allowed=False,

@@ -69,7 +69,7 @@ class Revocation:
 
     # --- The file -------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the files again if the list has changed, and close expired connections."""
         settings = self._settings()
         state = self._state()
@@ -172,7 +172,7 @@ class Revocation:
             return
         connection = transport.connection
         if self._audit.active:
-            self._audit.tell(
+            self._audit.record(
                 what,
                 user=connection.user,
                 peer=transport.peer,

@@ -44,7 +44,7 @@ class TlsTransport(Transport):
         if self.due or self.frozen:  # It had read that already.
             self.keep_rest(data)
             return
-        self.take(bytearray(data), len(data))
+        self.feed(bytearray(data), len(data))
         self.reactor.turn()
 
     def eof_received(self) -> bool:

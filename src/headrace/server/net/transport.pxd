@@ -36,7 +36,7 @@ cdef class Reactor:
     cpdef flush_links(self)
     @cython.locals(used=Py_ssize_t)
     cdef count(self)
-    cpdef look_at_held(self)
+    cpdef flush_held(self)
 
 cdef class Transport(Watched):
     cdef public Reactor reactor
@@ -78,13 +78,13 @@ cdef class Transport(Watched):
     @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
-    cpdef take(self, bytearray buffer, Py_ssize_t n)
+    cpdef feed(self, bytearray buffer, Py_ssize_t n)
     @cython.locals(connection=Endpoint, counters=Counters, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
                    piece=bytearray, before=cython.ulonglong)
     cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
     cpdef keep_rest(self, bytes octets)
     cpdef become(self, Endpoint connection)
-    cpdef take_rest(self)
+    cpdef feed_rest(self)
     @cython.locals(rest=bytes)
     cpdef handle_rest(self)
     cpdef await_turn(self)

@@ -111,7 +111,7 @@ class Reactor:
             self.counters.memory_used += used - self.counted
             self.counted = used
 
-    def look_at_held(self) -> None:
+    def flush_held(self) -> None:
         """Send the output that waited for a store's sync."""
         held = self.held
         self.held = []
@@ -217,7 +217,7 @@ class Transport(Watched):
         self.meter_timer = None
         self.unhold()
         if not self.stalled and not self.frozen:
-            self.take_rest()
+            self.feed_rest()
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
@@ -250,10 +250,10 @@ class Transport(Watched):
             self.keep_rest(None)
         self.idle_ticks = 0
         n += have
-        self.take(reactor.buffer, n)
+        self.feed(reactor.buffer, n)
         reactor.turn()
 
-    def take(self, buffer: bytearray, n: int) -> None:
+    def feed(self, buffer: bytearray, n: int) -> None:
         """Feed ``buffer[:n]`` to the connection and keep what it does not consume."""
         reactor = self.reactor
         reactor.counters.now_ms = reactor.clock()
@@ -338,7 +338,7 @@ class Transport(Watched):
         connection.transport = self
         connection.stopwatch = self.reactor.stopwatch
 
-    def take_rest(self) -> None:
+    def feed_rest(self) -> None:
         """Handle the input that was kept while the output was full."""
         if self.rest is not None and not self.closing and self.meter_timer is None:
             self.handle_rest()
@@ -348,10 +348,10 @@ class Transport(Watched):
         rest = self.rest if self.rest is not None else b""
         self.keep_rest(None)
         if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
-            self.take(bytearray(rest), len(rest))
+            self.feed(bytearray(rest), len(rest))
             return
         copy(self.reactor.buffer, 0, rest, 0, len(rest))
-        self.take(self.reactor.buffer, len(rest))
+        self.feed(self.reactor.buffer, len(rest))
 
     def await_turn(self) -> None:
         """Continue with the input after the other connections' turns."""
@@ -560,7 +560,7 @@ class Transport(Watched):
             self.watching = False
             if self.stalled:
                 self.stalled = False
-                self.take_rest()
+                self.feed_rest()
                 self.resume_reading()
             if connection.starving is not None:
                 connection.fed()

@@ -55,7 +55,7 @@ class Operators:
             if act.reason:
                 del self._at_work[who]  # It makes no further change.
             if audit.active:
-                audit.tell(
+                audit.record(
                     "command",
                     user=act.who,
                     peer=act.place,
@@ -104,7 +104,7 @@ SUBJECTS = {
 OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # RabbitMQ does not report these as parameters.
 
 
-def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
+def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Report changes of policies, limits and other parameters.
 
     As in RabbitMQ, limits of virtual hosts and operator policies are reported as parameters, too.
@@ -159,9 +159,9 @@ def is_header(value: object) -> bool:
     return value is None or isinstance(value, str | float)
 
 
-def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
+def emit_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Report the differences of two snapshots."""
-    tell_parameters(events, before, after)
+    emit_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
         events.emit("user.deleted", name=name)
     for name, account in after.accounts.items():

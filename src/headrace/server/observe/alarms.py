@@ -93,7 +93,7 @@ class Alarms:
         name = EVERYWHERE if vhost is None else vhost.name
         if not self._memory and self.counters.crowded():
             self._memory = True
-            self.reactor.loop.call_soon(self.look)  # It blocks all publishers.
+            self.reactor.loop.call_soon(self.check)  # It blocks all publishers.
         reasons = ["low on memory"] if self._memory else []
         store = self.stores.get(name)
         if store is not None and store.full:
@@ -112,7 +112,7 @@ class Alarms:
         short = since_s is not None and self._clock() - since_s < STALL_TOLD_S
         return short and self.reason(vhost) == LAGGING
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check memory and disk; block or unblock publishers."""
         counters = self.counters
         memory = counters.crowded() or (self._memory and counters.memory_used > counters.memory_max)
@@ -128,7 +128,7 @@ class Alarms:
         now |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
         now |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
         if self.lag_max:
-            self._look_at_ledgers()
+            self._check_ledgers()
         now |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}
         now |= {Alarm(CLUSTER, name, LAGGING) for name in self._lagging.keys() - self._stalled}
         reactor = self.reactor
@@ -147,7 +147,7 @@ class Alarms:
                     transport.bar()
             reactor.turn()
 
-    def _look_at_ledgers(self) -> None:
+    def _check_ledgers(self) -> None:
         """Note which stores wait for the database of the cluster, and for how long."""
         now_s = self._clock()
         frozen = {vhost.name for vhost in self.frozen}  # Neither read nor told anything.
@@ -182,15 +182,15 @@ class Alarms:
                 transport.sip()
                 return
 
-    def hold(self, vhost: str, reason: str) -> None:
+    def set_alarm(self, vhost: str, reason: str) -> None:
         """Block the publishers of a virtual host, or EVERYWHERE, for an operator."""
         self.by_operator[vhost] = reason
-        self.look()
+        self.check()
 
-    def release(self, vhost: str) -> bool:
+    def clear_alarm(self, vhost: str) -> bool:
         """Clear an operator's alarm; return True if there was one."""
         was = self.by_operator.pop(vhost, None) is not None
-        self.look()
+        self.check()
         return was
 
     def _announce(self, now: set[Alarm]) -> None:

@@ -97,7 +97,7 @@ class AuditFile:
         return self._unheard + self._unwritten
 
     @property
-    def holds_up(self) -> bool:
+    def refuses(self) -> bool:
         """True while audited actions are refused, because the file cannot be written."""
         return self.strict and (bool(self.failing) or self._lines.full())
 

@@ -60,7 +60,7 @@ class AuditLog(Audit):
                 self._events.ignore(self.heard)
 
     def refusal(self) -> str:
-        return REFUSAL if self.file is not None and self.file.holds_up else ""
+        return REFUSAL if self.file is not None and self.file.refuses else ""
 
     def reopen(self) -> None:
         """Reopen the file by its name, after it was renamed."""
@@ -72,7 +72,7 @@ class AuditLog(Audit):
         if self.file is not None:
             self.file.rotate(keep)
 
-    def tell(
+    def record(
         self,
         what: str,
         *,
@@ -111,7 +111,7 @@ class AuditLog(Audit):
             present = [(name, value) for name, value in facts.items() if value is not None]
             self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
 
-    def tell_folded(self, *, now: bool = False) -> None:
+    def write_folded(self, *, now: bool = False) -> None:
         """Write how often strangers were refused beyond the lines that they have a minute."""
         for line in self._strangers.due(now=now):
             if self.file is not None:
@@ -119,7 +119,7 @@ class AuditLog(Audit):
 
     def close(self) -> None:
         """Write the pending lines, for a moment at most, and close the file."""
-        self.tell_folded(now=True)
+        self.write_folded(now=True)
         file = self.file
         self.use(None)
         if file is not None:

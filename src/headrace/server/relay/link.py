@@ -140,7 +140,7 @@ class Link(Watched):
             buffer: bytearray = source
             copy(self.out, at, buffer, lo, hi)
 
-    def say(self, number: int, kind: int, value: int) -> None:
+    def put_number(self, number: int, kind: int, value: int) -> None:
         """Append a frame with a number as its payload."""
         put32(self.out, self.begin(number, kind, 4), value)
 
@@ -269,19 +269,19 @@ class RelayedTransport(Transport):
             have = len(rest)
             self.keep_rest(None)
             if have + n > len(reactor.buffer):
-                self.take(bytearray(rest + cut(buffer, lo, hi)), have + n)
+                self.feed(bytearray(rest + cut(buffer, lo, hi)), have + n)
                 self.give_credit()
                 return
             copy(reactor.buffer, 0, rest, 0, have)
         copy(reactor.buffer, have, buffer, lo, hi)
-        self.take(reactor.buffer, have + n)
+        self.feed(reactor.buffer, have + n)
         if self.taken >= CREDIT_AT:
             self.give_credit()
 
     def give_credit(self) -> None:
         """Let the client send more, unless it is not to be read now."""
         if self.reading and self.taken >= CREDIT_AT:
-            self.link.say(self.number, CREDIT, self.taken)
+            self.link.put_number(self.number, CREDIT, self.taken)
             self.taken = 0
 
     def resume_reading(self) -> None:

@@ -103,7 +103,7 @@ class Relay:
     def _told(self, kind: int, transport: RelayedTransport | None, octets: bytes) -> None:
         if kind == READY:
             self.ready = True
-            self._owner.look()
+            self._owner.note_ready()
         elif transport is not None and kind == FAILED:
             transport.failed(transport, octets.decode("utf-8", "replace"))
         elif transport is not None and kind == SECURED:
@@ -117,7 +117,7 @@ class Relay:
         self.clients = len(self.link.streams)
         self.ready = False
         self.ended.set()
-        self._owner.look()
+        self._owner.note_ready()
 
     def send(self, message: bytes, sock: socket.socket | None = None) -> bool:
         """Send a message of control; False if it does not take it."""
@@ -205,7 +205,7 @@ class RelayProcesses:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def look(self) -> None:
+    def note_ready(self) -> None:
         """A relay is ready, or has ended."""
         ready = self._ready()
         if len(ready) == self.count:

@@ -68,7 +68,7 @@ cdef class Pump:
     cdef shake(self, Client client)
     cdef fail(self, Client client, str reason)
     @cython.locals(at=Py_ssize_t)
-    cdef tell(self, Client client, int kind, bytes octets)
+    cdef put_facts(self, Client client, int kind, bytes octets)
     @cython.locals(at=Py_ssize_t)
     cdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)

@@ -307,7 +307,7 @@ class Pump:
             self.fail(client, str(error))
             return
         client.shaking = False
-        self.tell(client, SECURED, packed)
+        self.put_facts(client, SECURED, packed)
         self.watch(client)
         self.eager.append(client)  # Its first octets may have been read with the handshake.
 
@@ -317,10 +317,10 @@ class Pump:
             socket.socket.recv(client.sock, PIECE_MAX)
         except OSError:
             pass
-        self.tell(client, FAILED, reason.encode()[:1024])
+        self.put_facts(client, FAILED, reason.encode()[:1024])
         self.leave(client)
 
-    def tell(self, client: Client, kind: int, octets: bytes) -> None:
+    def put_facts(self, client: Client, kind: int, octets: bytes) -> None:
         """Append a frame of facts."""
         at = self.begin(client.number, kind, len(octets))
         self.view[at : at + len(octets)] = octets

@@ -228,7 +228,7 @@ def examine_vhost(
                 findings.offloaded += 1
                 continue
             buffer, size = stream.files.read(segment)
-            if any(buffer[StreamScan(segment).take(buffer, size) : size]):
+            if any(buffer[StreamScan(segment).read(buffer, size) : size]):
                 logging.getLogger(STORE_LOG).error("damaged: the end of %s", segment.path)
         findings.streams += 1
         findings.stream_messages += stream.next_offset - stream.first_offset

@@ -54,7 +54,7 @@ class _Table(Generic[Row, Made]):
         self._rows: list[Row] = []
         self._made: list[Made] = []
 
-    def take(self, rows: list[Row]) -> list[Made]:
+    def update(self, rows: list[Row]) -> list[Made]:
         """Return the objects of the rows, which are in the table's order.
 
         Only those between the first and the last changed row are made.
@@ -186,18 +186,18 @@ class UserDirectory:
                 "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
                 " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
             )
-            accounts = {account.name: account for account in self._accounts.take(rows.fetchall())}
+            accounts = {account.name: account for account in self._accounts.update(rows.fetchall())}
             vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
             rows = self._db.execute(
                 "SELECT user, vhost, configure, write, read FROM permissions ORDER BY user, vhost"
             )
-            permissions = dict(self._permissions.take(rows.fetchall()))
+            permissions = dict(self._permissions.update(rows.fetchall()))
             parameters = self.parameters.rows()
             rows = self._db.execute(
                 "SELECT user, vhost, exchange, write, read FROM topic_permissions"
                 " ORDER BY user, vhost, exchange"
             )
-            topics = dict(self._topics.take(rows.fetchall()))
+            topics = dict(self._topics.update(rows.fetchall()))
         self._version = version
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 

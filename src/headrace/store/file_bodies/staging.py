@@ -468,9 +468,9 @@ class Staging(Files):
         """Handle finished work; called when ``wake_fd`` is readable."""
         if not self.closed:
             self.writer.woken()
-            self.take_finished()
+            self.handle_finished()
 
-    def take_finished(self) -> None:
+    def handle_finished(self) -> None:
         """Call ``then`` of finished work."""
         while self.writer.finished:
             job = self.writer.finished.popleft()

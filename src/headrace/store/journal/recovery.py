@@ -28,7 +28,7 @@ from headrace.model.transaction.xid import JOB
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
-from headrace.store.journal.delivery_counts import DeliveryCounts, FoundCounts
+from headrace.store.journal.delivery_counts import DeliveryCounts, RecoveredCounts
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
 from headrace.store.journal.prepared import Prepared, read_decided
@@ -110,7 +110,7 @@ class Recovery:
         self.definitions = CurrentDefinitions()
         self.oldest = 0  # Earlier segments were removed.
         self.reached = 0  # The last segment known to exist.
-        self.counts = FoundCounts()
+        self.counts = RecoveredCounts()
         self.held: set[int] = set()  # Rows of prepared branches' publishes.
         self.shared: set[int] = set()  # Committed transactions with a part in a stream's log.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
@@ -167,7 +167,7 @@ class Recovery:
                     self.scan(segment, buffer, 0, size, C_WHOLE if number < last else C_LAST)
                 self.segments.append(segment)
                 if number == self.reached and segment.end <= HEADER:
-                    self.tell_lost(number)
+                    self.log_lost(number)
                 if number >= last:
                     self.prove(path, handle, buffer, segment.end, size)
             finally:
@@ -215,12 +215,12 @@ class Recovery:
     def leave_out(self, number: int) -> None:
         """Remove an empty segment at the end of the log."""
         if number <= self.reached:
-            self.tell_lost(number)
+            self.log_lost(number)
             last = len(self.segments) - 1
             self.go_back_to(self.segments[last].number if last >= 0 else 0)
         self.disk.remove(self.path(number))  # It was made and never written.
 
-    def tell_lost(self, number: int) -> None:
+    def log_lost(self, number: int) -> None:
         """Report that the last segment has lost its contents."""
         name = file_name(number)
         log.error("journal %s: %s is empty: its records are lost", self.name, name)
@@ -300,7 +300,7 @@ class Recovery:
                 continue
             type = d[at + 4]
             if type in (C_MESSAGE, C_MOVED, C_RETURNED):
-                self.rows.take(segment, d, at, type, base + at)
+                self.rows.add(segment, d, at, type, base + at)
                 self.clean = False
             elif type == C_SEALED:
                 at += length
@@ -378,7 +378,7 @@ class Recovery:
             self.define(*decode_fact(payload), segment)
         elif type == C_RETIRED:
             self.oldest = max(self.oldest, get64(payload, 0))
-        elif type == C_COUNTED and self.counts.take(payload, segment):
+        elif type == C_COUNTED and self.counts.add(payload, segment):
             self.sweep_counts()
 
     def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
@@ -471,7 +471,7 @@ class Recovery:
     def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
         """Return where to continue after a damaged place; 0 if the log ends there."""
         if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
-            self.tell_torn(segment, d, at, end)
+            self.log_torn(segment, d, at, end)
             return 0
         following = next_intact(d, at + 8, end, segment.seed)
         stop = following
@@ -483,7 +483,7 @@ class Recovery:
         put_aside(self.disk, self.directory, self.name, segment, d, at, stop)
         return following
 
-    def tell_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
+    def log_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
         """Report that a torn last write is cut off."""
         end = min(end, at + TORN_LOOK)
         if d.count(0, at, at + 4096) == len(d[at : at + 4096]):

@@ -44,14 +44,14 @@ class Retirement:
         Return True if the next turn may remove more.
         """
         gone: list[Segment] = []
-        more = self.take_out(gone)
+        more = self.collect(gone)
         if gone:
             journal = self.journal
             journal.append(RETIRED, journal.order[0].number.to_bytes(8, "big"))
             self.leaving.extend([(segment, journal.appended) for segment in gone])
         return more
 
-    def take_out(self, gone: "list[Segment]") -> bool:
+    def collect(self, gone: "list[Segment]") -> bool:
         """Take the oldest segments out of the order while nothing in them is needed."""
         journal = self.journal
         carried = False

@@ -54,7 +54,7 @@ class Ledger(Protocol):
             OSError: the engine does not answer, or it is in doubt that this call is durable.
         """
 
-    def look(self) -> Position:
+    def read_position(self) -> Position:
         """Return where the ledger stands, without taking it.
 
         Raises:

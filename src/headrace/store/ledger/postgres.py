@@ -101,7 +101,7 @@ class PostgresLedger(LedgerAccess):
             self.begin_append(session)
         return position
 
-    def look(self) -> Position:
+    def read_position(self) -> Position:
         """Return where the ledger stands; see `Ledger`.
 
         The last entry is one that is durable for certain: that of the ledger only for its owner.
@@ -132,7 +132,7 @@ class PostgresLedger(LedgerAccess):
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
         """Yield the entries behind a number; see `Ledger`."""
-        last = self.durable if self.epoch else self.look().last
+        last = self.durable if self.epoch else self.read_position().last
         number = after
         while number < last:
             with self.session() as session:

@@ -13,8 +13,8 @@ import secrets
 from headrace.store.ledger.members import (
     LEFT,
     BrokerRow,
+    ClusterRows,
     LedgerRow,
-    Look,
     NameTakenError,
     StandbyRow,
 )
@@ -43,7 +43,7 @@ STANDBYS = b"""select application_name, state, sync_state,
 
 
 class Members:
-    """This broker's row, and the look at the others; calls block, from one thread at a time."""
+    """This broker's row, and the rows of the others; calls block, from one thread at a time."""
 
     def __init__(self, cluster: Cluster, name: str, host: str, port: int) -> None:
         """``host`` and ``port`` are where other brokers and clients reach this one."""
@@ -88,7 +88,7 @@ class Members:
         session.query(JOIN, self.name, self.incarnation, self.host, self.port)
         self.check_answer(session)
 
-    def beat(self, state: str) -> Look:
+    def beat(self, state: str) -> ClusterRows:
         """Advance the counter durably; return the brokers and the ledgers.
 
         Raises:
@@ -100,7 +100,7 @@ class Members:
             raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
-        return Look(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
+        return ClusterRows(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
 
     def want(self, ledger: str, broker: str) -> bool:
         """Note which broker shall own a ledger; return False if there is no such ledger.

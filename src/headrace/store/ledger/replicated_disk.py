@@ -129,7 +129,7 @@ class ReplicatedDisk(PassingDisk):
             OSError: the engine does not answer; try again.
         """
         before = self.applied.number
-        self.apply_until(self.ledger.look())
+        self.apply_until(self.ledger.read_position())
         self.bodies.bring()
         if self.since_mark > self.mark_every:
             self.mark()

@@ -24,7 +24,7 @@ cdef class PlaceScan:
     cdef long long ms
 
     @cython.locals(end=Py_ssize_t, following=Py_ssize_t, length=u32)
-    cpdef Py_ssize_t take(
+    cpdef Py_ssize_t read_group(
         self, bytes window, Py_ssize_t at, u64 begins, bint last
     ) except -1
     @cython.locals(entries=bytearray)

@@ -36,7 +36,7 @@ class PlaceScan:
         self.place = 0
         self.ms = 0
 
-    def take(self, window: bytes, at: int, begins: int, last: bool) -> int:
+    def read_group(self, window: bytes, at: int, begins: int, last: bool) -> int:
         """Read records until a group is full; return where in the window to go on.
 
         ``begins`` is the place of the window in the segment, ``last`` that nothing follows it. A

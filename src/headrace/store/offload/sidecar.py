@@ -93,7 +93,7 @@ def scan_places(disk: Disk, handle: int, size: int, seed: int) -> PlaceScan:
         window = disk.read(handle, min(window_size, size - begins), begins)
         last = begins + len(window) >= size or not window
         at = 0
-        while (following := scan.take(window, at, begins, last)) > at:
+        while (following := scan.read_group(window, at, begins, last)) > at:
             at = following
         if last:
             break

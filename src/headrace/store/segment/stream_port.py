@@ -35,7 +35,7 @@ class JournaledStream(Protocol):
     def announce(self, ahead: int) -> None:
         """Define in the journal the durable offset, and ``ahead`` more as possible."""
 
-    def take(self) -> StreamRecords:
+    def hand_over(self) -> StreamRecords:
         """Pass the appended records to the journal's next group."""
 
     def doubts(self, number: int) -> bool:

@@ -103,10 +103,12 @@ class StreamFiles:
             try:
                 octets = self.disk.read(handle, size, place)
             except OSError as error:
-                self.tell(segment, "damaged: %s cannot be read whole: %s", segment.path, error)
+                self.log_damage(
+                    segment, "damaged: %s cannot be read whole: %s", segment.path, error
+                )
                 octets = read_old(self.disk, handle, size, place)[0]
         except OSError as error:
-            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+            self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
         if len(octets) < size:
             self.note_end(segment, place + len(octets))
         return octets
@@ -117,7 +119,7 @@ class StreamFiles:
         try:
             return segment.offloaded.read(size, place)
         except OSError as error:
-            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+            self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
             return b""
 
     def note_end(self, segment: StreamSegment, end: int) -> None:
@@ -125,9 +127,9 @@ class StreamFiles:
         left = segment.written - end
         if left > 0:
             text = "damaged: %s ends at octet %d: %d octets behind it are left out"
-            self.tell(segment, text, segment.path, end, left)
+            self.log_damage(segment, text, segment.path, end, left)
 
-    def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
+    def log_damage(self, segment: StreamSegment, text: str, *values: object) -> None:
         """Log damage to a segment, once."""
         if not segment.logged:
             segment.logged = True

@@ -41,7 +41,7 @@ class StreamIndex:
         if segment.index is None:
             scan = StreamScan(segment)
             buffer, size = self.files.read(segment)
-            scan.take(buffer, size)
+            scan.read(buffer, size)
             segment.index = scan.index
         return segment.index
 
@@ -56,7 +56,7 @@ class StreamIndex:
         """Return the segment after one that lacks an offset."""
         following = self.following(segment)
         if following is not None and offset < following.first_offset:
-            self.files.tell(
+            self.files.log_damage(
                 segment,
                 "damaged: %s holds nothing from offset %d on, and the next one begins with %d: "
                 "what was between them is left out",

@@ -266,12 +266,12 @@ class DiskStreamLog(StreamLog):
         self.size_segments()
         if self.segments:
             self.limit_age(self.active().begun_ms)
-            self.offloading.look(self.newest_ms)
+            self.offloading.start_moves(self.newest_ms)
 
     def offload(self, now_ms: int) -> None:
         """See :class:`StreamLog`."""
         if self.offloading is not None:
-            self.offloading.look(now_ms)
+            self.offloading.start_moves(now_ms)
 
     def size_segments(self) -> None:
         """Set the segment size so that retention by length can remove some."""
@@ -306,7 +306,7 @@ class DiskStreamLog(StreamLog):
         self.piece_lo = self.at
         self.piece_place = self.place
 
-    def take(self) -> StreamGroup:
+    def hand_over(self) -> StreamGroup:
         """Pass the appended records to the journal's next group."""
         self.end_piece()
         group = StreamGroup(
@@ -350,7 +350,7 @@ class DiskStreamLog(StreamLog):
         if len(self.segments) > 1:
             self.trim(self.newest_ms)
             if self.offloading is not None:
-                self.offloading.look(self.newest_ms)
+                self.offloading.start_moves(self.newest_ms)
         if self.files.deleted:
             self.close()
         self.files.close_some()

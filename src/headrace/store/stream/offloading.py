@@ -52,7 +52,7 @@ class Offloading:
         self.writer = writer
         self.tier = tier
         self.secret = 0  # Of the stream's files; part of the names of objects.
-        self.now_ms = 0  # Of the last look.
+        self.now_ms = 0  # Of the last call of :meth:`start_moves`.
         self.max_length_bytes = -1
         self.max_age_ms = -1
         self.moving: dict[StreamSegment, Upload] = {}
@@ -67,7 +67,7 @@ class Offloading:
         """Return the name of the object of a segment."""
         return self.prefix + file_name(number)
 
-    def look(self, now_ms: int) -> None:
+    def start_moves(self, now_ms: int) -> None:
         """Begin to move what is beyond the limits."""
         self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
@@ -130,7 +130,7 @@ class Offloading:
             self.files.open.remove(segment)
         self.reader.forget()
         self.writer.submit(Removal([segment.path], None))
-        self.look(self.now_ms)
+        self.start_moves(self.now_ms)
 
     def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
         """Return what reads a segment from the store."""

@@ -139,7 +139,7 @@ class StreamRecovery:
             disk.remove(path)
             return False
         scan = StreamScan(segment)
-        scan.take(buffer, size)
+        scan.read(buffer, size)
         if not scan.index:
             log.error("damaged: nothing is to be had of %s, which is %s.damaged now", path, path)
             self.forget(segment)
@@ -158,7 +158,7 @@ class StreamRecovery:
     def read_last(self, last: StreamSegment) -> StreamScan:
         """Read the last segment, and cut off what was torn."""
         scan = StreamScan(last, last=True)
-        end = scan.take(*self.files.read(last))
+        end = scan.read(*self.files.read(last))
         if end < last.written:
             self.files.disk.truncate(self.files.handle(last), end)
             self.octets -= last.written - end
@@ -178,7 +178,7 @@ class StreamRecovery:
             if scan.whole or segment.offloaded is not None:  # Its groups were durable.
                 break
             scan = StreamScan(segment)
-            scan.take(*self.files.read(segment))
+            scan.read(*self.files.read(segment))
             self.groups = max(self.groups, scan.groups)
             begun = scan.begun + begun
         return begun

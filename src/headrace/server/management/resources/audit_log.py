@@ -103,7 +103,7 @@ async def show_audit_log(call: Call) -> Answered:
                     await asyncio.sleep(0)
                 elif wanted.has(line):
                     text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
-                    await call.tell({"at": f"{facts.st_ino}-{place}", "line": text})
+                    await call.send({"at": f"{facts.st_ino}-{place}", "line": text})
                     sent += 1
                     if sent == count:
                         return {"items": sent, "before": f"{facts.st_ino}-{place}"}

@@ -50,7 +50,7 @@ async def make_backup(call: Call) -> Answered:
                 base,
                 verify=call.flag("verify", True),
                 wait_for_disk=broker.drain.wait_for_disk,
-                report=call.tell,
+                report=call.send,
             ),
         )
     finally:

@@ -122,7 +122,7 @@ async def import_definitions(call: Call) -> Answered:
     async for _ in sliced(call, plan.release()):
         pass
     for finding in report.lines:
-        await call.tell(finding._asdict())
+        await call.send(finding._asdict())
     return {
         "counts": report.counts,
         "omitted": report.omitted,

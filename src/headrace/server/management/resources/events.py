@@ -76,10 +76,10 @@ class EventBacklog:
         while self._waiting:
             event = self._waiting.popleft()
             facts = {name: as_json(value) for name, value in event.facts.items()}
-            await self._call.tell({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
+            await self._call.send({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
         if self._lost:
             lost, self._lost = self._lost, 0
-            await self._call.tell({"lost": lost})
+            await self._call.send({"lost": lost})
 
 
 def kinds_of(call: Call) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 RUNNING = ("choosing", "moving")
-LOOK_S = 0.05  # Between two looks at a running job.
+POLL_S = 0.05  # Between two reads of the progress of a job.
 REPORT_S = 0.5  # Between two reports of its progress.
 FROM = Need("read", "queue", "from")
 TO = Need("write", "queue", "to")
@@ -98,8 +98,8 @@ async def run_job(call: Call, do: str) -> Answered:
     while wait and answer.get("state") in RUNNING:
         if time.monotonic() - reported_s > REPORT_S:
             reported_s = time.monotonic()
-            await call.tell(answer)
-        await asyncio.sleep(LOOK_S)
+            await call.send(answer)
+        await asyncio.sleep(POLL_S)
         answer = attempt(lambda: messages.show(request))
     return await settled(call, request, answer)
 
@@ -115,7 +115,7 @@ async def show_job(call: Call) -> Answered:
 async def cancel_job(call: Call) -> Answered:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
-    return await settled(call, request, await finish(call, messages.cancel(request), LOOK_S))
+    return await settled(call, request, await finish(call, messages.cancel(request), POLL_S))
 
 
 async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:

@@ -41,7 +41,7 @@ async def show_log(call: Call) -> Answered:
     except OSError as error:
         call.refuse("precondition", f"{path}: {error.strerror}")
     for line in lines:
-        await call.tell({"line": line[:LINE_CHARACTERS_MAX]})
+        await call.send({"line": line[:LINE_CHARACTERS_MAX]})
     return {"items": len(lines), "file": str(path)}
 
 

@@ -104,14 +104,14 @@ def peek(call: Call) -> Steps:
     octets_max = call.number("bytes", BODY_OCTETS, most=BODY_OCTETS_MAX)
     selector = selector_of(call)
     first = place_of(call, queue)
-    looks = [
+    peeks = [
         Peek(vhost, lane, first=first, selector=selector)
         for lane in (queue, *(queue.lanes or {}).values())
     ]
     call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
     count = 0
-    for look in looks:
-        for shown in look.run():
+    for lane_peek in peeks:
+        for shown in lane_peek.run():
             if shown is None:
                 yield None
                 continue
@@ -318,7 +318,7 @@ async def get(call: Call) -> Answered:
     queue = host.find_queue(name)
     check_gettable(host.vhost, queue)
     with call.acting():
-        got = take(queue, min(count, GOT_MAX), mode)
+        got = get_messages(queue, min(count, GOT_MAX), mode)
         rows = [
             {
                 **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
@@ -332,7 +332,7 @@ async def get(call: Call) -> Answered:
     if not await call.durable(host.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     for row in rows:
-        await call.tell(row)
+        await call.send(row)
     return {"items": len(rows), "left": queue.message_count()}
 
 
@@ -364,7 +364,7 @@ def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
         raise NotImplementedHere(f"{what} is a stream, which is read by peek")
 
 
-def take(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
+def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
     """Take messages, each with the number of those left behind it."""
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms
