@@ -49,6 +49,7 @@ class StreamFiles:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
+        self.secret = 0  # In the header of each segment, and in the names of its objects.
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
         self.given_up: deque[int] = deque()  # Open files that were replaced.
         self.deleted = False  # The stream is deleted; its files will be removed.

@@ -22,7 +22,6 @@ cdef class DiskStreamLog(StreamLog):
     cdef public u64 segment_size
     cdef public u64 segment_size_max
     cdef u64 segment_size_usual
-    cdef public u64 secret
     cdef public Py_ssize_t tail
     cdef public u64 seed
     cdef public list segments

@@ -94,7 +94,6 @@ class DiskStreamLog(StreamLog):
             else Offloading(self, self.files, self.segments, self.reader, journal.writer, tier)
         )
         self.size_segments()
-        self.secret = 0
         self.tail = 0  # Bytes at the end of a record's data that readers do not see.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
@@ -224,14 +223,15 @@ class DiskStreamLog(StreamLog):
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; the writer makes its file."""
-        self.seed = segment_seed(self.secret, number)
+        self.seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(
             self.files.path(number), number, self.seed, self.next_offset, arrived_ms
         )
         self.index = segment.index = []
         self.segments.append(segment)
         self.limit_age(arrived_ms)
-        first = header(number, self.secret, self.next_offset, self.segments[0].number, arrived_ms)
+        oldest, secret = self.segments[0].number, self.files.secret
+        first = header(number, secret, self.next_offset, oldest, arrived_ms)
         copy(self.buffer, self.at, first, 0, HEADER)
         self.piece_lo = self.at
         self.piece_place = 0
@@ -483,9 +483,6 @@ class DiskStreamLog(StreamLog):
     def start(self) -> None:
         """Load the existing segments."""
         recovery = StreamRecovery(self.files)
-        self.secret = recovery.secret
-        if self.offloading is not None:
-            self.offloading.secret = recovery.secret
         self.segments[:] = recovery.segments
         self.octets = recovery.octets
         self.groups = max(self.groups, recovery.groups)

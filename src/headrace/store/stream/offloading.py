@@ -51,7 +51,6 @@ class Offloading:
         self.reader = reader
         self.writer = writer
         self.tier = tier
-        self.secret = 0  # Of the stream's files; part of the names of objects.
         self.now_ms = 0  # Of the last call of :meth:`start_moves`.
         self.max_length_bytes = -1
         self.max_age_ms = -1
@@ -60,8 +59,8 @@ class Offloading:
 
     @property
     def prefix(self) -> str:
-        """What the names of its objects begin with."""
-        return self.tier.prefix(self.files.directory.rpartition("/")[2], self.secret)
+        """The prefix of the names of its objects."""
+        return self.tier.prefix(self.files.directory.rpartition("/")[2], self.files.secret)
 
     def name(self, number: int) -> str:
         """Return the name of the object of a segment."""
@@ -133,7 +132,7 @@ class Offloading:
         self.start_moves(self.now_ms)
 
     def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
-        """Return what reads a segment from the store."""
+        """Return the reader of a segment in the store."""
         name, disk = self.name(segment.number), self.files.disk
         cache, size = self.tier.cache, segment.end
         return OffloadedSegment(
@@ -169,7 +168,7 @@ class Offloading:
                 segment.offloaded.close()
 
     def delete(self) -> None:
-        """The stream is deleted: delete its objects."""
+        """Delete the objects of a deleted stream."""
         has_objects = bool(self.moving)
         for segment in self.segments:
             if segment.offloaded is not None:

@@ -29,7 +29,6 @@ class StreamRecovery:
             StoreError, OSError: it cannot be read.
         """
         self.files = files
-        self.secret = 0
         self.octets = 0
         self.segments: list[StreamSegment] = []
         self.offloaded: dict[int, Facts] = {}  # By number.
@@ -59,7 +58,7 @@ class StreamRecovery:
         heads = [headers[n][1] for n in numbers]
         intact = [head for head in heads if head is not None]
         oldest = max([oldest, *(facts.header.oldest for facts in self.offloaded.values())])
-        self.secret = intact[0].secret if intact else secrets.randbits(63)
+        self.files.secret = intact[0].secret if intact else secrets.randbits(63)
         for number in numbers:
             size, head = headers[number]
             if number < oldest:
@@ -114,7 +113,7 @@ class StreamRecovery:
 
     def segment(self, number: int, size: int) -> StreamSegment:
         """Return a segment with a valid header."""
-        seed = segment_seed(self.secret, number)
+        seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
         segment.sealed = True
