@@ -121,7 +121,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/server/net/transport.py",
     "headrace/server/net/hot_sockets.py",
     "headrace/server/net/tls_transport.py",
-    "headrace/server/relay/ends.py",
+    "headrace/server/cluster_relay/ends.py",
     "headrace/server/relay/link.py",
     "headrace/server/relay/pump.py",
     "headrace/store/segment/record.py",

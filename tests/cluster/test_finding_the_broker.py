@@ -18,8 +18,14 @@ import pika.exceptions
 import pytest
 
 from headrace.client.blocking import connect
-from headrace.server.relay.preamble import CHALLENGE_SIZE, Preamble, PreambleError, key_of, pack
-from headrace.server.relay.preamble import unpack as read_preamble
+from headrace.server.cluster_relay.preamble import (
+    CHALLENGE_SIZE,
+    Preamble,
+    PreambleError,
+    key_of,
+    pack,
+)
+from headrace.server.cluster_relay.preamble import unpack as read_preamble
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import RESOURCE, Issuer
 from support.cluster import LEASE, PERSISTENT, channel_to, drained, operator, publish

@@ -30,13 +30,13 @@ from headrace.model.scheduler import Scheduler
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
 from headrace.server.config.networks import contains, networks_of
+from headrace.server.config.offers import offers_of
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
 from headrace.server.config.settings import SettingError, Settings, StartError
 from headrace.server.data.storage import Storage
 from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
-from headrace.server.login.offers import offers_of
 from headrace.server.management.managed_broker import ManagedBroker
 from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.cluster.membership import Joined
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.relay.relays import Relays
+    from headrace.server.cluster_relay.relays import Relays
     from headrace.store.file_bodies.staging import Staging
 
 log = logging.getLogger(__name__)
@@ -267,7 +267,7 @@ class Broker:
             lambda number: str(data.vhost(number)),
             self.events,
         )
-        from headrace.server.relay.relays import Relays
+        from headrace.server.cluster_relay.relays import Relays
 
         assert self.login is not None
         self.relays = managed.context.elsewhere = Relays(

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypedDict
 from headrace.gateway.apply_consumer_timeout import retime
 from headrace.server.config.identity import introduction
 from headrace.server.config.networks import contains, networks_of
+from headrace.server.config.offers import offers_of
 from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings, StartError
 from headrace.server.login.login import LoginSettingError
-from headrace.server.login.offers import offers_of
 from headrace.server.net.ports import ENCRYPTED, Move, PortError
 from headrace.server.net.tls import make_context
 from headrace.server.observe.audit_file import audit_file

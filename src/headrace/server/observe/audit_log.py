@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.audit import Audit
 from headrace.model.events import SERVICES
+from headrace.server.observe.audit_limit import AuditLimit
 from headrace.server.observe.audited_events import LEFT_OUT
-from headrace.server.observe.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class AuditLog(Audit):
     def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
         self.file: AuditFile | None = None
-        self._strangers = Strangers()
+        self._limit = AuditLimit()
         self.use(file)
 
     def use(self, file: AuditFile | None) -> None:
@@ -107,13 +107,13 @@ class AuditLog(Audit):
         )
 
     def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
-        if self.file is not None and self._strangers.admits(what, allowed, facts):
+        if self.file is not None and self._limit.admits(what, allowed, facts):
             present = [(name, value) for name, value in facts.items() if value is not None]
             self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
 
     def write_folded(self, *, now: bool = False) -> None:
-        """Write how often strangers were refused beyond the lines that they have a minute."""
-        for line in self._strangers.due(now=now):
+        """Write the counts of refusals beyond the limit of a minute."""
+        for line in self._limit.due(now=now):
             if self.file is not None:
                 self.file.put(line.what, False, line.facts)
 

@@ -26,11 +26,11 @@ from headrace.gateway.requests.requests import RequestCall, Service, Steps, fail
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
 from headrace.model.exchange.exchange import DirectExchange
-from headrace.server.qmf.asking import BAD_REQUEST, Asking, with_texts
 from headrace.server.qmf.events import EventTopic
 from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT
 from headrace.server.qmf.objects import CLASSES, PACKAGE, View, chunks, class_and_key, find
 from headrace.server.qmf.reply import DIRECT, TOPIC, Reply
+from headrace.server.qmf.request import BAD_REQUEST, QmfRequest, with_texts
 from headrace.wire.errors import MalformedError
 from headrace.wire.types_0_10 import decode_map
 
@@ -119,7 +119,7 @@ class Agent(Service):
             answer.give(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
         fields = cast("dict[str, object]", with_texts(request))
-        call = Asking(self.broker, self.vhost, connection, fields, agent=self.name)
+        call = QmfRequest(self.broker, self.vhost, connection, fields, agent=self.name)
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
@@ -128,7 +128,10 @@ class Agent(Service):
         self.begin(call, partial(self.acting, handler, call, answer), answer)
 
     def acting(
-        self, handler: Callable[[Asking, Reply], RequestAnswer | Steps], call: Asking, answer: Reply
+        self,
+        handler: Callable[[QmfRequest, Reply], RequestAnswer | Steps],
+        call: QmfRequest,
+        answer: Reply,
     ) -> RequestAnswer | Steps:
         """Run a request; its events name the user."""
         events = self.context.events
@@ -139,7 +142,7 @@ class Agent(Service):
             events.actor = None
 
     def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
-        assert isinstance(call, Asking)
+        assert isinstance(call, QmfRequest)
         if call.what in CHANGING:
             do = f"qmf {'.'.join(call.what)}"
             self.note(call, {"do": do, "object": call.key, "arguments": call.request}, outcome)
@@ -148,7 +151,7 @@ class Agent(Service):
 # --- What is asked for --------------------------------------------------------------------------
 
 
-def query(call: Asking, reply: Reply) -> Steps:
+def query(call: QmfRequest, reply: Reply) -> Steps:
     """Answer with all objects of a class, or with one by its name."""
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
@@ -174,7 +177,7 @@ def query(call: Asking, reply: Reply) -> Steps:
     return {"objects": before or []}
 
 
-def method(call: Asking, _: Reply) -> RequestAnswer | Steps:
+def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
     """Call a method of an object."""
     name = call.checked("_method_name", call.request.get("_method_name"), NAME_OCTETS_MAX)
     target = call.inner("_object_id").get("_object_name")
@@ -205,7 +208,7 @@ def crowded(vhost: VirtualHost) -> bool:
     return bool(vhost.counters.crowded() or vhost.store.full)
 
 
-OPCODES: dict[str, Callable[[Asking, Reply], RequestAnswer | Steps]] = {
+OPCODES: dict[str, Callable[[QmfRequest, Reply], RequestAnswer | Steps]] = {
     "_query_request": query,
     "_method_request": method,
 }

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change
 from headrace.store.ledger.port import Octets
 
 MAGIC = b"HRL1"

@@ -16,8 +16,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import REMOVE, REMOVE_DIRECTORY, TRUNCATE, WRITE, Change
+from headrace.store.disk import REMOVE, REMOVE_DIRECTORY, TRUNCATE, WRITE, Change, Disk
 from headrace.store.ledger.applied import Applied, ReplicatedFile, read_applied, write_applied
 from headrace.store.ledger.entry import NO_CHAIN, DamagedEntryError, decode, encode
 from headrace.store.ledger.object_files import ObjectFiles

@@ -3,8 +3,7 @@
 
 from typing import TYPE_CHECKING
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.replacement import failed
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.store.disk import Disk
-    from headrace.store.file_change import Change
+    from headrace.store.disk import Change, Disk
 
 
 class StreamRecords(Protocol):

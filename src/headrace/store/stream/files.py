@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.replacement import failed, prove, read_old, write_anew
 from headrace.store.segment.segment import file_name
 

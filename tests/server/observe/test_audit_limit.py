@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strangers who are refused again and again do not push other lines out of the audit log."""
+"""Refused logins, repeated without end, do not push other lines out of the audit log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 
 from headrace.client.blocking import connect
 from headrace.client.errors import AuthenticationFailed
-from headrace.server.observe import strangers
-from headrace.server.observe.strangers import (
+from headrace.server.observe import audit_limit
+from headrace.server.observe.audit_limit import (
     COUNTED_MAX,
     LINES_OF_ALL,
     LINES_OF_ONE,
     OTHERS,
     PERIOD_S,
-    Strangers,
+    AuditLimit,
 )
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import json_lines, until
@@ -29,19 +29,18 @@ if TYPE_CHECKING:
 class Scene:
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.strangers = Strangers(lambda: self.now_s)
+        self.limit = AuditLimit(lambda: self.now_s)
 
     def refuse(self, host: str, count: int, what: str = "login") -> int:
         """Return how many of some refused logins are lines of their own."""
         return sum(
-            self.strangers.admits(what, False, {"who": None, "from": f"{host}:{40000 + at}"})
+            self.limit.admits(what, False, {"who": None, "from": f"{host}:{40000 + at}"})
             for at in range(count)
         )
 
     def folded(self) -> dict[tuple[str, object], int]:
         return {
-            (one.what, one.facts["from"]): int(str(one.facts["times"]))
-            for one in self.strangers.due()
+            (one.what, one.facts["from"]): int(str(one.facts["times"])) for one in self.limit.due()
         }
 
 
@@ -85,7 +84,7 @@ def test_only_refusals_before_a_login_are_counted(
 def test_wrong_logins_are_folded_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "LINES_OF_ONE", 3)
+    monkeypatch.setattr(audit_limit, "LINES_OF_ONE", 3)
     path = tmp_path / "audit.log"
     with LocalBroker(tmp_path / "data", audit_log=path) as broker:
         for _ in range(8):

@@ -14,7 +14,7 @@ if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.wire.memory import cut, get32
 
-from headrace.server.relay.preamble import MAC_SIZE, TEXT_BYTES_MAX
+from headrace.server.cluster_relay.preamble import MAC_SIZE, TEXT_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,8 @@ from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnecti
 from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
 from headrace.protocol.v0_x.frames import FRAME_METHOD, framed
-from headrace.server.net.client_socket import seen_from
-from headrace.server.net.transport import Transport
-from headrace.server.relay.ends import RelayedOpening, RelayEnd
-from headrace.server.relay.preamble import (
+from headrace.server.cluster_relay.ends import RelayedOpening, RelayEnd
+from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
     Preamble,
     PreambleError,
@@ -31,6 +29,8 @@ from headrace.server.relay.preamble import (
     pack,
     unpack,
 )
+from headrace.server.net.client_socket import seen_from
+from headrace.server.net.transport import Transport
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
 if TYPE_CHECKING:

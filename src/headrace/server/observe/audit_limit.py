@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers make the audit log write: so many lines a minute, then one with a count.
+"""A limit on the audit log's lines about refused logins and connections.
 
-A refused login is one line. Somebody who tries logins without end would write so much that older
-lines, of what users changed, are renamed away. So each address has ``LINES_OF_ONE`` lines a
-minute, and all addresses together ``LINES_OF_ALL``; what is beyond them is counted by address, and
-written as one line for each of them at the end of the minute.
+Each refused login is a line. A client that tries logins without end would fill the file, so that
+older lines, of changes, are rotated away. So each address has ``LINES_OF_ONE`` lines a minute, and
+all addresses together ``LINES_OF_ALL``. Refusals beyond these are counted by address, and written
+as one line for each address at the end of the minute.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Folded(NamedTuple):
     facts: dict[str, object]
 
 
-class Strangers:
-    """Counts the refused lines of those who have not logged in, period by period."""
+class AuditLimit:
+    """Counts the refusals before a login, period by period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` gives seconds that only go on."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request by QMF and its user.
+"""One request of QMF, and its user.
 
 The user changes the virtual host through :mod:`headrace.gateway.security.authorized_host`, as the
 clients of 0-10 do: the same permissions, quotas and rules for names and arguments hold.
@@ -61,7 +61,7 @@ def with_texts(value: object) -> object:
     return value
 
 
-class Asking(RequestCall):
+class QmfRequest(RequestCall):
     """A request and its user."""
 
     def __init__(
