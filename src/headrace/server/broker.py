@@ -239,7 +239,7 @@ class Broker:
         return await asyncio.to_thread(Storage, settings, self.counters, shared)
 
     def poster(self) -> Callable[[Callable[[], None]], None]:
-        """Return what calls a function on this loop, from any thread, and then ends the turn."""
+        """Return a caller of functions on this loop, from any thread, that then ends the turn."""
         loop = asyncio.get_running_loop()
 
         def run(call: Callable[[], None]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``mark`` of a data directory: what it knows of its other files.
+"""The file ``mark`` of a data directory: the versions of its other files.
 
 A start compares them. An older copy of ``definitions.db`` would bring back users that were deleted,
 and a new one would look like a new data directory. A missing ``identity`` or ``schema`` is written

@@ -50,8 +50,8 @@ def write_anew(
     """
     handle, end, lost = make(disk, path, old, kept, octets, size)
     log.error(
-        "%s failed to be written: all %d octets of it are in a new file now, read back and "
-        "compared; %d octets of the old one could not be read",
+        "%s failed to be written: all %d bytes of it are in a new file now, read back and "
+        "compared; %d bytes of the old one could not be read",
         path,
         end,
         lost,

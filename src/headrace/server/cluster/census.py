@@ -2,7 +2,7 @@
 """Which brokers of a cluster live, judged by one of them.
 
 A broker lives until its counter has stood still for the length of a lease. Only time in which the
-engine answered counts: while it did not, nobody could advance a counter.
+engine answered counts: while it did not, no broker could advance a counter.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Census:
         self.watched: dict[str, Watched] = {}
 
     def update(self, rows: Iterable[BrokerRow], now_s: float) -> None:
-        """Take over what the engine says now."""
+        """Note the rows that the engine has now."""
         passed = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_s)
         self.updated_s = now_s
         before, self.watched = self.watched, {}

@@ -31,7 +31,7 @@ def join(settings: Settings) -> Joined:
     """Check the database, and enter this broker into it; blocks.
 
     Raises:
-        StoreError: the URL is none, or another broker of the same name runs.
+        StoreError: the URL is not valid, or another broker of the same name runs.
         OSError: the database may hold no cluster, or does not answer.
     """
     cluster = Cluster(Address(settings.cluster), standbys=settings.cluster_standbys)

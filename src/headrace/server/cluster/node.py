@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of a cluster: takes and gives up virtual hosts, and tells where they are served.
+"""A broker of a cluster: takes and gives up virtual hosts, and knows the owners of the others.
 
 Each heartbeat brings the rows of all brokers and ledgers. What follows from them is computed on
 the loop (:mod:`headrace.server.cluster.assignment`); taking a ledger reads from the engine, in a
@@ -522,7 +522,7 @@ class ClusterNode:
         return [ServingBroker(row.name, row.host, row.port) for row in rows]
 
     def state_of(self, broker: str) -> str:
-        """Return what is known of a broker, in words."""
+        """Return the state of a broker in words."""
         watched = self.census.watched.get(broker)
         if watched is None:
             return "there is none of this name"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator should know before clients notice it: a short lease, and copies far behind."""
+"""Warnings to operators before clients notice: a short lease, and copies far behind."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClusterWarnings:
         Args:
             now_s: a clock that never goes back.
             left: the part of the lease that is left, 0 to 1; None if nothing is served or the lease
-                has ended, which is told otherwise.
+                has ended, which is an alarm.
             behind: entries that copies lack, by virtual host.
         """
         warnings: dict[str, str] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a relaying broker tells of a client that it has logged in.
+"""The preamble of a relayed connection: the user and address of a client that has logged in.
 
 The relaying broker sends a header of its own in the place of AMQP's, and gets a challenge. Its
 answer is the length of a text of JSON (4 octets), the text, and an HMAC of challenge and text under
@@ -56,7 +56,7 @@ def pack(key: bytes, challenge: bytes, preamble: Preamble) -> bytes:
     """Return the answer to a challenge.
 
     Raises:
-        PreambleError: the client told more of itself than fits.
+        PreambleError: the client's properties are too long.
     """
     facts = {**asdict(preamble), "properties": plain(preamble.properties, DEPTH_MAX)}
     text = json.dumps(facts).encode()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes relayed connections: at the broker that a client has found, and at the one that serves it.
+"""Makes relayed connections: at the broker that a client connects to, and at the serving one.
 
-The first logs the client in, and says to the other who it is. The other one trusts it for that, and
-checks every right itself: its connection has the client's user and address.
+The first broker logs the client in, and sends its user and address to the other. The other trusts
+these, and checks every permission itself.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Relays:
         serving: Callable[[str], ServingBroker | None],
         brokers: Callable[[], Sequence[ServingBroker]],
     ) -> None:
-        """``broker`` is the name of this one; ``serving`` tells who else serves a virtual host,
-        ``brokers`` who lives.
+        """``broker`` is the name of this one; ``serving`` returns the other broker that serves a
+        virtual host, ``brokers`` those that live.
         """
         self._context = context
         self._access = access
@@ -85,7 +85,7 @@ class Relays:
         context.make_relayed = self.make_opening
 
     def close(self) -> None:
-        """End what waits."""
+        """Cancel the connections that are being made."""
         for task in self._tasks:
             task.cancel()
 
@@ -178,11 +178,11 @@ class Relays:
     async def _connect(
         self, connection: RelayableClient, vhost: str, broker: ServingBroker
     ) -> socket.socket:
-        """Connect to the other broker, and tell who the client is.
+        """Connect to the other broker, and send the preamble.
 
         Raises:
             OSError: it cannot be reached, or does not know relays.
-            PreambleError: there is too much to tell.
+            PreambleError: the client's properties are too long.
         """
         loop = self._reactor.loop
         (resolved, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
@@ -297,7 +297,7 @@ class Relays:
 
 
 def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -> None:
-    """Note what a client said of itself at another broker, as connection.start-ok does."""
+    """Note the client properties that another broker got, as connection.start-ok does."""
     connection.client_properties = properties
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server properties: what the broker says about itself in connection.start."""
+"""Server properties: the description of the broker in connection.start."""
 
 from __future__ import annotations
 

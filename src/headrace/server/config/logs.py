@@ -32,7 +32,7 @@ Facts = Callable[[int], Mapping[str, object]]
 
 
 class LogError(Exception):
-    """The log file cannot be written; the text says why."""
+    """The log file cannot be written; the text is the reason."""
 
 
 class JsonFormatter(logging.Formatter):

@@ -12,7 +12,7 @@ def networks_of(text: str) -> tuple[Network, ...]:
     """Return the networks of a text such as ``10.0.0.0/8, 192.0.2.7, 2001:db8::/32``.
 
     Raises:
-        ValueError: one of them is none; the text says which.
+        ValueError: a part of the text is not a network; the text names it.
     """
     return tuple(ipaddress.ip_network(network) for network in text.replace(",", " ").split())
 

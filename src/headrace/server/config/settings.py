@@ -52,18 +52,18 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 def size_of(text: str) -> int | None:
-    """Return the bytes of a size such as 64MiB; None when it is none."""
+    """Return the bytes of a size such as 64MiB; None for another text."""
     match = _SIZE.fullmatch(text.strip())
     factor = None if match is None else _UNITS.get(match[2].lower())
     return None if match is None or factor is None else int(match[1]) * factor
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says why in one sentence."""
+    """The broker cannot start; the text is the reason, in one sentence."""
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; the text says which, from where, and why."""
+    """An unusable setting; the text has its name, source and the reason."""
 
     def __init__(self, name: str, source: str, reason: str) -> None:
         super().__init__(f"setting {name} (from {source}): {reason}")
@@ -660,7 +660,7 @@ class Setting:
         """Return the value of the right type and within bounds.
 
         Raises:
-            SettingError: it is not.
+            SettingError: the value has another type, or is out of bounds.
         """
         if self.optional and (value is None or value == ""):
             return None
@@ -739,7 +739,7 @@ BY_NAME = {name: row for row in SETTINGS for name in row.names}  # By former nam
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """Return the settings of the three sources; None in `flags` is no value.
+    """Return the settings of the three sources; None in `flags` means not given.
 
     Raises:
         SettingError: one of them cannot be used.
@@ -809,7 +809,7 @@ def closest(name: str, names: Iterable[str] | None = None) -> str:
 
 
 def strange_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that begins as those of settings, and is none."""
+    """Return a sentence for each unknown variable with the prefix of settings."""
     warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
@@ -862,7 +862,7 @@ def variable_of(name: str) -> str:
 def check_together(settings: Settings) -> None:
     """Raise SettingError when settings that are right alone are wrong together."""
     if not settings.host.replace(",", " ").strip():
-        raise SettingError("host", "default", "there is no address in it")
+        raise SettingError("host", "default", "it has no address")
     if settings.proxy_protocol_from:
         from headrace.server.config.networks import networks_of  # No help of a command needs it.
 

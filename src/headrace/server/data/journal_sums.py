@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the journals of all virtual hosts have written, copied and paged, and how large they are."""
+"""Sums over the journals of all virtual hosts: groups, copied bytes, paged messages, sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JournalCounts(NamedTuple):
-    """What only grows."""
+    """Counters, which only grow."""
 
     groups: int = 0  # Written and synced at once.
     copied_bytes: int = 0  # By compaction.
@@ -23,7 +23,7 @@ class JournalCounts(NamedTuple):
 
 
 class JournalSizes(NamedTuple):
-    """What grows and shrinks."""
+    """Gauges, which grow and shrink."""
 
     bytes: int = 0  # Of records, in the files of segments.
     segments: int = 0
@@ -36,7 +36,7 @@ class JournalSums:
         self._past = JournalCounts()
 
     def end(self, store: Store) -> None:
-        """Keep what the store of a virtual host counted that is deleted."""
+        """Keep the counts of a deleted virtual host's store."""
         self._past = self.counts([store])
 
     def counts(self, stores: Iterable[Store]) -> JournalCounts:

@@ -99,7 +99,7 @@ def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bo
             if number in names and not data.vhost(number).exists():
                 raise StoreError(
                     f"vhost '{names[number]}': {data.vhost(number)} is missing: put it back, or "
-                    "make an empty directory of that name to go on without what it held"
+                    "make an empty directory of that name to continue without its messages"
                 )
     try:
         for directory in _sorted(home):
@@ -206,7 +206,7 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
     if (home / OWNER).exists() and not journal.is_dir():
         raise StoreError(
             f"vhost '{vhost}': {journal} is missing: put it back, or make an empty directory of "
-            "that name to go on without what it held"
+            "that name to continue without its messages"
         )
 
 

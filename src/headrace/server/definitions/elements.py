@@ -225,7 +225,7 @@ def read_account(element: Element) -> Account:
 
 
 def read_account_in_part(element: Element) -> tuple[Account, str]:
-    """Return a user, and which hashes do not exist here: it has no password then."""
+    """Return a user, and the kind of its hash if that is unknown: it has no password then."""
     name = element.name("name", "user")
     password_hash, strange = _hash(element)
     return Account(name, password_hash, read_tags(element), _scram(element)), strange

@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 class NoEquivalent(Exception):
-    """The broker has no equivalent of an element; the text says why."""
+    """The broker has no equivalent of an element; the text is the reason."""
 
 
 class Duplicate(Exception):

@@ -52,7 +52,7 @@ class Target(Protocol):
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it does not exist; the text says why, where that is known.
+            ResourceError: it does not exist; the text is the reason, if known.
         """
 
     def snapshot(self) -> Snapshot:

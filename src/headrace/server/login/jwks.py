@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from headrace import certificate_faults
 
-SIZE_MAX = 256 << 10  # Octets of a set of keys, or of what an issuer says of itself.
+SIZE_MAX = 256 << 10  # Octets of a set of keys, or of an issuer's metadata.
 TIMEOUT_S = 5.0
 DISCOVERY = "/.well-known/openid-configuration"
 

@@ -47,7 +47,7 @@ PASSED_MAX = 1024  # Times that are kept of connections that are gone or renewed
 
 
 class LoginSettingError(Exception):
-    """A login setting cannot be used; the text says which and why."""
+    """A login setting is unusable; the text names it and the reason."""
 
 
 class LoginSettings(NamedTuple):

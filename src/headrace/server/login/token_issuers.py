@@ -45,7 +45,7 @@ Source = tuple[str, str, Path | None]  # Of keys: the place, or else the issuer;
 
 
 class TrustError(Exception):
-    """A setting of tokens cannot be used; the text says which and why."""
+    """A setting of tokens is unusable; the text names it and the reason."""
 
 
 class KeyRing:

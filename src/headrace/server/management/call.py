@@ -121,7 +121,7 @@ class Call:
         return await self.broker.unsynced.wait_for(vhost)
 
     async def busy(self) -> None:
-        """Send a line that says that the operation goes on."""
+        """Send a keep-alive line: the operation goes on."""
         if self._busy is not None:
             await self._busy()
 

@@ -67,7 +67,7 @@ CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
-ACCEPT_TURNS = 3  # Of the loop, until asyncio has told of a connection that it has accepted.
+ACCEPT_TURNS = 3  # Of the loop, until asyncio reports a connection that it has accepted.
 LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
@@ -77,7 +77,7 @@ CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
 class SocketError(Exception):
-    """The management socket cannot be opened; the text says why."""
+    """The management socket cannot be opened; the text is the reason."""
 
 
 class ManagementSocket:
@@ -215,7 +215,7 @@ class Client:
                 return
             await self.do(request)
             if self.owes_lines:
-                return  # They are no requests, and may be anybody's text.
+                return  # The lines are data, and may look like requests.
 
     async def receive(self) -> Answered | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
@@ -281,7 +281,7 @@ class Client:
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.noted = ""  # No connection is told.
+            broker.access.noted = ""  # It is for connections.
             await self.fail(code_of(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
@@ -374,7 +374,7 @@ class Client:
         await self.send(json.dumps({"item": item}))
 
     async def busy(self) -> None:
-        """Send a line that says that the operation goes on."""
+        """Send a keep-alive line: the operation goes on."""
         await self.send(json.dumps({"busy": True}))
 
     async def fail(self, code: str, text: str) -> None:

@@ -68,7 +68,7 @@ def element(octets: bytes, at: int, within: int) -> Element:
     """Read the head of an element at ``at``, which ends before ``within``.
 
     Raises:
-        DerError: there is none.
+        DerError: the octets have no certificate.
     """
     if at + 2 > within:
         raise DerError("an element is cut off")

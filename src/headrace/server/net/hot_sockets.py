@@ -43,7 +43,7 @@ class HotSockets:
         self.keys: dict[int, selectors.SelectorKey] = {}
 
     def change(self, transport: Watched) -> None:
-        """Watch a socket for what ``reading`` and ``writing`` say now."""
+        """Watch a socket for input and room by its ``reading`` and ``writing``."""
         fd = transport.fd
         events = (IN if transport.reading else 0) | (OUT if transport.writing else 0)
         if not events:

@@ -74,7 +74,7 @@ class Listener:
         relays: Relaying | None = None,
         is_proxy: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``is_proxy`` says of an address whether its connections begin with a PROXY header."""
+        """``is_proxy`` returns True for an address whose connections begin with a PROXY header."""
         self.context = context
         self.reactor = reactor
         self.transports = transports  # Of all listeners; connections_max limits them.
@@ -176,7 +176,7 @@ class Listener:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def await_header(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve a proxy's connection once it has said whose it is."""
+        """Serve a proxy's connection after its PROXY header."""
 
         def accept_client(client: tuple[str, int] | None) -> None:
             if client is None:

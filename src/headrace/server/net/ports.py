@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 CLEAR, ENCRYPTED = "amqp", "amqps"
 
 Place = tuple[str, str]  # Protocol and host.
-ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator says so
+ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator asks for it
 
 
 class PortError(Exception):
-    """A port cannot be opened; the text says which and why."""
+    """A port cannot be opened; the text names it and the reason."""
 
 
 def places(settings: Settings) -> dict[Place, int]:

@@ -33,7 +33,7 @@ SIZES = {TCP4: 12, TCP6: 36}
 
 
 class ProxyError(Exception):
-    """A header that cannot be used; the text says why."""
+    """An unusable header; the text is the reason."""
 
 
 def read_header(octets: bytes) -> tuple[int, Address | None] | None:
@@ -42,7 +42,7 @@ def read_header(octets: bytes) -> tuple[int, Address | None] | None:
     Without an address, the client is the peer of the socket.
 
     Raises:
-        ProxyError: it is none.
+        ProxyError: the octets are not a header.
     """
     if octets[: len(WORD)] == WORD[: len(octets)]:
         return _read_line(octets)

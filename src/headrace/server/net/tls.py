@@ -14,7 +14,7 @@ NAMES_MAX = 256  # Certificates by server name.
 
 
 class TlsError(Exception):
-    """A certificate, key or list cannot be used; the text says which and why."""
+    """A certificate, key or list is unusable; the text names it and the reason."""
 
 
 class NamedCertificate(NamedTuple):

@@ -39,7 +39,7 @@ class Sockets(Protocol):
     """Watches sockets."""
 
     def change(self, watched: Watched) -> None:
-        """Call ``read`` and ``write_more`` as ``reading`` and ``writing`` say from now on."""
+        """Call ``read`` and ``write_more`` by ``reading`` and ``writing`` as they are now."""
 
 
 class Reactor:
@@ -68,7 +68,7 @@ class Reactor:
         self.links: list[Watched] = []  # Streams that carry many connections each.
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.
-        self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
+        self.blocked: dict[Any, None] = {}  # Transports of blocked publishers.
         self.counted = 0  # Octets of outputs and inputs that ``counters.memory_used`` has in it.
         self.clock = clock_ms  # Replaced in simulations,
         self.stopwatch = time.monotonic_ns  # and so is this.
@@ -412,7 +412,7 @@ class Transport(Watched):
     def bar(self) -> None:
         """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
 
-        A stall of the cluster's database is not told while it is short.
+        A short stall of the cluster's database sends no connection.blocked.
 
         A connection with unsettled deliveries is read while it publishes no more, since settlements
         free memory; some publishes may have been on their way.
@@ -521,7 +521,7 @@ class Transport(Watched):
         return sent
 
     def wait_for_store(self) -> None:
-        """Send when the store has synced what the output tells of."""
+        """Send once the store has synced the changes that the output confirms."""
         self.stop_writing()
         if not self.held:
             self.held = True

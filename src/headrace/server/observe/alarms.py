@@ -17,8 +17,8 @@ cluster   of one virtual host        it is frozen, or its database has taken not
                                      or the database lacks what was confirmed
 ========  =========================  ==========================================================
 
-Clients that can hear it are told by ``connection.blocked``, with the reasons joined by `` & ``. A
-database that stalls for less than ``STALL_TOLD_S``, as in a short failover, is not told: clients
+Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
+database that stalls for less than ``STALL_TOLD_S``, as in a short failover, sends none: clients
 notice late confirms, and that no more is read.
 """
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 ALARM_S = 0.1  # How often memory and disk are checked.
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
-STALL_TOLD_S = 5.0  # How long clients are not told that the cluster's database takes nothing.
+STALL_TOLD_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
 STALLED = "the database of the cluster accepts no writes"
 LAGGING = "the database of the cluster is slow"
 LOST = "the database of the cluster lacks what was confirmed"
@@ -106,7 +106,7 @@ class Alarms:
         return " & ".join(reasons)
 
     def is_silent(self, vhost: VirtualHost | None) -> bool:
-        """Return True if publishers are blocked by a stall that is too short to be told."""
+        """Return True if a stall blocks publishers that is too short for connection.blocked."""
         name = EVERYWHERE if vhost is None else vhost.name
         since_s = self._lagging.get(name)
         short = since_s is not None and self._clock() - since_s < STALL_TOLD_S
@@ -150,7 +150,7 @@ class Alarms:
     def _check_ledgers(self) -> None:
         """Note which stores wait for the database of the cluster, and for how long."""
         now_s = self._clock()
-        frozen = {vhost.name for vhost in self.frozen}  # Neither read nor told anything.
+        frozen = {vhost.name for vhost in self.frozen}  # Their clients are not read.
         waiting: dict[str, tuple[int, float]] = {}
         for name, store in self.stores.items():
             if store.appended > store.synced:

@@ -78,8 +78,8 @@ LEFT_OUT = {
     "consumer.created": "a use of what was permitted, as publishing is",
     "consumer.deleted": "a use of what was permitted, as publishing is",
     "queue.alert": "no user caused it",
-    "user.authentication.success": "told as login",
-    "user.authentication.failure": "told as login",
+    "user.authentication.success": "recorded as login",
+    "user.authentication.failure": "recorded as login",
 }
 
 # Commands that are audited only when they are refused: they change nothing, and programs give them
@@ -96,7 +96,7 @@ def only_looks(command: str) -> bool:
     return command.partition(" ")[0] in LOOKS
 
 
-# What users look at by a ticket is not told: open pages look again every few seconds. Payloads,
+# Reads of users by a ticket are not recorded: open pages repeat them every few seconds. Payloads,
 # hashes of passwords and logins are.
 TOLD_LOOKS = frozenset(
     ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")

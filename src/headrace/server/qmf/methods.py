@@ -65,7 +65,7 @@ def one_of(
 
 
 def name_of(call: QmfRequest) -> str:
-    """Return the name of what is to be made or deleted."""
+    """Return the name of the object to create or delete."""
     name = call.checked("name", call.request.get("name"), NAME_OCTETS_MAX)
     if not name:
         call.refuse(BAD_REQUEST, "'name' is empty")
@@ -234,7 +234,7 @@ def reroute(call: QmfRequest) -> Steps:
 
 
 def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
-    """Return what finds out where an exchange leads a message to."""
+    """Return the function that finds the queue to which an exchange leads a message."""
 
     def target(content: Content) -> Queue | str:
         access, key = call.context.access, content.routing_key
@@ -267,7 +267,7 @@ def chosen(call: QmfRequest, field: str) -> dict[str, object]:
 
 
 def in_slices(outcome: RequestAnswer | Steps) -> Steps:
-    """Return what a job did, whether it takes long or not."""
+    """Return the result of a job, run in steps if it is long."""
     return outcome if isinstance(outcome, dict) else (yield from outcome)
 
 

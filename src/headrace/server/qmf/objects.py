@@ -108,12 +108,12 @@ class View:
 
 
 def reference(kind: str, key: str) -> dict[str, str]:
-    """Return what one object calls another."""
+    """Return the reference to an object."""
     return {"_object_name": f"{PACKAGE}:{kind}:{key}"}
 
 
 def class_and_key(name: str) -> tuple[str, str]:
-    """Return what the name of an object says; an unknown class for what is none of ours."""
+    """Return class and key from the name of an object; an unknown class for a foreign name."""
     package, _, rest = name.partition(":")
     kind, _, key = rest.partition(":")
     return (kind, key) if package == PACKAGE else (name, "")
@@ -139,7 +139,7 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
 
 
 def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
-    """Return the object of a name; None when there is none that the user sees."""
+    """Return the object of a name; None if the user sees no such object."""
     found: Thing | None = None
     if kind == "queue":
         queue = view.vhost.queues.get(key)
@@ -313,7 +313,7 @@ def connections(view: View) -> Things:
         yield Thing(address, values, connection.transport.since_ms)
 
 
-#: What clients of Qpid's say of themselves.
+#: Client properties of Qpid's clients.
 PROCESS = {
     "remoteProcessName": "qpid.client_process",
     "remotePid": "qpid.client_pid",
@@ -401,7 +401,7 @@ def address_of(view: View, connection: ClientConnection) -> str:
 
 
 def channel_name(connection: int, number: int) -> str:
-    """Return what a channel is called, which has no name of its own."""
+    """Return a name for a channel, which has none of its own."""
     return f"{connection}/{number}"
 
 

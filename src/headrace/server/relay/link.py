@@ -51,7 +51,7 @@ class Link(Watched):
         on_message: "Callable[[int, RelayedTransport | None, bytes], None]",
         ended: "Callable[[], None]",
     ) -> None:
-        """``told`` is given frames of other kinds; ``ended`` is called when the stream is over."""
+        """``on_message`` gets frames of other kinds, ``ended`` the end of the stream."""
         Watched.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
@@ -178,7 +178,7 @@ class Link(Watched):
                 self.writing = True
                 self.reactor.sockets.change(self)
                 break
-            except OSError:  # It is read to its end first: the relay may have said more.
+            except OSError:  # It is read to its end first: the relay may have sent more.
                 self.head = self.tail
                 break
             finally:

@@ -27,7 +27,7 @@ FILES = ("tls_cert", "tls_key", "tls_ca", "tls_crl")
 
 
 def pack_files(settings: Settings) -> bytes:
-    """Return what a relay has to know of a broker's TLS."""
+    """Return the paths of a broker's TLS files, for its relays."""
     paths = {name: getattr(settings, name) for name in FILES}
     named_paths = {
         name: str(Path(path).absolute()) for name, path in paths.items() if path is not None

@@ -53,7 +53,7 @@ SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local strea
 
 
 class RelayError(Exception):
-    """The relays do not start; the text says why."""
+    """The relays do not start; the text is the reason."""
 
 
 class Relay:
@@ -146,7 +146,7 @@ class RelayProcesses:
         self.count = count
         self.relays: list[Relay | None] = [None] * count
         self.files = 0  # The number of the TLS files.
-        self._files = b""  # As a relay is told; empty without TLS.
+        self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
         self._alone_s: float | None = None  # Since when no relay is ready.
@@ -206,7 +206,7 @@ class RelayProcesses:
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def note_ready(self) -> None:
-        """A relay is ready, or has ended."""
+        """Note which relays are ready, after one started or ended."""
         ready = self._ready()
         if len(ready) == self.count:
             self._all_ready.set()

@@ -102,7 +102,7 @@ class Pump:
         self.buffer = bytearray(READ_SIZE)
         self.input = memoryview(self.buffer)
         self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
-        self.eager: list[Client] = []  # To be read, whatever the epoll says.
+        self.eager: list[Client] = []  # To be read without a poll.
         self.lingering: deque[tuple[float, Client]] = deque()  # Closed by the broker; deadlines.
         self.over = False
 
@@ -312,7 +312,7 @@ class Pump:
         self.eager.append(client)  # Its first octets may have been read with the handshake.
 
     def fail(self, client: Client, reason: str) -> None:
-        """Say that a client gets no TLS."""
+        """Report that the TLS handshake of a client failed."""
         try:  # Unread input would turn the end of the stream, and OpenSSL's alert, into a reset.
             socket.socket.recv(client.sock, PIECE_MAX)
         except OSError:
@@ -499,7 +499,7 @@ class Pump:
         self.by_fd[client.fd] = client
         self.by_number[number] = client
         if trouble or client.fd < 0:
-            self.fail(client, trouble or "it has gone")
+            self.fail(client, trouble or "it disconnected")
         else:
             self.watch(client)
 

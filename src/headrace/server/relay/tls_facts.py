@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a relay process tells the broker of a client's TLS."""
+"""The facts of a client's TLS that a relay process sends to its broker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RelayedTls:
         self._sent = [base64.b64decode(each) for each in fields["sent"]]
 
     def get_extra_info(self, name: str) -> object:
-        """Return what asyncio's transports have under a name."""
+        """Return the value that asyncio's transports have under a name."""
         return {"ssl_object": self, "peercert": self._certificate}.get(name)
 
     def version(self) -> str | None:

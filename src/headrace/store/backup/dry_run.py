@@ -104,7 +104,7 @@ class Overlay(Disk):
     def truncate(self, handle: int, size: int) -> None:
         path = self._paths[handle]
         if self._holds_something(handle, size):
-            self.done.append(f"cut {self._named(path)} back to {size} octets")
+            self.done.append(f"cut {self._named(path)} back to {size} bytes")
         self._sizes[path] = size
 
     def _holds_something(self, handle: int, size: int) -> bool:

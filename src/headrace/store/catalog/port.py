@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port to what holds the catalog of a cluster: one value, replaced by compare and set."""
+"""The port to an engine with the catalog of a cluster: one value, replaced by compare and set."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class CatalogChangedError(Exception):
 
 
 class CatalogEngine(Protocol):
-    """What holds the value; calls block, and come from one thread at a time."""
+    """An engine with the value; calls block, and come from one thread at a time."""
 
     def version(self) -> str:
         """Return the version of the value, ``NONE`` without one; each value has another.

@@ -294,7 +294,7 @@ class Staging(Files):
             transport.unhold()
 
     def fail(self, part: Part, error: OSError) -> None:
-        """Discard a part that could not be written, and tell its holder."""
+        """Discard a part that could not be written, and notify its holder."""
         log.error("staging %s: cannot write: %s", self.directory, error)
         part.error = error
         holder = part.holder

@@ -330,7 +330,7 @@ class SegmentLog(Store):
             )
         else:
             log.error(
-                "journal %s: less than %d octets free in %s; publishers wait",
+                "journal %s: less than %d bytes free in %s; publishers wait",
                 self.name,
                 self.writer.free_min,
                 self.directory,

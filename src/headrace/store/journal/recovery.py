@@ -194,7 +194,7 @@ class Recovery:
             if head.version < CHAINED:
                 if number - 1 > oldest and number - 1 not in headers:
                     log.error(
-                        "journal %s: there is no %s: it was never written, or is lost",
+                        "journal %s: %s is missing: it was never written, or is lost",
                         *(self.name, file_name(number - 1)),
                     )
                 continue
@@ -209,7 +209,7 @@ class Recovery:
         """Return the error for a missing segment."""
         return StoreError(
             f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
-            "backup, or make an empty file of that name to go on without what it held"
+            "backup, or make an empty file of that name to continue without its records"
         )
 
     def leave_out(self, number: int) -> None:
@@ -490,8 +490,8 @@ class Recovery:
             return  # Reserved room.
         if next_intact(d, at + 8, end, segment.seed) < end:
             log.warning(
-                "journal %s: cut at octet %d of %s, where a write was torn; what of it stands "
-                "behind that place is not used",
+                "journal %s: cut at byte %d of %s, where a write was torn; records behind that "
+                "place are not used",
                 *(self.name, at, file_name(segment.number)),
             )
 

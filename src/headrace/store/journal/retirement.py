@@ -66,7 +66,7 @@ class Retirement:
             if len(journal.order) == 2 and journal.segment.written == 0:
                 # Removed when the next one exists: numbers continue from the last one on disk.
                 return True
-            # It is in the order still: a segment that begins meanwhile must say so.
+            # It is in the order still: the header of a segment that begins meanwhile names it.
             if not self.carry(segment):
                 return True
             journal.order.popleft()

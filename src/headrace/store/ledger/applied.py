@@ -18,14 +18,14 @@ NAME = "applied"
 
 
 class ReplicatedFile(NamedTuple):
-    """What the ledger says of a file."""
+    """A file as the entries of the ledger make it."""
 
     first: int  # The first entry that wrote to it.
     size: int  # Bytes. On a node it may be longer: reserved room, or what a spare had before.
 
 
 class Applied(NamedTuple):
-    """What the files of a node have."""
+    """The entry up to which the files of a node are durable, and the files."""
 
     number: int  # Of the last entry.
     chain: bytes  # Of the last entry.
@@ -33,7 +33,7 @@ class Applied(NamedTuple):
 
 
 def read_applied(disk: Disk, home: str) -> Applied | None:
-    """Return what the file says; None if there is none, or it is damaged."""
+    """Return the contents of the file; None if it is missing or damaged."""
     if not disk.is_directory(home) or NAME not in disk.names(home):
         return None
     handle = disk.open(os.path.join(home, NAME))

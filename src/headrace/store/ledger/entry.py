@@ -36,7 +36,7 @@ NO_CHAIN = bytes(CHAIN)  # Before the first entry.
 
 
 class DamagedEntryError(Exception):
-    """What the ledger holds under a number is no entry of this number."""
+    """The ledger's data under a number is not an entry of this number."""
 
 
 class Entry(NamedTuple):

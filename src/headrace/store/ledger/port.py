@@ -55,7 +55,7 @@ class Ledger(Protocol):
         """
 
     def read_position(self) -> Position:
-        """Return where the ledger stands, without taking it.
+        """Return the position of the ledger, without taking it.
 
         Raises:
             OSError: the engine does not answer.

@@ -27,7 +27,7 @@ CHECK = b"""select current_setting('synchronous_standby_names'),
 
 
 class LedgerAccess:
-    """What a ledger and its objects use of one database, on one thread."""
+    """Access of a ledger and its objects to one database, on one thread."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
         """See `PostgresLedger`."""
@@ -50,7 +50,7 @@ class LedgerAccess:
         """Yield a session; after an error without an answer, the next call has a new one.
 
         Raises:
-            Fenced, Gap, OSError: as the server says.
+            Fenced, Gap, OSError: by the answer of the server.
         """
         try:
             if self.open_session is None:
@@ -86,7 +86,7 @@ class LedgerAccess:
             self.abandoned.clear()
 
     def find(self, session: Session) -> Position:
-        """Return where the ledger stands; make it if there is none.
+        """Return the position of the ledger, which is created if missing.
 
         Raises:
             Gap: it lacks entries that were durable.
@@ -107,7 +107,7 @@ class LedgerAccess:
         session.query(LOCK_LOG, LOCK, self.id)
 
     def check_answer(self, session: Session) -> None:
-        """Raise OSError unless the last answer says that a standby has the commit."""
+        """Raise OSError unless a standby has the commit, by the last answer."""
         warnings = list(session.warnings)
         (row,) = session.query(CHECK)
         session.warnings[:0] = warnings
@@ -120,7 +120,7 @@ class LedgerAccess:
         self.cluster.check_promise(*row)
 
     def position(self, row: Row) -> Position:
-        """Return the position that a row of headrace.log tells."""
+        """Return the position in a row of headrace.log."""
         _, epoch, last, front = (int(value or 0) for value in row)
         return Position(epoch, last, front)
 

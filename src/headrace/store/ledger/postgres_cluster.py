@@ -38,7 +38,7 @@ SET = b"select set_config($1, $2, false)"
 
 
 class UnfitServerError(OSError):
-    """A server that may hold no ledger as it is; the text says why, and what to do."""
+    """A server that cannot hold a ledger as it is; the text has the reason and a remedy."""
 
 
 class Cluster:

@@ -220,14 +220,14 @@ class Session:
             unsent = self.libpq.flush()
 
     def refused(self, result: pq.abc.PGresult) -> StatementError:
-        """Return the error that a result says."""
+        """Return the error of a result."""
         field = pq.DiagnosticField
         text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message).decode()
         sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
         return StatementError(f"PostgreSQL at {self.address}: {text.strip()}", sqlstate)
 
     def broken(self, error: Exception) -> OSError:
-        """Close the session; return the error that says so."""
+        """Close the session; return an error with the reason."""
         self.close()
         if isinstance(error, StatementError):
             return error if error.sqlstate else ConnectionError(str(error))
@@ -249,5 +249,5 @@ class Session:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error, which says enough."""
+    """Return the first line of an error."""
     return str(error).strip().partition("\n")[0]

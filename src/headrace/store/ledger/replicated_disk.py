@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk whose files are a copy of what a ledger says.
+"""A disk whose files are a copy of a ledger's entries.
 
 The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
 file holds what the ledger lacks. The files are written without a sync, and are read as those of the
@@ -352,7 +352,7 @@ class ReplicatedDisk(PassingDisk):
         self.applied = Applied(number, chain, files)
 
     def cut_files(self) -> None:
-        """Cut files to what the ledger says: recovery takes a longer one for a torn write."""
+        """Cut files to their sizes in the ledger: recovery takes a longer one for a torn write."""
         for path, file in self.applied.files.items():
             handle = self.local.open(os.path.join(self.home, path))
             try:
@@ -362,7 +362,7 @@ class ReplicatedDisk(PassingDisk):
                 self.local.close(handle)
 
     def mark(self) -> None:
-        """Make the files durable here, and say so.
+        """Make the files durable here, and write ``applied``.
 
         Where it fails, more entries are applied again at the next start.
         """
@@ -422,7 +422,7 @@ class ReplicatedDisk(PassingDisk):
     # --- The port of files ------------------------------------------------------------------
 
     def is_replicated(self, path: str) -> bool:
-        """Return True if a file is a copy of what the ledger says."""
+        """Return True if a file is replicated by the ledger."""
         return path.endswith(SEGMENT) or os.path.basename(path) == SECRET_FILE
 
     def open(self, path: str, *, create: bool = False) -> int:
@@ -481,7 +481,7 @@ class ReplicatedDisk(PassingDisk):
             self.fresh.add(new)
 
     def contents(self, path: str) -> bytes:
-        """Return what a small file holds."""
+        """Return the contents of a small file."""
         handle = self.local.open(path)
         try:
             return self.local.read(handle, self.local.size(handle), 0)

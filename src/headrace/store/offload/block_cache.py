@@ -153,7 +153,7 @@ class BlockCache:
         self.used: OrderedDict[OffloadedSegment, None] = OrderedDict()  # The latest last.
         self.recent: OrderedDict[OffloadedSegment, Places] = OrderedDict()
         self.stopping = threading.Event()
-        self.trouble = ""  # What the store said when it did not answer.
+        self.trouble = ""  # The error of the store while it does not answer.
 
     def fetch(self, segment: OffloadedSegment, blocks: range) -> None:
         """Ask for those blocks that are neither here nor on their way."""

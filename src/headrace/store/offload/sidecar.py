@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stays here of a segment that moved: its header, and where its records are.
+"""Sidecars: what stays on disk of an offloaded segment, its header and places of records.
 
 The file ``0000000012.offloaded`` stands in place of ``0000000012.segment``::
 
@@ -42,7 +42,7 @@ OFFSET, PLACE, TIME = 0, 1, 2  # Columns of a group.
 
 
 class SidecarError(Exception):
-    """The file is damaged, or of a newer version; the text says which."""
+    """The file is damaged, or of a newer version; the text is the reason."""
 
 
 class Facts(NamedTuple):

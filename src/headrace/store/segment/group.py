@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: what is written and synced at once."""
+"""Groups: records that are written and synced at once."""
 
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class WriteGroup:
             self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
 
     def changes(self) -> list[Change]:
-        """Return what the group writes, by file."""
+        """Return the changes of files that the group makes."""
         changes = [change for stream in self.streams for change in stream.changes()]
         view = memoryview(self.buffer)
         for piece in self.pieces:

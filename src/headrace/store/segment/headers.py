@@ -50,7 +50,7 @@ def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
     """Refuse a log with a segment of another one: its header would have others removed.
 
     Raises:
-        StoreError: there is one.
+        StoreError: a segment is of another log.
     """
     heads = {number: head for number, (_, head) in headers.items() if head is not None}
     paths = {number: os.path.join(directory, file_name(number)) for number in heads}
@@ -62,5 +62,5 @@ def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
             other = beside[0] if beside else os.path.join(directory, "secret")
             raise StoreError(
                 f"{paths[number]} is of another log than {other}: put back the right one, as from "
-                "a backup, or make the segment empty to go on without what it held"
+                "a backup, or make the segment empty to continue without its records"
             )

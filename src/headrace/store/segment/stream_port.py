@@ -16,13 +16,13 @@ class StreamRecords(Protocol):
 
     @property
     def files(self) -> object:
-        """The files of the stream, which tell whose records these are."""
+        """The files of the stream, which identify the stream."""
 
     def run(self, disk: Disk) -> None:
         """Write and sync on the writer's thread, skipping what is durable."""
 
     def changes(self) -> list[Change]:
-        """Return what is written, by file."""
+        """Return the changes of files."""
 
     def finish(self) -> None:
         """Note that the group is durable; on the loop's thread."""
@@ -50,7 +50,7 @@ class JournaledStream(Protocol):
         """Yield the files that are appended to, with their durable bytes."""
 
     def delete_objects(self) -> None:
-        """Delete what the object store has of the stream."""
+        """Delete the stream's objects in the object store."""
 
     def close(self) -> None:
         """Close the files."""

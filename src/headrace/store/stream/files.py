@@ -126,7 +126,7 @@ class StreamFiles:
         """Log if a segment has become shorter."""
         left = segment.written - end
         if left > 0:
-            text = "damaged: %s ends at octet %d: %d octets behind it are left out"
+            text = "damaged: %s ends at byte %d: %d bytes behind it are missing"
             self.log_damage(segment, text, segment.path, end, left)
 
     def log_damage(self, segment: StreamSegment, text: str, *values: object) -> None:
@@ -186,7 +186,7 @@ class StreamGroup:
         self.next_offset = next_offset
 
     def changes(self) -> list[Change]:
-        """Return what is written, by file."""
+        """Return the changes of files."""
         view = memoryview(self.buffer)
         return [
             Change(WRITE, segment.path, place, [view[lo:hi]])

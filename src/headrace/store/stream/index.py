@@ -139,7 +139,7 @@ class StreamIndex:
         return segment.written, -1
 
     def look_up(self, segment: StreamSegment, offset: int, limit: int) -> tuple[int, int]:
-        """Walk a segment in the object store by what its sidecar says; see :meth:`walk`.
+        """Walk a segment in the object store by its sidecar; see :meth:`walk`.
 
         Of records beyond a limit it may be the one before: a sidecar has no ends of records.
         """

@@ -552,7 +552,7 @@ class DiskStreamLog(StreamLog):
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
         """Cut off an uncommitted transaction and what follows it.
 
-        If the journal is damaged and cannot tell, nothing is cut. Unless the journal was closed
+        If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.
         """
         begun, self.begun = self.begun, []
@@ -600,7 +600,7 @@ class DiskStreamLog(StreamLog):
             self.files.close(segment)
 
     def delete_objects(self) -> None:
-        """Delete what the object store has of the stream."""
+        """Delete the stream's objects in the object store."""
         if self.offloading is not None:
             self.offloading.delete()
 

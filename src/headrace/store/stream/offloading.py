@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the segments of a stream move to the object store, and what happens to each.
+"""Offloading: when the segments of a stream move to the object store, and how.
 
 A sealed segment moves when the segments here exceed ``local_max_length_bytes`` or are older than
 ``local_max_age_ms``; the two newest stay. Its object and a sidecar are made durable first, then the

@@ -72,8 +72,8 @@ class StreamRecovery:
             if self.segments and number > self.segments[-1].number + 1:
                 self.segments[-1].logged = True
                 log.error(
-                    "damaged: the segments %d to %d of %s are missing: what they held before "
-                    "offset %d is left out",
+                    "damaged: the segments %d to %d of %s are missing: their records before "
+                    "offset %d are skipped",
                     self.segments[-1].number + 1,
                     number - 1,
                     directory,

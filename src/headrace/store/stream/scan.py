@@ -55,7 +55,7 @@ class StreamScan:
                 if following == end and not self.last:
                     return at
                 log.error(
-                    "damaged at octet %d of %s: %d octets are left out",
+                    "damaged at byte %d of %s: %d bytes are skipped",
                     at,
                     self.segment.path,
                     following - at,

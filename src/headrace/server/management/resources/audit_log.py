@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that looks for lines in the whole file of the audit log, the newest first."""
+"""The operation that searches the whole file of the audit log, from its newest line on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ operation = OperationTable()
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
 BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
 LINES_PER_SLICE = 64  # Of a block, before others have their turn.
-LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer says where to go on.
+LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer has the place to go on at.
 LINE_OCTETS_MAX = 1 << 20  # A longer line is passed over; less than is looked at.
 FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
 PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")

@@ -123,7 +123,7 @@ def bound_arguments(
     """Return the arguments of the binding with a digest, as the broker holds them.
 
     Raises:
-        OperationRefused: there is none.
+        OperationRefused: no such binding exists.
     """
     exchange = vhost.exchanges.get(source)
     for binding in () if exchange is None else exchange.bindings:

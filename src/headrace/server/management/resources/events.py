@@ -2,8 +2,8 @@
 """The operation that streams the broker's events, until its client disconnects or ends it.
 
 An item is ``{"kind", "at_ms", "facts"}``, named as by the exchange ``amq.rabbitmq.event``. More
-events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` tells
-how many. A user is shown what its tags let it see.
+events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` has
+their number. A user is shown what its tags let it see.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def end_of(call: Call) -> None:
     while line is not None:
         try:
             line = await call.receive()
-        except TimeoutError:  # It has nothing to say.
+        except TimeoutError:  # The client is idle.
             continue
         except (OperationRefused, OSError):
             return

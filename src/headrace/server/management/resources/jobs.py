@@ -119,7 +119,7 @@ async def cancel_job(call: Call) -> Answered:
 
 
 async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:
-    """Return an answer once what it says is durable."""
+    """Return an answer once the changes that it reports are durable."""
     ended = answer.get("state") not in RUNNING
     if ended and not await call.durable(request.vhost.name):
         call.refuse("precondition", "the journal cannot be written")

@@ -59,7 +59,7 @@ def status(call: Call) -> Steps:
 
 
 def journals_of(broker: ManagedBroker) -> Answered:
-    """Return what the journals have written, and how large they are; each group has one sync."""
+    """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
     counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
     return {
@@ -102,7 +102,7 @@ def ready_ok(broker: ManagedBroker) -> str:
 
 
 def cluster_ok(broker: ManagedBroker) -> str:
-    """Return what keeps virtual hosts of the cluster from being served; empty for nothing."""
+    """Return the troubles of the cluster's virtual hosts; empty for none."""
     node = broker.node
     if node is None:
         return ""

@@ -77,7 +77,7 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
     "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
 )
 def show_topology(call: Call) -> Steps:
-    """Return what is bound around an exchange or a queue, the nearest first.
+    """Return the objects bound around an exchange or a queue, the nearest first.
 
     Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
     found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
