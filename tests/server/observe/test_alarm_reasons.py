@@ -13,7 +13,7 @@ from headrace.server.observe.alarms import (
     BACKLOG_MAX,
     EVERYWHERE,
     LAGGING,
-    STALL_TOLD_S,
+    STALL_SHORT_S,
     STALLED,
     Alarms,
 )
@@ -149,7 +149,7 @@ def test_a_short_stall_of_the_clusters_database_holds_nobody() -> None:
     scene.alarms.lag_max = 1 << 20
     scene.stores["/"].appended = 100
     assert scene.held() == (False, False)
-    scene.now_s += STALL_TOLD_S - 0.1
+    scene.now_s += STALL_SHORT_S - 0.1
     assert scene.held() == (False, False)
     scene.stores["/"].synced, scene.stores["/"].appended = 100, 200  # A group of several.
     scene.now_s += 0.2
@@ -162,7 +162,7 @@ def test_a_long_stall_of_the_clusters_database_is_told_as_what_it_is() -> None:
     scene.alarms.lag_max = 1 << 20
     scene.stores["lab"].appended = 100
     scene.held()
-    scene.now_s += STALL_TOLD_S
+    scene.now_s += STALL_SHORT_S
     assert scene.held() == (False, True)
     assert (scene.reason("lab"), told(scene)) == (STALLED, [False, True])
     assert [alarm.source for alarm in scene.alarms.active] == ["cluster"]
@@ -177,7 +177,7 @@ def test_too_much_that_waits_is_bounded_at_once_and_told_later() -> None:
     store.appended = 1 + (1 << 20)
     assert scene.held() == (True, False)
     assert (scene.reason("/"), told(scene)) == (LAGGING, [False, False])
-    scene.now_s += STALL_TOLD_S
+    scene.now_s += STALL_SHORT_S
     store.appended, store.synced = store.appended + 1, 1  # The database is slow, and goes on.
     assert scene.held() == (True, False)
     assert (scene.reason("/"), told(scene)) == (LAGGING, [True, False])

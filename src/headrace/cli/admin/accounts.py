@@ -55,7 +55,7 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
             try:
                 yield directory
             except (AccountError, click.ClickException) as error:
-                directory.acts.refuse(str(error))
+                directory.notes.refuse(str(error))
                 raise
     except AccountError as error:
         raise click.ClickException(printable(str(error))) from None

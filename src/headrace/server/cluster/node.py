@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOKS = 8  # Of the last ones that are remembered.
+HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
@@ -62,7 +62,7 @@ class Served:
     disk: ReplicatedDisk
     taken: str  # Names the epoch.
     # When some heartbeats were answered, and the last entry that was durable then.
-    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HEARTBEATS_KEPT))
 
     def lacks(self, row: LedgerRow, sent_s: float) -> bool:
         """Return True if the database lacked durable entries when a heartbeat was sent."""

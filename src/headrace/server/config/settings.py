@@ -691,8 +691,8 @@ class Setting:
                 return value
             if isinstance(value, str) and (number := self._whole(value)) is not None:
                 return number
-            what = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
-            raise SettingError(self.name, source, f"{shown} is not a {what}")
+            wanted_type = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
+            raise SettingError(self.name, source, f"{shown} is not a {wanted_type}")
         if self.kind is float:
             try:
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool):

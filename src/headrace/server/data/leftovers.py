@@ -43,11 +43,11 @@ def check_catalog_file(data: DataDirectory) -> None:
     path = data.path / FILE_NAME
     if path.exists() and path.stat().st_size:
         return
-    what = "is empty" if path.exists() else "is missing"
+    state = "is empty" if path.exists() else "is missing"
     if data.mark is not None:
-        raise StoreError(_refusal(data, what))
+        raise StoreError(_refusal(data, state))
     if data.has_journals():
-        raise StoreError(_nameless(data, what))
+        raise StoreError(_nameless(data, state))
 
 
 def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
@@ -64,21 +64,21 @@ def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
     elif mark.catalog and catalog != mark.catalog:  # A cluster's may have no id.
         raise StoreError(_refusal(data, "is not the file of these data"))
     elif changes < mark.changes:
-        what = f"is an older copy, {mark.changes - changes} changes behind"
-        raise StoreError(_refusal(data, what))
+        state = f"is an older copy, {mark.changes - changes} changes behind"
+        raise StoreError(_refusal(data, state))
 
 
-def _refusal(data: DataDirectory, what: str) -> str:
+def _refusal(data: DataDirectory, state: str) -> str:
     return (
-        f"{data.path / FILE_NAME} {what}: put back the newest copy. To start with what is there, "
+        f"{data.path / FILE_NAME} {state}: put back the newest copy. To start with what is there, "
         f"delete {data.path / MARK_FILE}; users, permissions and policies are then those of that "
         "file, and virtual hosts that it lacks are set aside"
     )
 
 
-def _nameless(data: DataDirectory, what: str) -> str:
+def _nameless(data: DataDirectory, state: str) -> str:
     return (
-        f"{data.path / FILE_NAME} {what}, and {data.path / 'vhosts'} has data: put it back. To "
+        f"{data.path / FILE_NAME} {state}, and {data.path / 'vhosts'} has data: put it back. To "
         f"start without it, add users and virtual hosts: headrace user add NAME --data {data.path},"
         f" headrace vhost add NAME --data {data.path}"
     )

@@ -154,11 +154,11 @@ class Element:
             return self._vhost
         return self.name("vhost", "virtual host")
 
-    def name(self, field: str, what: str) -> str:
+    def name(self, field: str, kind: str) -> str:
         """Return a field with a valid name of a user or virtual host."""
         value = self.text(field)
         try:
-            check_name(what, value)
+            check_name(kind, value)
         except AccountError as error:
             raise self.fail(field, str(error)) from None
         return value

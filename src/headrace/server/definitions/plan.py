@@ -122,11 +122,11 @@ class Plan(AccountPlan):
         exchange = read_exchange(element)
         vhost = self._known_vhost(element)
         self._once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
-        there = self._at(vhost)
+        existing = self._at(vhost)
         try:
             self._nameable(exchange.name, "exchange")
-            if there is not None and exchange.name in there.exchanges:
-                return exchange.name, *self._compare_exchange(there, exchange)
+            if existing is not None and exchange.name in existing.exchanges:
+                return exchange.name, *self._compare_exchange(existing, exchange)
             if exchange.name.startswith(RESERVED_PREFIX):
                 raise NoEquivalent(
                     exchange.name, "the name is reserved for exchanges of the broker"
@@ -163,9 +163,11 @@ class Plan(AccountPlan):
     def _judge_exchange(self, exchange: Exchange, vhost: str) -> None:
         """Leave out elements with arguments that the virtual host refuses."""
         recognized = known_arguments(exchange.type, exchange.arguments)
-        what = f"exchange '{exchange.name}' in vhost '{vhost}'"
+        named_exchange = f"exchange '{exchange.name}' in vhost '{vhost}'"
         try:
-            judge_exchange(exchange.arguments, recognized, what, self._unknown_arguments(vhost))
+            judge_exchange(
+                exchange.arguments, recognized, named_exchange, self._unknown_arguments(vhost)
+            )
         except NotUnderstood as error:
             raise NoEquivalent(exchange.name, error.text) from None
 
@@ -189,18 +191,18 @@ class Plan(AccountPlan):
         queue = read_queue(element)
         vhost = self._known_vhost(element)
         self._once(element, "name", queue[1:], QUEUE, vhost, queue.name)
-        there = self._at(vhost)
-        what = f"queue '{queue.name}' in vhost '{vhost}'"
+        existing = self._at(vhost)
+        named_queue = f"queue '{queue.name}' in vhost '{vhost}'"
         try:
             self._nameable(queue.name, "queue")
             self._check_type(queue)
             mode = self._unknown_arguments(vhost)
-            arguments, none = translate(queue.arguments, what, mode, queue.name)
+            arguments, none = translate(queue.arguments, named_queue, mode, queue.name)
             if none:
                 raise NoEquivalent(queue.name, none)
-            check_queue_arguments(arguments, what)
-            if there is not None and queue.name in there.queues:
-                return queue.name, *self._compare_queue(there, queue)
+            check_queue_arguments(arguments, named_queue)
+            if existing is not None and queue.name in existing.queues:
+                return queue.name, *self._compare_queue(existing, queue)
             if not self._worth(queue.durable):
                 raise NoEquivalent(queue.name, "transient objects need a running broker")
         except NoEquivalent:
@@ -273,10 +275,10 @@ class Plan(AccountPlan):
         made = self._new_exchanges.get((vhost, name))
         if made is not None:
             return made, True
-        there = self._at(vhost)
-        if there is not None and name in there.exchanges:
-            return there.exchanges[name], False
-        if there is None and (not name or name.startswith(RESERVED_PREFIX)):
+        existing = self._at(vhost)
+        if existing is not None and name in existing.exchanges:
+            return existing.exchanges[name], False
+        if existing is None and (not name or name.startswith(RESERVED_PREFIX)):
             exchange = BARE.exchanges.get(name)
             if exchange is not None:
                 return exchange, True
@@ -292,9 +294,9 @@ class Plan(AccountPlan):
             raise NoEquivalent(shown, f"{kind} '{name}' is left out")
         if kind == EXCHANGE and not name:
             raise element.fail("destination", "the default exchange cannot be bound")
-        there = self._at(vhost)
-        if there is not None:
-            present = there.queues.get(name) if kind == QUEUE else there.exchanges.get(name)
+        existing = self._at(vhost)
+        if existing is not None:
+            present = existing.queues.get(name) if kind == QUEUE else existing.exchanges.get(name)
             if present is not None:
                 return present
         if kind == QUEUE and (vhost, name) in self._new_queues:
@@ -313,18 +315,18 @@ class Plan(AccountPlan):
 
     def _unknown_arguments(self, vhost: str) -> str:
         """Return the rule for unknown arguments."""
-        there = self._at(vhost)
-        if there is not None:
-            return there.rules.unknown_arguments
+        existing = self._at(vhost)
+        if existing is not None:
+            return existing.rules.unknown_arguments
         key = metadata_key(vhost)
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:
         """Refuse more queues than the limit of the virtual host."""
         if vhost not in self._room:
-            there = self._at(vhost)
+            existing = self._at(vhost)
             most = read_limits(self._limits(vhost)).queues
-            count = there.queue_count() if there is not None else 0
+            count = existing.queue_count() if existing is not None else 0
             self._room[vhost] = most - count if most >= 0 else NO_LIMIT
         self._room[vhost] -= 1
         if self._room[vhost] < 0:
@@ -345,12 +347,12 @@ class Plan(AccountPlan):
     def _hold(self, element: Element, vhost: str, octets: int) -> None:
         """Refuse definitions above the memory limit of the virtual host."""
         if vhost not in self._free:
-            there = self._at(vhost)
+            existing = self._at(vhost)
             most = self.target.definitions_size_max
             limits = self._limits(vhost)
             if DEFINITIONS in limits:
                 most = read_limits(limits).definitions_size
-            held = there.definition_octets if there is not None else 0
+            held = existing.definition_octets if existing is not None else 0
             self._free[vhost] = most - held if most >= 0 else NO_LIMIT
         self._free[vhost] -= octets
         if self._free[vhost] < 0:
@@ -367,9 +369,9 @@ class Plan(AccountPlan):
         return value if isinstance(value, Mapping) else {}
 
     @staticmethod
-    def _nameable(name: str, what: str) -> None:
+    def _nameable(name: str, kind: str) -> None:
         if not name.isprintable():
-            raise NoEquivalent(name, f"names of a {what} with characters that cannot be printed")
+            raise NoEquivalent(name, f"names of a {kind} with characters that cannot be printed")
 
 
 _TAKERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {

@@ -42,7 +42,7 @@ class UsersRead(NamedTuple):
     """Result of reading the file of users."""
 
     snapshot: Snapshot | None = None  # None: unchanged.
-    acts: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
+    notes: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
     trouble: str = ""  # Why the file cannot be read.
 
 
@@ -61,7 +61,7 @@ def read(users: UserDirectory) -> UsersRead:
     if snapshot is not None:
         users.written()
     try:
-        return UsersRead(snapshot, users.acts.pop_all())
+        return UsersRead(snapshot, users.notes.pop_all())
     except sqlite3.Error as error:
         log.error("cannot read who changed users: %s", error)
         return UsersRead(snapshot)
@@ -156,7 +156,7 @@ class AccountChanges:
         if users_read.trouble:
             return
         access, events = self._access, self._context.events
-        self._operators.note(users_read.acts, self._audit, clock_ms())
+        self._operators.note(users_read.notes, self._audit, clock_ms())
         before = access.snapshot
         if users_read.snapshot is None or not access.take(users_read.snapshot):
             if self.down:

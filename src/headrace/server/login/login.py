@@ -303,9 +303,9 @@ class LoginService:
             reason = f"the credentials of user '{connection.user.name}' have expired"
             self._end(connection, "credentials.expired", reason)
 
-    def _end(self, connection: ClientConnection, what: str, reason: str) -> None:
+    def _end(self, connection: ClientConnection, event: str, reason: str) -> None:
         if self._audit.active:
-            self._audit.record(what, user=connection.user, allowed=False, reason=reason)
+            self._audit.record(event, user=connection.user, allowed=False, reason=reason)
         connection.force_close(reason)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

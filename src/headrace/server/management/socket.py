@@ -54,7 +54,7 @@ from headrace.server.management.call import SLICE_S, Answered, Call, OperationRe
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks
+from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 # Fields that the audit log has elsewhere, or must not have.
-UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
+UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
@@ -259,7 +259,7 @@ class Client:
             await self.fail("bad-request", f"there is no operation {name!r}")
             return
         broker = self.owner.broker
-        if name not in QUIET_COMMANDS | MENDING and (reason := broker.audit.refusal()):
+        if name not in QUIET_COMMANDS | REPAIRS and (reason := broker.audit.refusal()):
             await self.fail("precondition", f"command {reason}")
             return
         broker.counters.now_ms = clock_ms()
@@ -298,7 +298,7 @@ class Client:
             self.audit(request)
             self.turn()
             # Reading operations are answered while the disk fails: they are needed then.
-            if not only_looks(operation.name) and not await broker.unsynced.wait():
+            if not is_read_only(operation.name) and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_KEPT)
                 return
             await self.send(json.dumps({"done": answer}))
@@ -327,7 +327,7 @@ class Client:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         name = request.get("do")
-        if audit.active and (reason or is_told(name, by_ticket=self.acting is not None)):
+        if audit.active and (reason or is_audited(name, by_ticket=self.acting is not None)):
             actor = self.acting or self.actor
             audit.record(
                 "command",
@@ -338,7 +338,7 @@ class Client:
                 command=name,
                 agent=request.get("agent"),
                 via=None if self.acting is None else "console",
-                request={name: value for name, value in request.items() if name not in UNTOLD},
+                request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
     async def stream(self, call: Call, steps: Steps) -> Answered:

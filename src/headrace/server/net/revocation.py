@@ -167,13 +167,13 @@ class Revocation:
             if not transport.closing and transport.peer is not None and transport.peer.certificate
         ]
 
-    def _end(self, transport: Transport, what: str, reason: str, **facts: object) -> None:
+    def _end(self, transport: Transport, event: str, reason: str, **facts: object) -> None:
         if transport.closing:
             return
         connection = transport.connection
         if self._audit.active:
             self._audit.record(
-                what,
+                event,
                 user=connection.user,
                 peer=transport.peer,
                 allowed=False,

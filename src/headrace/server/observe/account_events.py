@@ -48,21 +48,21 @@ class Operators:
             if now_ms - at_ms < AT_WORK_MS_MAX
         }
         self._noted = set()
-        for act in notes:
-            who = Operator(act.who, act.place)
-            self._noted.add(who)
-            self._at_work[who] = act.at_ms
-            if act.reason:
-                del self._at_work[who]  # It makes no further change.
+        for note in notes:
+            actor = Operator(note.who, note.place)
+            self._noted.add(actor)
+            self._at_work[actor] = note.at_ms
+            if note.reason:
+                del self._at_work[actor]  # It makes no further change.
             if audit.active:
                 audit.record(
                     "command",
-                    user=act.who,
-                    peer=act.place,
-                    allowed=not act.reason,
-                    reason=act.reason,
-                    command=act.what,
-                    at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                    user=note.who,
+                    peer=note.place,
+                    allowed=not note.reason,
+                    reason=note.reason,
+                    command=note.what,
+                    at=datetime.fromtimestamp(note.at_ms / 1000, UTC).isoformat(timespec="seconds"),
                 )
 
     def changed(self, otherwise: Actor | None) -> Actor | None:
@@ -71,12 +71,12 @@ class Operators:
         That is the one with a note since the last poll, else ``otherwise``, else one with an
         earlier note and no change yet.
         """
-        who = self._noted
-        if not who and otherwise is None:
-            who = set(self._at_work)
-        for actor in who:
+        actors = self._noted
+        if not actors and otherwise is None:
+            actors = set(self._at_work)
+        for actor in actors:
             self._at_work.pop(actor, None)
-        return next(iter(who)) if len(who) == 1 else otherwise
+        return next(iter(actors)) if len(actors) == 1 else otherwise
 
 
 def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ cluster   of one virtual host        it is frozen, or its database has taken not
 ========  =========================  ==========================================================
 
 Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
-database that stalls for less than ``STALL_TOLD_S``, as in a short failover, sends none: clients
+database that stalls for less than ``STALL_SHORT_S``, as in a short failover, sends none: clients
 notice late confirms, and that no more is read.
 """
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 ALARM_S = 0.1  # How often memory and disk are checked.
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
-STALL_TOLD_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
+STALL_SHORT_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
 STALLED = "the database of the cluster accepts no writes"
 LAGGING = "the database of the cluster is slow"
 LOST = "the database of the cluster lacks what was confirmed"
@@ -109,7 +109,7 @@ class Alarms:
         """Return True if a stall blocks publishers that is too short for connection.blocked."""
         name = EVERYWHERE if vhost is None else vhost.name
         since_s = self._lagging.get(name)
-        short = since_s is not None and self._clock() - since_s < STALL_TOLD_S
+        short = since_s is not None and self._clock() - since_s < STALL_SHORT_S
         return short and self.reason(vhost) == LAGGING
 
     def check(self) -> None:
@@ -160,7 +160,7 @@ class Alarms:
         self._stalled = {
             name
             for name, (_, since_s) in waiting.items()
-            if now_s - since_s >= STALL_TOLD_S and name not in frozen
+            if now_s - since_s >= STALL_SHORT_S and name not in frozen
         }
         self._lagging = {
             name: self._lagging.get(name, now_s)

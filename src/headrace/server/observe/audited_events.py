@@ -86,29 +86,29 @@ LEFT_OUT = {
 # every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
-LOOKS = frozenset(
+READS = frozenset(
     ("list", "show", "peek", "export", "login", "logout", "whoami", "events", *QUIET_COMMANDS)
 )
 
 
-def only_looks(command: str) -> bool:
+def is_read_only(command: str) -> bool:
     """Return True if a command changes nothing."""
-    return command.partition(" ")[0] in LOOKS
+    return command.partition(" ")[0] in READS
 
 
 # Reads of users by a ticket are not recorded: open pages repeat them every few seconds. Payloads,
 # hashes of passwords and logins are.
-TOLD_LOOKS = frozenset(
+AUDITED_READS = frozenset(
     ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")
 )
 
 
-def is_told(command: object, *, by_ticket: bool) -> bool:
+def is_audited(command: object, *, by_ticket: bool) -> bool:
     """Return True for a command that is audited though it is not refused."""
     if not isinstance(command, str) or command in QUIET_COMMANDS:
         return False
-    return not by_ticket or command in TOLD_LOOKS or not only_looks(command)
+    return not by_ticket or command in AUDITED_READS or not is_read_only(command)
 
 
 # Commands that are served while a strict audit log cannot be written: they repair it.
-MENDING = frozenset(("reload", "rotate logs", "reopen logs"))
+REPAIRS = frozenset(("reload", "rotate logs", "reopen logs"))

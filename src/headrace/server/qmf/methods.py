@@ -221,8 +221,8 @@ def reroute(call: QmfRequest) -> Steps:
         count=count,
         most=call.vhost.jobs.messages_max,
     )
-    what = {"do": "move", "from": source.name, "to": "", "through": exchange}
-    running = call.vhost.jobs.begin("", what, job, call.connection.number)
+    job_fields = {"do": "move", "from": source.name, "to": "", "through": exchange}
+    running = call.vhost.jobs.begin("", job_fields, job, call.connection.number)
     answer = yield from messages.follow(running)
     if answer["skipped"]:
         why = "; ".join(

@@ -123,12 +123,12 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
     """Yield all objects of a class in portions; None after as much work without any."""
     chunk: list[QmfObject] = []
     steps = octets = 0
-    for thing in CLASSES[kind](view):
+    for item in CLASSES[kind](view):
         steps += 1
-        if thing is not None:
-            chunk.append(view.framed(kind, thing))
+        if item is not None:
+            chunk.append(view.framed(kind, item))
             octets += table_octets(
-                cast("Mapping[str, object] | None", thing.values.get("arguments"))
+                cast("Mapping[str, object] | None", item.values.get("arguments"))
             )
         if steps == OBJECTS_MAX or octets > OCTETS_MAX:
             yield chunk or None
@@ -140,21 +140,21 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
 
 def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
     """Return the object of a name; None if the user sees no such object."""
-    found: Thing | None = None
+    match: Thing | None = None
     if kind == "queue":
         queue = view.vhost.queues.get(key)
-        found = None if queue is None else queue_of(view, queue)
+        match = None if queue is None else queue_of(view, queue)
     elif kind == "exchange":
         exchange = view.vhost.exchanges.get(key)
-        found = None if exchange is None else exchange_of(view, exchange)
+        match = None if exchange is None else exchange_of(view, exchange)
     elif kind in CLASSES:
-        for number, thing in enumerate(CLASSES[kind](view), 1):
-            if thing is not None and thing.key == key:
-                found = thing
+        for number, item in enumerate(CLASSES[kind](view), 1):
+            if item is not None and item.key == key:
+                match = item
                 break
             if number % OBJECTS_MAX == 0:
                 yield
-    return None if found is None else view.framed(kind, found)
+    return None if match is None else view.framed(kind, match)
 
 
 # --- Each class ---------------------------------------------------------------------------------

@@ -17,10 +17,10 @@ CHARACTERS_MAX = 16 << 20  # Values and names of one virtual host.
 class ParameterTable:
     """The parameters of one data directory; changes are durable when a method returns."""
 
-    def __init__(self, db: sqlite3.Connection, acts: ChangeNotes) -> None:
-        """``acts`` takes the change notes."""
+    def __init__(self, db: sqlite3.Connection, notes: ChangeNotes) -> None:
+        """``notes`` takes the change notes."""
         self._db = db
-        self._acts = acts
+        self._notes = notes
 
     def rows(self) -> dict[Key, Json]:
         """Read all parameters inside the caller's transaction.
@@ -66,7 +66,7 @@ class ParameterTable:
             AccountError: it does not exist.
         """
         try:
-            self._acts.begin()
+            self._notes.begin()
             gone = self._db.execute(
                 "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
                 (vhost, component, name),
@@ -85,7 +85,7 @@ class ParameterTable:
         """
         rows = [(*key, _encoded(key, value)) for key, value in values.items()]
         try:
-            self._acts.begin()
+            self._notes.begin()
             with transaction(self._db, "IMMEDIATE"):
                 vhosts = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
                 for key in values:

@@ -106,8 +106,8 @@ class UserDirectory:
             self._db = open_database(self.path)
         except DatabaseError as error:
             raise AccountError(str(error)) from None
-        self.acts = ChangeNotes(self._db, command)
-        self.parameters = ParameterTable(self._db, self.acts)
+        self.notes = ChangeNotes(self._db, command)
+        self.parameters = ParameterTable(self._db, self.notes)
         self._accounts = _Table(_account)
         self._permissions = _Table(_permission)
         self._topics = _Table(_topic_permission)
@@ -222,7 +222,7 @@ class UserDirectory:
             AccountError: the file cannot be written.
         """
         with self._errors():
-            self.acts.begin()
+            self.notes.begin()
 
     def is_empty(self) -> bool:
         """Return True if there are no users and virtual hosts: a new data directory."""
@@ -354,10 +354,10 @@ class UserDirectory:
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
         """Remove a user's topic permission for an exchange, or all in a virtual host."""
-        what = "" if exchange is None else " AND exchange = ?"
+        condition = "" if exchange is None else " AND exchange = ?"
         values = (user, vhost) if exchange is None else (user, vhost, exchange)
         self._change(
-            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{what}",  # noqa: S608 - ours
+            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{condition}",  # noqa: S608 - ours
             values,
             f"user '{user}' has no topic permissions there in virtual host '{vhost}'",
         )
@@ -369,7 +369,7 @@ class UserDirectory:
     def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
         with self._errors():
             if kind != "DEFERRED":
-                self.acts.begin()
+                self.notes.begin()
             with transaction(self._db, kind):
                 yield
 
@@ -382,7 +382,7 @@ class UserDirectory:
 
     def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
         try:
-            self.acts.begin()
+            self.notes.begin()
             self._db.execute(query, values)
         except sqlite3.IntegrityError:
             raise AccountError(conflict) from None
@@ -391,7 +391,7 @@ class UserDirectory:
 
     def _change(self, query: str, values: tuple[str, ...], missing: str) -> None:
         try:
-            self.acts.begin()
+            self.notes.begin()
             changed = self._db.execute(query, values).rowcount
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None

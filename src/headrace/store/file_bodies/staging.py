@@ -226,16 +226,16 @@ class Staging(Files):
             self.discard(halves[0] if halves else left[0])
         return True
 
-    def wait(self, who: object, again: Callable[[], bool]) -> bool:
+    def wait(self, waiter: object, again: Callable[[], bool]) -> bool:
         """Call ``again`` when there may be room, until it returns True; False: too many wait."""
         if len(self.waiting) >= WAITING_MAX:
             return False
-        self.waiting.append((who, again))
+        self.waiting.append((waiter, again))
         return True
 
-    def forget(self, who: object) -> None:
+    def forget(self, waiter: object) -> None:
         """Remove a waiting sender."""
-        self.waiting = deque(entry for entry in self.waiting if entry[0] is not who)
+        self.waiting = deque(entry for entry in self.waiting if entry[0] is not waiter)
 
     def retry(self) -> None:
         """Retry the waiting senders in order."""

@@ -43,14 +43,14 @@ def list_jobs(call: Call) -> Steps:
 
 def describe_job(vhost: VirtualHost, running: Running) -> Row:
     """Return a running job as a row of a list."""
-    what, far = running.what, running.job.progress()
+    fields, progress = running.what, running.job.progress()
     return {
         "id": running.name,
         "vhost": vhost.name,
-        "do": what["do"],
-        "from": what["from"],
-        "to": what.get("to", ""),
-        **{name: far[name] for name in ("state", "looked", "done", "shown")},
+        "do": fields["do"],
+        "from": fields["from"],
+        "to": fields.get("to", ""),
+        **{name: progress[name] for name in ("state", "looked", "done", "shown")},
     }
 
 

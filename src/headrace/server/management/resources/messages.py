@@ -355,13 +355,13 @@ def as_sent(vhost: VirtualHost, message: Message) -> Answered:
 
 def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
     """Refuse a queue of which no message can be got, as basic.get does."""
-    what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+    named_queue = f"queue '{queue.name}' in vhost '{vhost.name}'"
     if queue.exclusive_consumer is not None:
-        raise AccessRefused(f"{what} in exclusive use")
+        raise AccessRefused(f"{named_queue} in exclusive use")
     if queue.browse_only:
-        raise AccessRefused(f"{what} is for browsing only")
+        raise AccessRefused(f"{named_queue} is for browsing only")
     if queue.is_stream:
-        raise NotImplementedHere(f"{what} is a stream, which is read by peek")
+        raise NotImplementedHere(f"{named_queue} is a stream, which is read by peek")
 
 
 def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
