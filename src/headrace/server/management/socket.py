@@ -343,7 +343,7 @@ class Client:
 
     async def stream(self, call: Call, steps: Steps) -> Answered:
         """Send the lines of a generator, slice by slice; return its result."""
-        told_s = time.monotonic()
+        sent_s = time.monotonic()
         with contextlib.closing(steps):
             while True:
                 lines: list[str] = []
@@ -360,9 +360,9 @@ class Client:
                     if time.monotonic() - began_s > SLICE_S:
                         break
                 if lines:
-                    told_s = began_s
-                elif began_s - told_s > BUSY_S:
-                    told_s = began_s
+                    sent_s = began_s
+                elif began_s - sent_s > BUSY_S:
+                    sent_s = began_s
                     lines.append(json.dumps({"busy": True}))
                 self.turn()
                 await self.send(*lines)

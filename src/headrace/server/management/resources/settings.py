@@ -38,8 +38,8 @@ def list_settings(call: Call) -> Steps:
         value = getattr(call.broker.settings, row.name)
         yield {
             "name": row.name,
-            "value": shown(row, value),
-            "default": shown(row, row.default),
+            "value": json_value(row, value),
+            "default": json_value(row, row.default),
             "source": source_of(row, value),
             "unit": row.unit,
             "reload": row.name not in NEEDS_RESTART,
@@ -48,8 +48,8 @@ def list_settings(call: Call) -> Steps:
     return {"items": len(SETTINGS)}
 
 
-def shown(row: Setting, value: object) -> object:
-    """Return a value as JSON has it."""
+def json_value(row: Setting, value: object) -> object:
+    """Return the value of a setting for JSON; a secret is hidden."""
     if row.secret and value:
         return HIDDEN
     return value if isinstance(value, bool | int | float) or value is None else str(value)
