@@ -125,9 +125,13 @@ class ListPage:
     about: str = ""
     command: str = ""  # The command line that shows the same.
     searched: tuple[str, ...] = NAME  # Fields that a search for a name looks at.
-    in_vhosts: bool = True  # Rows can be limited to a virtual host.
     is_live: bool = True  # False for what the look itself would change, such as the audit log.
     empty: str = "None."
+
+    @property
+    def in_vhosts(self) -> bool:
+        """True if the rows can be limited to a virtual host."""
+        return not isinstance(self.rows, Everywhere)
 
     def route(self) -> Route:
         """Return the route of the page."""
@@ -144,13 +148,20 @@ class ListPage:
         return await table_page(call, self, listed)
 
 
+class Everywhere:
+    """The rows of a list that no virtual host limits."""
+
+    def __init__(self, rows: Callable[[HttpCall], Awaitable[AnyList]]) -> None:
+        self._rows = rows
+
+    async def __call__(self, call: HttpCall, vhost: str | None) -> AnyList:
+        """Return the rows, whatever the virtual host."""
+        return await self._rows(call)
+
+
 def everywhere(rows: Callable[[HttpCall], Awaitable[AnyList]]) -> Rows:
-    """Return the rows of a list that no virtual host limits."""
-
-    async def of_all(call: HttpCall, vhost: str | None) -> AnyList:
-        return await rows(call)
-
-    return of_all
+    """Return the rows of a list that no virtual host limits; its page has no filter for one."""
+    return Everywhere(rows)
 
 
 def joined(row: JsonObject, fields: tuple[str, ...]) -> str:

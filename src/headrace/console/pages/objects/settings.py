@@ -22,7 +22,6 @@ LISTS = (
             Column("Description", "help", sorts=False),
         ),
         tag=ADMINISTRATOR,
-        in_vhosts=False,
         is_live=False,
         about="The settings in effect; secret values are hidden.",
     ),

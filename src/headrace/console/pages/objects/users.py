@@ -176,7 +176,6 @@ LISTS = (
         ),
         user_address,
         (Link("Add a user", "/users/new", ADMINISTRATOR),),
-        in_vhosts=False,
         tag=ADMINISTRATOR,
         command=line("user", "list"),
     ),
