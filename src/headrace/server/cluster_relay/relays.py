@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0  # How long the other broker may take to answer.
 WAIT_S = 12.0  # How long a client waits for a virtual host that no broker serves.
-LOOK_S = 0.05
+POLL_S = 0.05
 TICKS_PER_S = 2  # Of the transports' timeouts.
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
@@ -108,7 +108,7 @@ class Relays:
         while not (self._context.serves(vhost) or self.serving(vhost)):
             if connection.ended or self._reactor.loop.time() > until:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         if connection.ended:
             return
         transport.unhold()
@@ -144,7 +144,7 @@ class Relays:
             if self._reactor.loop.time() > until:
                 break
             if sock is None:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
         if sock is None:
             if not connection.ended:
                 transport.unhold()

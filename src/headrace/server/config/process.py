@@ -61,7 +61,7 @@ def settle_garbage_collector() -> None:
     collect_rarely()
 
 
-def keep_what_lives() -> None:
+def freeze_objects() -> None:
     """Exclude all present objects from collections, in a process that was settled.
 
     Called now and then while a hundred thousand queues are made, so that no collection walks all

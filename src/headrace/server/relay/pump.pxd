@@ -82,7 +82,7 @@ cdef class Pump:
     @cython.locals(client=Client)
     cdef Client find(self, unsigned int number)
     cdef handle(self, Client client, int kind, Py_ssize_t lo, Py_ssize_t hi)
-    cpdef take_control(self)
+    cpdef read_control(self)
     cdef use_files(self, bytes octets)
     @cython.locals(client=Client)
     cdef open(self, object sock, unsigned int number, bint secure, unsigned int files)

@@ -124,7 +124,7 @@ class Pump:
             if fd == self.link_fd:
                 self.serve_link(events)
             elif fd == self.control_fd:
-                self.take_control()
+                self.read_control()
             else:
                 client: Client | None = self.by_fd.get(fd)
                 if client is not None:
@@ -425,7 +425,7 @@ class Pump:
         """Return a client; None when it has ended."""
         client: Client | None = self.by_number.get(number)
         if client is None:
-            self.take_control()
+            self.read_control()
             client = self.by_number.get(number)
         return client
 
@@ -452,7 +452,7 @@ class Pump:
 
     # --- Control ------------------------------------------------------------------------------
 
-    def take_control(self) -> None:
+    def read_control(self) -> None:
         """Take the sockets that the broker has sent, and files of TLS."""
         while True:
             try:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.model.errors import ResourceError
-from headrace.server.config.process import keep_what_lives
+from headrace.server.config.process import freeze_objects
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
 from headrace.server.definitions.export import export
@@ -149,7 +149,7 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
         yield step
         if time.monotonic() >= until:
             call.broker.reactor.turn()
-            keep_what_lives()
+            freeze_objects()
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
     call.broker.reactor.turn()
