@@ -667,7 +667,7 @@ class Broker:
         """Block publishers while memory or disk run out, and unblock them afterwards."""
         assert self.alarms is not None
         self.alarms.check()
-        self.alarms.sip()
+        self.alarms.read_once()
 
     # --- Stop -----------------------------------------------------------------------------------
 

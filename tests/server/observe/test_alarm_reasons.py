@@ -27,21 +27,21 @@ class Waiting:
         self.connection: Any = SimpleNamespace(
             publishes=True, blocked=False, vhost=SimpleNamespace(name=vhost), owes=lambda: True
         )
-        self.barred = False
+        self.waits = False
         self.sips = 0
 
-    def bar(self) -> None:
+    def block(self) -> None:
         alarms = self.reactor.alarms
         if alarms.reason(self.connection.vhost):
-            self.barred = True
+            self.waits = True
             self.connection.blocked |= not alarms.is_silent(self.connection.vhost)
             self.reactor.blocked[self] = None
 
     def unblock(self) -> None:
-        self.barred = self.connection.blocked = False
+        self.waits = self.connection.blocked = False
         self.reactor.blocked.pop(self)
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         self.sips += 1
 
 
@@ -70,7 +70,7 @@ class Scene:
 
     def held(self) -> tuple[bool, bool]:
         self.alarms.check()
-        return self.one.barred, self.other.barred
+        return self.one.waits, self.other.waits
 
     def reason(self, vhost: str) -> str:
         return self.alarms.reason(SimpleNamespace(name=vhost))  # type: ignore[arg-type]
@@ -133,10 +133,10 @@ def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
     scene = Scene()
     scene.alarms.set_alarm(EVERYWHERE, "moving")
     for _ in range(4):
-        scene.alarms.sip()
+        scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 2)
     scene.one.connection.owes = lambda: False
-    scene.alarms.sip()
+    scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 3)
 
 

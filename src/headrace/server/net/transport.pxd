@@ -50,7 +50,7 @@ cdef class Transport(Watched):
     cdef public bint paced
     cdef public int unpaced_reads
     cdef public bint stalled
-    cdef public bint barred
+    cdef public bint waits
     cdef public int patience
     cdef public int holds
     cdef public bint due
@@ -97,8 +97,8 @@ cdef class Transport(Watched):
     cpdef hold(self)
     cpdef unhold(self)
     @cython.locals(reactor=Reactor, connection=Endpoint)
-    cpdef bar(self)
-    cpdef sip(self)
+    cpdef block(self)
+    cpdef read_once(self)
     cpdef unblock(self)
     cpdef flush(self)
     @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,

@@ -142,7 +142,7 @@ class Transport(Watched):
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
-        self.barred = False  # It publishes, and must wait: read nothing more for now.
+        self.waits = False  # It publishes, and must wait: read nothing more for now.
         self.patience = 0  # Reads with publishes that are left before that.
         self.holds = 0  # Who else wants nothing more to be read for now.
         self.due = False  # What it read is not handled to its end: others have their turns first.
@@ -176,7 +176,7 @@ class Transport(Watched):
         """Watch the socket for input."""
         if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
-        if (not self.holds and not self.barred) or self.closing:
+        if (not self.holds and not self.waits) or self.closing:
             if self.due:
                 self.call_turn()
                 return
@@ -200,7 +200,7 @@ class Transport(Watched):
         self.called = False
         if self.closed or not self.due or self.paced or self.stalled or self.frozen:
             return
-        if (self.holds or self.barred) and not self.closing:
+        if (self.holds or self.waits) and not self.closing:
             return
         self.due = False
         self.handle_rest()
@@ -281,7 +281,7 @@ class Transport(Watched):
         if connection.publishes:
             reactor.count()
             if reactor.alarmed or reactor.counters.crowded():
-                self.bar()
+                self.block()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
             self.pause_reading()
@@ -409,7 +409,7 @@ class Transport(Watched):
         if not self.holds:
             self.resume_reading()
 
-    def bar(self) -> None:
+    def block(self) -> None:
         """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
 
         A short stall of the cluster's database sends no connection.blocked.
@@ -433,20 +433,20 @@ class Transport(Watched):
             self.patience -= 1
             connection.forget_publishes()  # Until it publishes again.
             return
-        self.barred = True
+        self.waits = True
         self.pause_reading()
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         """Read once from a publisher that must wait: it may have something to settle."""
-        if self.barred:
-            self.barred = False
+        if self.waits:
+            self.waits = False
             self.connection.forget_publishes()
             self.resume_reading()
 
     def unblock(self) -> None:
         """Resume a blocked publisher."""
         self.reactor.blocked.pop(self, None)
-        self.barred = False
+        self.waits = False
         self.connection.unblock()
         self.resume_reading()
 

@@ -2,7 +2,7 @@
 """Alarms: when publishers are blocked, and which.
 
 Only publishing is blocked. Consumers are served, and connections with unacked messages are read,
-because acks make room (:meth:`headrace.server.net.transport.Transport.bar`). An alarm blocks as
+because acks make room (:meth:`headrace.server.net.transport.Transport.block`). An alarm blocks as
 little as it can:
 
 ========  =========================  ==========================================================
@@ -137,14 +137,14 @@ class Alarms:
             self._announce(now)
             for transport in list(self.transports):
                 if transport.connection.publishes and not transport.connection.blocked:
-                    transport.bar()
+                    transport.block()
         if reactor.blocked:
             for transport in list(reactor.blocked):
                 vhost = transport.connection.vhost
                 if not self.reason(vhost):
                     transport.unblock()
                 elif not transport.connection.blocked and not self.is_silent(vhost):
-                    transport.bar()
+                    transport.block()
             reactor.turn()
 
     def _check_ledgers(self) -> None:
@@ -173,13 +173,13 @@ class Alarms:
         most = self.lag_max // 2 if name in self._lagging else self.lag_max
         return self.lag_max > 0 and store.appended > store.synced + most
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         """Read once from a blocked connection with unacked messages, in round-robin order."""
         blocked = self.reactor.blocked
         for transport in list(blocked):
-            if transport.barred and transport.connection.owes():
+            if transport.waits and transport.connection.owes():
                 blocked[transport] = blocked.pop(transport)
-                transport.sip()
+                transport.read_once()
                 return
 
     def set_alarm(self, vhost: str, reason: str) -> None:

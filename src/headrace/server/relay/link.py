@@ -287,7 +287,7 @@ class RelayedTransport(Transport):
     def resume_reading(self) -> None:
         if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
-        if (self.holds or self.barred) and not self.closing:
+        if (self.holds or self.waits) and not self.closing:
             return
         if self.fresh:
             self.due = True
