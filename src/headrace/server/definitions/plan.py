@@ -99,7 +99,7 @@ class Plan(AccountPlan):
         element = Element(section, index, value, self._vhost)
         name, outcome, text = "", NO_EQUIVALENT, ""
         try:
-            name, outcome, text = _TAKERS[section](self, element)
+            name, outcome, text = _PLANNERS[section](self, element)
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
             self._without[element.path] = name, text
@@ -374,7 +374,7 @@ class Plan(AccountPlan):
             raise NoEquivalent(name, f"names of a {kind} with characters that cannot be printed")
 
 
-_TAKERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
+_PLANNERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
     "vhosts": Plan._vhosts,
     "users": Plan._users,
     "permissions": Plan._permissions,
