@@ -96,7 +96,7 @@ class MemoryLedger:
         self.epoch = engine.epoch
         return Position(engine.epoch, engine.last, engine.front)
 
-    def look(self) -> Position:
+    def read_position(self) -> Position:
         """See :class:`Ledger`."""
         self.engine.fail_before()
         return Position(self.engine.epoch, self.engine.last, self.engine.front)

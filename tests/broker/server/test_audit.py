@@ -122,8 +122,12 @@ def test_notes_of_commands_are_few(tmp_path: Path) -> None:
         directory._db.execute("UPDATE acts SET id = id + ?", (ACTS_MAX,))
         ChangeNotes(directory._db, "another").begin()
         ChangeNotes(directory._db, "x" * 5000).begin()
-        assert [act.what for act in directory.acts.take()] == ["user add", "another", "x" * 1024]
-        assert directory.acts.take() == []
+        assert [act.what for act in directory.notes.pop_all()] == [
+            "user add",
+            "another",
+            "x" * 1024,
+        ]
+        assert directory.notes.pop_all() == []
 
 
 def test_commands_to_the_broker_are_audited(broker: LocalBroker, data: Path, log: Log) -> None:

@@ -78,7 +78,7 @@ def test_only_refusals_before_a_login_are_counted(
     scene = Scene()
     scene.refuse("192.0.2.1", 5000)
     facts = {"who": who, "from": "192.0.2.1:5"}
-    assert all(scene.strangers.admits(what, allowed, facts) for _ in range(1000))
+    assert all(scene.limit.admits(what, allowed, facts) for _ in range(1000))
 
 
 def test_wrong_logins_are_folded_in_the_file(

@@ -127,7 +127,7 @@ class AwaitedHeaders:
             failed(reason)
             sock.close()
 
-        def read_header() -> None:
+        def receive_header() -> None:
             have = self._waiting[sock][1]
             try:
                 octets = sock.recv(SIZE_MAX, socket.MSG_PEEK)
@@ -151,8 +151,8 @@ class AwaitedHeaders:
         sock.setblocking(False)
         late = f"no PROXY header within {limit_s:g} s"
         self._waiting[sock] = (self._loop.call_later(limit_s, fail, late), bytearray())
-        self._loop.add_reader(sock.fileno(), read_header)
-        read_header()
+        self._loop.add_reader(sock.fileno(), receive_header)
+        receive_header()
 
     def _forget(self, sock: socket.socket) -> None:
         self._waiting.pop(sock)[0].cancel()
