@@ -11,6 +11,7 @@
 - `backup`: backups, and dry runs of a start
 - `data_directory`, `mark`: the directory, its lock and version; its file ``mark``
 - `disk`: all system calls on files; `replacement` of a file that the disk failed to write
+- `catalog_port`: the port to an engine with the catalog of a cluster
 - `snapshot`: the files of a virtual host as of one moment
 - `errors`: the error of an unusable directory
 """

@@ -6,5 +6,5 @@
 - `database`: the file ``definitions.db`` and its versions
 - `definitions`: exchanges, queues and bindings in the journal
 - `earlier_definitions`: the same in tables of earlier versions
-- `replica`, `port`: the catalog of a cluster, and the port to its engine
+- `replica`: the catalog of a cluster; the port to its engine is `headrace.store.catalog_port`
 """

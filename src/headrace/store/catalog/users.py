@@ -34,8 +34,8 @@ from headrace.store.catalog.database import (
     transaction,
 )
 from headrace.store.catalog.parameters import ParameterTable
-from headrace.store.catalog.port import NONE
 from headrace.store.catalog.replica import CatalogReplica
+from headrace.store.catalog_port import NONE
 from headrace.store.errors import StoreError
 
 Row = TypeVar("Row")
