@@ -663,7 +663,7 @@ class Pair:
         elif what == "tell":
             for peer in self.both:
                 peer.tell(link, channel, method)
-                if getattr(method, "multiple", False) and peer.links[link].open:
+                if getattr(method, "multiple", False) and peer.links[link].is_open:
                     peer.links[link].held.pop(channel, None)
         elif what == "publish":
             properties, body = more
