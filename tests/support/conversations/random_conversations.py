@@ -687,7 +687,7 @@ class Pair:
                     held = target.held.setdefault(channel, [])
                     held.extend(aside)
                     held.sort(key=lambda entry: entry.tag)
-                target.call(channel, method)
+                target.ask(channel, method)
         elif what == "close":
             for peer in self.both:
                 peer.close_channel(link, channel)
