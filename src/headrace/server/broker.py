@@ -54,7 +54,7 @@ from headrace.server.observe.alarms import ALARM_S, Alarms
 from headrace.server.observe.audit_file import audit_file
 from headrace.server.observe.audit_log import AuditLog
 from headrace.server.observe.loop_delay import LoopDelay
-from headrace.server.qmf.agent import Agent
+from headrace.server.plug_ins import serve_beside
 from headrace.server.relay.processes import RelayError, RelayProcesses
 from headrace.server.reload import Reloadable, Reloaded, reload
 from headrace.server.vhosts import VirtualHosts
@@ -350,7 +350,7 @@ class Broker:
             transports=self.transports,
             stored=self.stored,
             staged=self.staged,
-            make_agent=lambda vhost: Agent(managed, vhost),
+            serve_beside=lambda vhost: serve_beside(managed, vhost),
         )
         self.accounts = AccountChanges(
             login.access,

@@ -145,6 +145,11 @@ class Agent(Service):
             self.note(call, {"do": do, "object": call.key, "arguments": call.request}, outcome)
 
 
+def serve(broker: ManagedBroker, vhost: VirtualHost) -> Agent | None:
+    """Serve QMF in a virtual host, if the setting ``qmf`` says so."""
+    return Agent(broker, vhost) if broker.settings.qmf else None
+
+
 # --- What is asked for --------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ def register(context: V0xContext) -> None:
     for name in NEEDS:
         if name in methods.handlers:
             methods.handlers[name] = tickets.guard(methods.handlers[name])
-        else:
+        elif name in methods.content_handlers:
             methods.content_handlers[name] = tickets.guard_content(methods.content_handlers[name])
     methods.handlers["access.request"] = tickets.request
     methods.check_publish = tickets.check_publish
