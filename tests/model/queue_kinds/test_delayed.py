@@ -28,7 +28,6 @@ from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
     BasicProperties,
-    BasicPublish,
     BasicReturn,
     ChannelClose,
     ConfirmSelect,
@@ -40,7 +39,6 @@ from headrace.protocol.codec_0_x import (
     TxRollback,
     TxSelect,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_9_1
@@ -64,12 +62,8 @@ def publish(
     client: Client, delay: Any, body: bytes = b"body", *, exchange: str = "", **options: Any
 ) -> None:
     key = options.pop("routing_key", "q")
-    bits = {name: options.pop(name) for name in ("mandatory", "immediate") if name in options}
     headers = {"x-delay": delay, **options.pop("headers", {})}
-    header = encode_content_header(
-        V0_9_1, 60, len(body), BasicProperties(headers=headers, **options)
-    )
-    client.send_content(BasicPublish(exchange=exchange, routing_key=key, **bits), header, body)
+    client.publish(key, body, exchange=exchange, headers=headers, **options)
 
 
 def got(client: Client, queue: str = "q") -> tuple[bytes, BasicProperties] | None:
