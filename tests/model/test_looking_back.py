@@ -10,7 +10,6 @@ import pytest
 
 from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
-from headrace.model.message import Message, new_message
 from headrace.model.operations.peek import Peek, arrived, beginning, last_position, position_since
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
@@ -19,10 +18,12 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.own_records import OwnRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.brokers.queue_kind_host import Host, Taker, body_of, content
+from support.brokers.queue_kind_host import Host, Taker, body_of
 from support.brokers.queue_kind_host import left as left_in
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
+    from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
 
 
@@ -265,7 +266,7 @@ def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
         return one
 
     def publish(body: str, publisher: int) -> None:
-        message = new_message(content(body, {}), 2, len(body))
+        message = stored_message(body.encode(), "")
         message.publisher = publisher
         vhost.deliver(message, [stream], False)
 

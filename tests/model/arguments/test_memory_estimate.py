@@ -12,7 +12,6 @@ from headrace.model.counters import Counters
 from headrace.model.errors import LimitReached
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.registry import TYPES
-from headrace.model.message import new_message
 from headrace.model.operations.queue_view import view_of
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.ports import Store
@@ -24,8 +23,8 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.brokers.queue_kind_host import content
 from support.memory import kept_octets
+from support.stored_message import stored_message
 
 
 def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHost:
@@ -347,7 +346,7 @@ def test_what_is_read_ahead_counts_as_memory_in_use() -> None:
     stream = vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
     assert isinstance(stream, Stream)
     for number in range(5):
-        message = new_message(content(f"{number}", {"h": "v" * 100}), 2, 1)
+        message = stored_message(b"%d" % number, "", headers={"h": "v" * 100})
         message.seq = number
         stream.enqueue(message)
     assert stream.message_count() == 5

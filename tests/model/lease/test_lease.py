@@ -21,7 +21,7 @@ from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import SettleResult, TakeResult
 from headrace.model.lease.rejects import BLOCK
-from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
@@ -31,11 +31,10 @@ from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     decode_content_header,
-    encode_content_header,
 )
-from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -58,14 +57,6 @@ def finish(steps: Generator[None, None, T], most: int = 10_000) -> T:
             value: T = end.value
             return value
     raise AssertionError("it does not end")
-
-
-def written(body: bytes, **properties: Any) -> Message:
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    data = b"\x00\x01q\x00\x00" + framed(2, 0, header)
-    if body:
-        data += framed(3, 0, body)
-    return new_message(data, 3, len(body))
 
 
 def properties_of(data: bytes, address_len: int) -> BasicProperties:
@@ -99,7 +90,7 @@ class Host:
 
     def publish(self, count: int = 1, *, priority: int = 0, ttl_ms: int = 0) -> None:
         for _ in range(count):
-            message = written(b"%d" % self.number)
+            message = stored_message(b"%d" % self.number)
             self.number += 1
             message.priority = priority
             message.deadline_ms = self.counters.now_ms + ttl_ms if ttl_ms else 0

@@ -10,15 +10,13 @@ import pytest
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
-from headrace.model.message import REDELIVERED, new_message
+from headrace.model.message import REDELIVERED
 from headrace.model.operations import jobs, move
 from headrace.model.operations.move import Job
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
-from headrace.spec.tables import V0_9_1
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.contents import Content
@@ -41,9 +39,8 @@ def vhost() -> VirtualHost:
 
 def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
     for n in range(count):
-        header = encode_content_header(V0_9_1, 60, 1, BasicProperties(headers={"n": n}))
-        data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, b"x")
-        vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues[queue]], False)
+        message = stored_message(b"x", "a", headers={"n": n})
+        vhost.deliver(message, [vhost.queues[queue]], False)
 
 
 def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.Running:

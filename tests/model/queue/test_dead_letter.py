@@ -23,8 +23,10 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.table import TABLE_ENTRIES_MAX
+from support.stored_message import stored_message
 
 NOW_MS = 1_000_000_500
 DEAD_LETTERS_MAX = 64  # That queues send in one go.
@@ -40,16 +42,8 @@ def vhost() -> VirtualHost:
     )
 
 
-def frame(kind: int, payload: bytes) -> bytes:
-    return bytes((kind, 0, 1)) + len(payload).to_bytes(4, "big") + payload + b"\xce"
-
-
 def message(exchange: str, key: str, body: bytes = b"body", **properties: Any) -> Message:
-    """A message as the gateway keeps it."""
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    address = bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
-    data = address + b"\0\0" + frame(2, header) + frame(3, body)
-    return new_message(data, len(address), len(body))
+    return stored_message(body, key, exchange, **properties)
 
 
 def enqueue(queue: Queue, *args: Any, **properties: Any) -> int:
@@ -251,7 +245,7 @@ def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
     header = encode_content_header(V0_9_1, 60, 6, BasicProperties())
-    large = new_message(b"\0\x01q\0\0" + frame(2, header), 3, 6)
+    large = new_message(b"\0\x01q\0\0" + framed(2, 0, header), 3, 6)
     large.parts = (b"abc", b"def")
     large.seq = 7
     queue.enqueue(large)
