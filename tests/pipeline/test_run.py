@@ -31,6 +31,7 @@ from headrace.pipeline.run.explain import described, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
 from support.brokers.broker_process import until
+from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
 from support.timeouts import PATIENCE_S
 
@@ -451,10 +452,7 @@ def test_a_sink_that_fails_repeats_nothing_of_another(
         channel.declare_queue(f"{name}.b")
         run(pipeline)
         for queue in (f"{name}.a", f"{name}.b"):
-            found = []
-            while (delivery := channel.get(queue, no_ack=True)) is not None:
-                found.append(delivery.body)
-            assert sorted(found) == sent
+            assert sorted(message.body for message in all_ready(channel, queue)) == sent
 
 
 def test_reset_shows_and_rewinds(
