@@ -169,6 +169,21 @@ class Unsettled:
             at += 1
         return found
 
+    def places(self) -> int:
+        """Return the number of places that :meth:`all` looks at: one may be empty."""
+        return len(self.behind or ()) + (0 if self.ring is None else self.ring.count)
+
+    def all(self) -> list[Message]:
+        """Return all deliveries: those behind, then those of the ring in order."""
+        found = list((self.behind or {}).values())
+        ring = self.ring
+        if ring is not None:
+            for at in range(ring.count):
+                message = ring.at(at)
+                if message is not None:
+                    found.append(message)
+        return found
+
     def clear(self) -> None:
         """Forget all deliveries."""
         self.behind = None

@@ -183,7 +183,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
         if session.over:
             return False
         known = session.subscriptions.get(subscription.tag) is subscription
-        return known or session.deliveries.unsettled > 0
+        return known or session.deliveries.unsettled.count > 0
 
     timeout = ConsumerTimeout(
         subscription,

@@ -451,7 +451,7 @@ class Connection010(Connection):
 
     def owes(self) -> bool:
         for session in list(self.attached.values()):
-            if cython.cast(Session010, session).deliveries.unsettled:
+            if cython.cast(Session010, session).deliveries.unsettled.count:
                 return True
         return False
 

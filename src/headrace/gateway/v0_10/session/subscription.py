@@ -248,7 +248,7 @@ class Subscription(Consumer):
             number = self.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
         if not self.no_ack:
             self.tally.deliver += 1
-            self.deliveries.remember(number, message)
+            self.deliveries.unsettled.add(number, message)
         else:
             self.tally.deliver_no_ack += 1
             if self.browses:

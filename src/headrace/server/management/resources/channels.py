@@ -102,7 +102,7 @@ def describe_session(
         "user": session.user.name,
         "vhost": session.vhost.name,
         "consumers": len(session.subscriptions),
-        "unacked": session.deliveries.unsettled,
+        "unacked": session.deliveries.unsettled.count,
         "prefetch": 0,
         "consumer_prefetch": 0,
         "confirms": True,
