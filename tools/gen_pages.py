@@ -51,7 +51,7 @@ def management() -> str:
     lines = ["| Operation | Fields | Tag | Permission |", "|---|---|---|---|"]
     for row in ROWS.values():
         needs = ", ".join(f"{need.permission} `{need.field}`" for need in row.needs)
-        permission = needs or row.note or ("a virtual host of one's own" if row.own_vhost else "")
+        permission = needs or row.note or ("access to the virtual host" if row.own_vhost else "")
         lines.append(f"| `{row.name}` | {row.fields} | {TAGS[row.tags]} | {permission} |")
     return head + begin + "\n".join(lines) + end + rest.partition(end)[2]
 
