@@ -99,95 +99,116 @@ class Settings:
         "interface with IPv6 as well.",
         many=True,
     )
-    port: int = setting(5672, "Port for AMQP; 0 picks a free one.", low=0, high=65535)
+    port: int = setting(5672, "Port for AMQP; 0: a free port.", low=0, high=65535)
     tls_port: int | None = setting(
-        None, "Port for AMQP over TLS; 0 picks a free one; none: no TLS.", low=0, high=65535
+        None, "Port for AMQP over TLS; 0: a free port; none: no TLS.", low=0, high=65535
     )
     tls_cert: Path | None = setting(None, "Certificate chain of the broker, PEM.")
     tls_key: Path | None = setting(None, "Private key of the certificate, PEM.")
     tls_ca: Path | None = setting(
-        None, "Certificate authorities, PEM; when given, clients must show a certificate."
+        None, "Certificate authorities of clients, PEM; if set, clients must present a certificate."
     )
     tls_server_names: str = setting(
         "",
-        "Further certificates by the name that clients ask for (SNI): `name=chain.pem,key.pem`, "
-        "separated by spaces; `*.example.org` for all names with one more label.",
+        "Further certificates by server name (SNI): `name=chain.pem,key.pem`, separated by "
+        "spaces; `*.example.org` stands for all names with one more label.",
     )
     tls_crl: Path | None = setting(
-        None, "Certificates of clients that are revoked, PEM: a list of every authority in tls_ca."
+        None,
+        "Revocation lists for clients' certificates, PEM: one list of every authority in tls_ca.",
     )
     certificate_expiry_closes: bool = setting(
-        False, "Close connections when the certificate that their client showed expires."
+        False, "Close a connection when its client's certificate expires."
     )
     relays: int = setting(
         0,
-        "Processes that carry clients' connections, and end their TLS; 0: the broker does.",
+        "Number of relay processes, which take over clients' sockets and TLS; 0: the broker "
+        "serves them itself.",
         low=0,
         high=64,
     )
     proxy_protocol_from: str = setting(
         "",
-        "Addresses and networks of load balancers, separated by commas: their connections begin "
-        "with a header of the PROXY protocol, version 1 or 2, which names the client.",
+        "Addresses and networks of load balancers, separated by commas, whose connections "
+        "must begin with a header of the PROXY protocol, version 1 or 2.",
         many=True,
     )
-    data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
+    data: Path = setting(Path("headrace-data"), "Directory for messages and definitions.")
     cluster: str = setting(
         "",
-        "Database that replicates everything, and that brokers of a cluster share: "
-        "`postgresql://user@host1,host2/database`; empty: this broker is alone. Needs "
+        "Replicated database that the brokers of a cluster share: "
+        "`postgresql://user@host1,host2/database`; empty: no cluster. Needs "
         "`headrace[postgres]`.",
         secret=True,
     )
     cluster_name: str = setting(
-        "", "Name of this broker in its cluster; empty: that of the machine."
+        "", "Name of this broker in its cluster; empty: the name of the machine."
     )
     cluster_address: str = setting(
         "",
-        "`host:port` where the other brokers and their clients reach this one; empty: host and "
-        "port.",
+        "Address `host:port` of this broker for the other brokers and their clients; empty: "
+        "host and port.",
     )
     cluster_lease_s: float = setting(
         6.0,
-        "How long a broker may be silent before others serve its virtual hosts; the same for all.",
+        "Time without a heartbeat after which other brokers take over a broker's virtual "
+        "hosts; must be the same in all brokers.",
         unit="seconds",
         low=2,
         high=60,
     )
     cluster_lag_max: int = setting(
         64 * MIB,
-        "Data of one virtual host that may wait to be replicated; beyond it publishers wait.",
+        "Data of one virtual host that may wait for replication; beyond it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 40,
     )
     cluster_standbys: bool = setting(
         True,
-        "Refuse a database whose commits wait for no standby; otherwise its storage must be "
-        "replicated below it.",
+        "Refuse a database whose commits do not wait for a standby; if false, the database's "
+        "storage must be replicated.",
     )
-    memory: bool = setting(False, "Keep everything in memory; nothing survives the process.")
+    memory: bool = setting(False, "Keep all data in memory; nothing survives the process.")
 
     frame_max: int = setting(
-        131072, "Largest frame, proposed to clients.", unit="octets", low=4096, high=16 * MIB
+        131072,
+        "Largest frame that the broker proposes to clients.",
+        unit="octets",
+        low=4096,
+        high=16 * MIB,
     )
-    channel_max: int = setting(2047, "Channels of one connection.", low=1, high=65535)
+    channel_max: int = setting(
+        2047, "Maximum number of channels of a connection.", low=1, high=65535
+    )
     heartbeat_s: int = setting(
-        60, "Heartbeat interval proposed to clients; 0 for none.", unit="seconds", low=0, high=65535
+        60,
+        "Heartbeat interval that the broker proposes to clients; 0: no heartbeats.",
+        unit="seconds",
+        low=0,
+        high=65535,
     )
     handshake_s: float = setting(
-        10.0, "Time a client has to log in and open.", unit="seconds", low=0.5, high=3600
+        10.0,
+        "Time limit for a client to log in and open a virtual host.",
+        unit="seconds",
+        low=0.5,
+        high=3600,
     )
     body_size_max: int = setting(
         128 * MIB, "Largest message body.", unit="octets", low=0, high=4 * GIB
     )
-    connections_max: int = setting(65536, "Connections at the same time.", low=1, high=1 << 22)
+    connections_max: int = setting(65536, "Maximum number of connections.", low=1, high=1 << 22)
     read_size: int = setting(
-        64 * KIB, "Maximum to read from a socket at once.", unit="octets", low=4096, high=16 * MIB
+        64 * KIB,
+        "Maximum number of bytes read from a socket at once.",
+        unit="octets",
+        low=4096,
+        high=16 * MIB,
     )
     output_size_max: int = setting(
         1 * MIB,
-        "Output that may be pending on a connection before its consumers get no more deliveries.",
+        "Pending output of a connection above which its consumers get no more deliveries.",
         unit="octets",
         low=4096,
         high=1 * GIB,
@@ -195,8 +216,8 @@ class Settings:
 
     memory_max: int = setting(
         2 * GIB,
-        "Memory for queued messages, at most two fifths of the machine's; above it they live on "
-        "disk, well above it publishers wait.",
+        "Memory for queued messages, at most two fifths of the machine's; above it messages "
+        "are paged out to disk, well above it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 50,
@@ -214,8 +235,8 @@ class Settings:
 
     stream_store: str = setting(
         "",
-        "Object store for old segments of streams, s3://bucket/prefix, gs://, az:// or file://; "
-        "empty: none. Credentials are in the environment.",
+        "Object store for old segments of streams: s3://bucket/prefix, gs://, az:// or "
+        "file://; empty: none. Credentials come from the environment.",
     )
     stream_cache_size: int = setting(
         GIB,
@@ -233,21 +254,22 @@ class Settings:
     )
     staging_s: float = setting(
         3600.0,
-        "How long a partly staged file is kept for its sender to resume.",
+        "Time for which a partly staged file is kept, so that its sender can resume.",
         unit="seconds",
         low=1,
         high=30 * 86400,
     )
     staged_s: float = setting(
         86400.0,
-        "How long prepared work of a staged batch is kept for a decision.",
+        "Time for which prepared branches of a staged batch wait for a decision.",
         unit="seconds",
         low=60,
         high=30 * 86400,
     )
     errand_messages_max: int = setting(
         1_000_000,
-        "Messages that one job may move, copy or delete; a job with more is refused.",
+        "Maximum number of messages that one job may move, copy or delete; a job with more is"
+        " refused.",
         unit="messages",
         low=1,
         high=100_000_000,
@@ -255,14 +277,14 @@ class Settings:
 
     group_owner_timeout_s: float = setting(
         30.0,
-        "How long a group of readers stays claimed by an owner whose connection is gone.",
+        "Time for which the claim of a group of readers outlives its owner's connection.",
         unit="seconds",
         low=0,
         high=86400,
     )
     group_pin_size_max: int = setting(
         1 * GIB,
-        "Data that a stream may keep beyond its own limits for groups that pin it.",
+        "Data that a stream may keep beyond its limits for groups that pin it.",
         unit="octets",
         low=0,
         high=1 << 50,
@@ -270,12 +292,12 @@ class Settings:
 
     specification_qos: bool = setting(
         False,
-        "Read basic.qos as the standard says (channel, or connection with global) instead of as "
-        "clients expect (each consumer, or channel with global).",
+        "Apply basic.qos as the standard defines it (to the channel, or the connection with "
+        "global), not as clients expect (to each consumer, or the channel with global).",
     )
     ack_timeout_s: float = setting(
         0.0,
-        "How long a delivery may stay unacknowledged before it returns to its queue; 0: no limit. "
+        "Time after which an unacknowledged delivery returns to its queue; 0: no limit. "
         "Queues, policies and consumers may override it (x-consumer-timeout).",
         unit="seconds",
         low=0,
@@ -286,46 +308,51 @@ class Settings:
     )
     specification_arguments: bool = setting(
         True,
-        "Refuse 0-10 declarations with arguments that are not understood, as the standard says.",
+        "Refuse 0-10 declarations with unknown arguments, as the standard requires.",
     )
     unknown_arguments: str = setting(
         "default",
-        "What to do with unknown arguments of queues where a virtual host has no rule for them; "
-        "default refuses what would silently change behaviour and ignores the rest.",
+        "Handling of unknown arguments of queues, if the virtual host has no rule: default "
+        "refuses arguments that have an effect in another broker, and ignores the others.",
         choices=("default", "refuse", "log", "ignore"),
     )
     default_queue_type: str = setting(
         "classic",
-        "Type of durable queues declared without one, where a virtual host has no rule for them.",
+        "Type of durable queues that are declared without one, if the virtual host has no "
+        "default type.",
         choices=("classic", "quorum", "stream"),
     )
     definitions_size_max: int = setting(
         DEFAULT_OCTETS_MAX,
-        "Memory that queues, exchanges and bindings of a virtual host may use, with names and "
-        "arguments, where the virtual host has no limit max-definitions-size.",
+        "Memory for queues, exchanges and bindings of a virtual host, with names and "
+        "arguments, if the virtual host has no limit max-definitions-size.",
         unit="octets",
         low=1 << 20,
         high=1 << 50,
     )
     qmf: bool = setting(
         False,
-        "Answer in every virtual host what Qpid's tools ask a broker (QMF version 2: qpid-config, "
+        "Serve Qpid's management tools in every virtual host (QMF version 2: qpid-config, "
         "qpid-stat).",
     )
     session_timeout_s: int = setting(
         3600,
-        "Longest time that a 0-10 session without a connection is kept.",
+        "Maximum time for which a 0-10 session without a connection is kept.",
         unit="seconds",
         low=0,
         high=1 << 31,
     )
     sessions_detached_max: int = setting(
-        1024, "0-10 sessions that are kept without a connection.", low=0, high=1 << 20
+        1024, "Maximum number of 0-10 sessions kept without a connection.", low=0, high=1 << 20
     )
     product: str = setting("Headrace", "Product name in the server properties.")
     product_version: str = setting("", "Version in the server properties; empty: this version.")
-    tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
-    tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
+    tls_product: str = setting(
+        "", "Product name on the TLS port; empty: the same as on the AMQP port."
+    )
+    tls_product_version: str = setting(
+        "", "Version on the TLS port; empty: the same as on the AMQP port."
+    )
 
     known_hosts: str = setting(
         "",
@@ -333,7 +360,9 @@ class Settings:
         "`/=host:port,host:port`, separated by spaces.",
     )
     redirect: str = setting(
-        "", "Where clients that do not insist are redirected (not in 0-9-1), in the same form."
+        "",
+        "Hosts of each virtual host to which clients that do not insist are redirected "
+        "(not in 0-9-1), in the form of known_hosts.",
     )
     realms: str = setting(
         "/data=.* /admin=.*",
@@ -344,49 +373,52 @@ class Settings:
     )
     channel_resume_s: float = setting(
         10.0,
-        "How long the channels of a lost 0-9 connection can be resumed.",
+        "Time for which the channels of a lost 0-9 connection can be resumed.",
         unit="seconds",
         low=0,
         high=3600,
     )
 
-    guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
+    guest_loopback_only: bool = setting(True, "Let the user guest log in over loopback only.")
     anonymous_user: str = setting(
         "", "User of clients that log in by SASL ANONYMOUS; empty: refuse them."
     )
     sasl_mechanisms: str = setting(
         "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS",
-        "SASL mechanisms, offered in this order where they can be used; entry points of the group "
-        "`headrace.sasl` add more.",
+        "SASL mechanisms in the order in which they are offered; a mechanism is offered where"
+        " it can be used. Entry points of the group `headrace.sasl` add more.",
     )
     plain_needs_tls: bool = setting(
         False,
-        "Refuse mechanisms that send a clear-text password or token over a connection without TLS.",
+        "Refuse mechanisms that send a password or token in clear text over a connection "
+        "without TLS.",
     )
-    plain_on_loopback: bool = setting(True, "Allow them over loopback without TLS.")
+    plain_on_loopback: bool = setting(
+        True, "With plain_needs_tls, allow these mechanisms over loopback without TLS."
+    )
     certificate_name: str = setting(
         "common_name",
-        "Where in a client's certificate EXTERNAL finds the name of the user.",
+        "Field of a client's certificate from which EXTERNAL takes the user's name.",
         choices=("common_name", "distinguished_name", "subject_alternative_name"),
     )
     certificate_san: str = setting(
         "dns",
-        "Which subject alternative name that is.",
+        "Kind of the subject alternative name, if certificate_name is subject_alternative_name.",
         choices=("dns", "email", "ip", "uri"),
     )
     oauth_jwks: str = setting(
         "",
-        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: those "
-        "of oauth_issuer, and without an issuer no tokens are accepted.",
+        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: the "
+        "keys of oauth_issuer; without an issuer no tokens are accepted.",
     )
     oauth_jwks_ca: Path | None = setting(
-        None, "Certificate authorities for that address, PEM; none: those of the system."
+        None, "Certificate authorities for the address oauth_jwks, PEM; none: those of the system."
     )
     oauth_resource_server_id: str = setting(
         "", "Accepted audiences (`aud`) of tokens, separated by spaces."
     )
     oauth_verify_audience: bool = setting(
-        True, "Accept only tokens for this broker; otherwise oauth_issuer must be set."
+        True, "Accept only tokens for this broker (`aud`); if false, oauth_issuer must be set."
     )
     oauth_scope_prefix: str = setting(
         "",
@@ -395,72 +427,79 @@ class Settings:
     )
     oauth_scope_claims: str = setting(
         "scope authorization.permissions.scopes",
-        "Claims that hold scopes or roles; with dots between them, of claims in claims: "
-        "`scope roles realm_access.roles`.",
+        "Claims with scopes or roles; a dot leads into a nested claim: `scope roles "
+        "realm_access.roles`.",
     )
     oauth_scope_aliases: str = setting(
         "",
-        "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; "
+        "Meaning of foreign scopes or roles: `role=scope,scope`, separated by spaces; "
         "reserved characters are percent-encoded.",
     )
     oauth_issuer: str = setting("", "The issuer that tokens must name in `iss`; empty: any issuer.")
-    oauth_issuers: Path | None = setting(
-        None, "TOML file of further issuers, each with its own settings."
-    )
+    oauth_issuers: Path | None = setting(None, "TOML file with further issuers and their settings.")
     oauth_algorithms: str = setting(
         "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA",
-        "How tokens may be signed.",
+        "Accepted signature algorithms of tokens, separated by spaces.",
     )
     oauth_username_claims: str = setting(
         "sub client_id",
-        "Claims that may name the user, with dots as in oauth_scope_claims; the first one counts.",
+        "Claims with the user's name, with dots as in oauth_scope_claims; the first one that "
+        "a token has is used.",
     )
     oauth_leeway_s: int = setting(
-        0, "Allowed clock difference of issuers.", unit="seconds", low=0, high=60
+        0,
+        "Allowed difference of clocks between the broker and an issuer.",
+        unit="seconds",
+        low=0,
+        high=60,
     )
     oauth_keys_s: float = setting(
         600.0,
-        "How long keys are used before they are read again.",
+        "Time after which keys are read again.",
         unit="seconds",
         low=10,
         high=86400,
     )
     login_failures_free: int = setting(
         10,
-        "Failed logins of an address, or of a user, before the next one is delayed.",
+        "Failed logins of an address, or of a user, before further logins are delayed.",
         low=0,
         high=1 << 20,
     )
     login_delay_s: float = setting(
         0.1,
-        "Delay after further failures, doubled after each; 0: no delay.",
+        "Delay of a login after these failures, doubled after each further one; 0: no delay.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_delay_max_s: float = setting(
         5.0,
-        "Maximum delay, and never longer than half of handshake_s.",
+        "Maximum delay of a login; never longer than half of handshake_s.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_forget_s: float = setting(
         300.0,
-        "Time after the last failure after which failures are forgotten.",
+        "Time after the last failed login after which failures are forgotten.",
         unit="seconds",
         low=1,
         high=86400,
     )
     handshakes_max: int = setting(
-        8192, "Connections that have not logged in yet.", low=1, high=1 << 22
+        8192, "Maximum number of connections before their login.", low=1, high=1 << 22
     )
     handshakes_per_address_max: int = setting(
-        1024, "Connections of one address that have not logged in yet.", low=1, high=1 << 22
+        1024,
+        "Maximum number of connections of one address before their login.",
+        low=1,
+        high=1 << 22,
     )
     connection_rate_per_address: float = setting(
         0.0,
-        "New connections per second from one address, over ten seconds; 0: no limit.",
+        "Maximum number of new connections per second from one address, averaged over ten "
+        "seconds; 0: no limit.",
         low=0,
         high=1e6,
     )
@@ -469,96 +508,97 @@ class Settings:
     )
     audit_log_size_max: int = setting(
         128 * MIB,
-        "Size at which that file is renamed and a new one is started; 0: never.",
+        "Size at which the audit log is renamed and a new file begins; 0: never.",
         unit="octets",
         low=0,
         high=1 << 50,
     )
     audit_log_keep: int = setting(
-        16, "Renamed files of the audit log that are kept; the oldest is removed.", low=1, high=1000
+        16, "Number of renamed audit logs to keep; older ones are removed.", low=1, high=1000
     )
     audit_log_strict: bool = setting(
         False, "Refuse logins and changes while the audit log cannot be written."
     )
-    audit_log_sync: bool = setting(
-        False, "Sync the audit log to the disk whenever lines were written to it."
-    )
+    audit_log_sync: bool = setting(False, "Sync the audit log to the disk after each write.")
     backup_directory: Path | None = setting(
         None,
-        "Directory of the backups that users make by name, as by HTTP; none: no such backups.",
+        "Directory for named backups, which administrators make over HTTP; none: no such backups.",
     )
-    default_user: str = setting("guest", "User made in a new data directory; empty: none.")
-    default_pass: str = setting("guest", "Password of that user.", secret=True)
-    default_vhost: str = setting("/", "Virtual host made in a new data directory.")
+    default_user: str = setting("guest", "User created in a new data directory; empty: none.")
+    default_pass: str = setting("guest", "Password of default_user.", secret=True)
+    default_vhost: str = setting("/", "Virtual host created in a new data directory.")
 
     event_vhost: str = setting(
         "", "Virtual host of the exchange amq.rabbitmq.event; empty: the default one."
     )
     stamp_timestamp: str = setting(
         "off",
-        "Write the time of arrival into messages, as timestamp_in_ms and timestamp; keep "
-        "existing values, or overwrite them.",
+        "Add the time of arrival to messages, as timestamp_in_ms and timestamp; keep existing"
+        " values, or overwrite them.",
         choices=("off", "keep", "overwrite"),
     )
     stamp_node: str = setting(
         "off",
-        "Write the name of this node into messages on arrival, as x-routed-by.",
+        "Add the name of this node to messages on arrival, as x-routed-by; keep existing "
+        "values, or overwrite them.",
         choices=("off", "keep", "overwrite"),
     )
     stamp_sent_time: bool = setting(
-        False, "Write the time into messages as they are delivered, as x-opt-rabbitmq-sent-time."
+        False, "Add the time of delivery to messages, as x-opt-rabbitmq-sent-time."
     )
 
     management_socket: str = setting(
         "",
-        "Unix socket for the commands of operators; empty: `management.sock` in the data "
-        "directory, and none with `memory`; `none`: none.",
+        "Unix socket for operators' commands; empty: `management.sock` in the data directory,"
+        " or with `memory` no socket; `none`: no socket.",
     )
     console: bool = setting(
         False,
-        "Run the console as well: RabbitMQ's HTTP API, metrics for Prometheus, and pages; needs "
-        "`headrace[console]`.",
+        "Also run the console: RabbitMQ's HTTP API, metrics for Prometheus, and web pages; "
+        "needs `headrace[console]`.",
     )
     console_host: str = setting(
         "127.0.0.1", "Addresses of the console, separated by commas.", many=True
     )
     console_port: int = setting(
-        15672, "Port of the console's API and pages; 0 picks a free one.", low=0, high=65535
+        15672, "Port of the console's API and pages; 0: a free port.", low=0, high=65535
     )
     metrics_port: int | None = setting(
         15692,
-        "Port of the console's metrics; 0 picks a free one; none: no metrics.",
+        "Port of the console's metrics; 0: a free port; none: no metrics.",
         low=0,
         high=65535,
     )
     console_names: str = setting(
         "",
-        "Host names that requests to the console may be for, beside addresses, `localhost` and "
-        "this machine's name; separated by commas.",
+        "Host names that requests to the console may have in their Host header, besides "
+        "addresses, `localhost` and this machine's name; separated by commas.",
         many=True,
     )
     console_url: str = setting(
         "",
-        "Address of the console for browsers behind a proxy, such as `https://mq.example`; empty: "
-        "that of their requests. Cookies, the check of their origin and the login by OAuth use it.",
+        "Address of the console for browsers behind a proxy, such as `https://mq.example`; "
+        "empty: the address of their requests. Cookies, the origin check and the OAuth login "
+        "use it.",
     )
     console_tls: bool = setting(False, "Serve the console over TLS, with tls_cert and tls_key.")
     console_plain_ok: bool = setting(
-        False, "Serve the console without TLS on other addresses than loopback."
+        False, "Serve the console without TLS on addresses other than loopback."
     )
     console_history: str = setting(
         "",
         "File of the console's history, of 256 MiB at most; empty: `console/history.sqlite` "
-        "beside the management socket; `none`: no file, so only the last hour.",
+        "beside the management socket; `none`: no file, so that only the last hour is kept.",
     )
     console_pipelines: str = setting(
         "",
-        "Where the console finds pipelines and Spark's queries, separated by commas: directories "
-        "that pipelines run in, their state directories, and files that a QueryListener writes.",
+        "Paths of the pipelines and Spark queries that the console shows, separated by "
+        "commas: directories in which pipelines run, their state directories, and files that "
+        "a QueryListener writes.",
         many=True,
     )
     console_oauth_client_id: str = setting(
-        "", "The console's client id at an authorization server; empty: no login by OAuth 2 there."
+        "", "Client id of the console at an authorization server; empty: no login by OAuth 2."
     )
     console_oauth_authorization_endpoint: str = setting(
         "", "Authorization endpoint, at which browsers log in."
@@ -567,24 +607,29 @@ class Settings:
         "", "Token endpoint, at which the console exchanges a code for a token."
     )
     console_oauth_scopes: str = setting(
-        "openid", "Scopes that the console asks for, separated by spaces."
+        "openid", "Scopes that the console requests, separated by spaces."
     )
     rabbitmq_version: str = setting(
         "4.1.0",
-        "Version of RabbitMQ that the console reports; clients choose their requests by it.",
+        "Version of RabbitMQ that the console reports; clients choose their requests by this "
+        "version.",
     )
-    log_level: str = setting("info", "What to log.", choices=("debug", "info", "warning", "error"))
+    log_level: str = setting(
+        "info",
+        "Least level of the lines that are logged.",
+        choices=("debug", "info", "warning", "error"),
+    )
     log_format: str = setting(
-        "text", "Log lines as text, or as one JSON object per line.", choices=("text", "json")
+        "text", "Format of log lines: text, or one JSON object per line.", choices=("text", "json")
     )
-    log_file: Path | None = setting(None, "File to log to; none: standard error.")
+    log_file: Path | None = setting(None, "File of the log; none: standard error.")
 
 
 # Settings that `headrace reload` does not apply, and why; see headrace.server.reload.
 NEEDS_RESTART = {
-    "relays": "the processes have the clients' sockets",
+    "relays": "the processes own the clients' sockets",
     "data": "the directory is in use",
-    "memory": "existing data would have to move",
+    "memory": "existing data would have to be moved",
     "cluster": "the broker joins at its start",
     "cluster_name": "the broker joins at its start",
     "cluster_address": "the broker joins at its start",
@@ -594,30 +639,30 @@ NEEDS_RESTART = {
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",
     "segment_size": "files of the journal are used again",
-    "stream_store": "streams read from the one that they began with",
-    "stream_cache_size": "streams read from the one that they began with",
-    "specification_qos": "clients learned it when they connected",
+    "stream_store": "streams use the store with which they began",
+    "stream_cache_size": "streams use the store with which they began",
+    "specification_qos": "clients received it when they connected",
     "default_user": "used only when the data directory is created",
     "default_pass": "used only when the data directory is created",
     "default_vhost": "used only when the data directory is created",
     "qmf": "the exchanges come with their virtual host",
-    "event_vhost": "the exchange restores its bindings at the start",
-    "management_socket": "the answer uses it",
-    "console": "the console is a process of its own",
-    "console_host": "the console is a process of its own",
-    "console_port": "the console is a process of its own",
-    "metrics_port": "the console is a process of its own",
-    "console_url": "the console is a process of its own",
-    "console_names": "the console is a process of its own",
-    "console_tls": "the console is a process of its own",
-    "console_plain_ok": "the console is a process of its own",
-    "console_history": "the console is a process of its own",
-    "console_pipelines": "the console is a process of its own",
-    "console_oauth_client_id": "the console is a process of its own",
-    "console_oauth_authorization_endpoint": "the console is a process of its own",
-    "console_oauth_token_endpoint": "the console is a process of its own",
-    "console_oauth_scopes": "the console is a process of its own",
-    "rabbitmq_version": "the console is a process of its own",
+    "event_vhost": "the exchange's bindings are restored at the start",
+    "management_socket": "the answer to a reload uses it",
+    "console": "the console is a separate process",
+    "console_host": "the console is a separate process",
+    "console_port": "the console is a separate process",
+    "metrics_port": "the console is a separate process",
+    "console_url": "the console is a separate process",
+    "console_names": "the console is a separate process",
+    "console_tls": "the console is a separate process",
+    "console_plain_ok": "the console is a separate process",
+    "console_history": "the console is a separate process",
+    "console_pipelines": "the console is a separate process",
+    "console_oauth_client_id": "the console is a separate process",
+    "console_oauth_authorization_endpoint": "the console is a separate process",
+    "console_oauth_token_endpoint": "the console is a separate process",
+    "console_oauth_scopes": "the console is a separate process",
+    "rabbitmq_version": "the console is a separate process",
 }
 
 
