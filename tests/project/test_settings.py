@@ -84,7 +84,7 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
         ("prot = 1", r"setting prot .*headrace.toml.*no such setting; did you mean port\?"),
         ("zzz = 1", r"setting zzz .*headrace.toml.*there is no such setting$"),
         ("port = true", "setting port .*headrace.toml.*True is not a whole number"),
-        ("port = ", "setting config .*headrace.toml.*not TOML"),
+        ("port = ", "setting config .*headrace.toml.*not valid TOML"),
     ]:
         config.write_text(content)
         with pytest.raises(SettingError, match=said):
@@ -111,9 +111,9 @@ def test_ports_as_kubernetes_says_them_are_ignored_and_told() -> None:
     settings = load({}, links)
     assert (settings.port, settings.tls_port) == (5672, None)
     assert strange_variables(links) == [
-        f"the variable {variable} is ignored: {links[variable]} is what Kubernetes says of a "
+        f"the variable {variable} is ignored: {links[variable]} is the address of a Kubernetes "
         f"Service named {service!r}, not a port; `enableServiceLinks: false` in the pod's "
-        "specification leaves it out"
+        "specification removes it"
         for variable, service in (
             ("HEADRACE_PORT", "headrace"),
             ("HEADRACE_TLS_PORT", "headrace-tls"),

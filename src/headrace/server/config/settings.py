@@ -52,10 +52,10 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 def size_of(text: str) -> int | None:
-    """Return the bytes of a size such as 64MiB; None when it is none."""
-    found = _SIZE.fullmatch(text.strip())
-    factor = None if found is None else _UNITS.get(found[2].lower())
-    return None if found is None or factor is None else int(found[1]) * factor
+    """Return the bytes of a size such as 64MiB; None if the text is not a size."""
+    size = _SIZE.fullmatch(text.strip())
+    factor = None if size is None else _UNITS.get(size[2].lower())
+    return None if size is None or factor is None else int(size[1]) * factor
 
 
 class StartError(Exception):
@@ -63,7 +63,7 @@ class StartError(Exception):
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; the text says which, from where, and why."""
+    """A setting that cannot be used; the text has its name, its source and the reason."""
 
     def __init__(self, name: str, source: str, reason: str) -> None:
         super().__init__(f"setting {name} (from {source}): {reason}")
@@ -694,23 +694,23 @@ class Setting:
         """Return the value of the right type and within bounds.
 
         Raises:
-            SettingError: it is not.
+            SettingError: the value has the wrong type or is out of bounds.
         """
         if self.optional and (value is None or value == ""):
             return None
         if self.many and isinstance(value, list | tuple):
-            value = ",".join([str(self._typed(one, source)) for one in value])
-        found = self._typed(value, source)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
-            if self.low is not None and found < self.low:
-                raise SettingError(self.name, source, f"{found} is less than {self.low:.15g}")
-            if self.high is not None and found > self.high:
-                raise SettingError(self.name, source, f"{found} is more than {self.high:.15g}")
-        if self.choices and found not in self.choices:
+            value = ",".join([str(self._typed(item, source)) for item in value])
+        typed = self._typed(value, source)
+        if isinstance(typed, (int, float)) and not isinstance(typed, bool):
+            if self.low is not None and typed < self.low:
+                raise SettingError(self.name, source, f"{typed} is less than {self.low:.15g}")
+            if self.high is not None and typed > self.high:
+                raise SettingError(self.name, source, f"{typed} is more than {self.high:.15g}")
+        if self.choices and typed not in self.choices:
             raise SettingError(
-                self.name, source, f"{found!r} is not one of {', '.join(self.choices)}"
+                self.name, source, f"{typed!r} is not one of {', '.join(self.choices)}"
             )
-        return found
+        return typed
 
     def _typed(self, value: object, source: str) -> object:
         shown = "the value" if self.secret else repr(value)
@@ -725,8 +725,8 @@ class Setting:
                 return value
             if isinstance(value, str) and (number := self._whole(value)) is not None:
                 return number
-            what = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
-            raise SettingError(self.name, source, f"{shown} is not a {what}")
+            expected = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
+            raise SettingError(self.name, source, f"{shown} is not a {expected}")
         if self.kind is float:
             try:
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -743,8 +743,8 @@ class Setting:
     def _whole(self, text: str) -> int | None:
         if self.unit == "octets":
             return size_of(text)
-        found = _SIZE.fullmatch(text.strip())
-        return int(found[1]) if found is not None and not found[2] else None
+        size = _SIZE.fullmatch(text.strip())
+        return int(size[1]) if size is not None and not size[2] else None
 
 
 def _table() -> tuple[Setting, ...]:
@@ -773,10 +773,10 @@ _BY_NAME = {row.name: row for row in SETTINGS}
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """Return the settings of the three sources; None in `flags` is no value.
+    """Return the settings of the three sources; a flag that is None is not set.
 
     Raises:
-        SettingError: one of them cannot be used.
+        SettingError: a value cannot be used, or two settings contradict each other.
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
@@ -798,8 +798,8 @@ def load(
                 raise SettingError(
                     row.name,
                     row.flag,
-                    "every user of this machine can see the password: leave it to the variable "
-                    "HEADRACE_CLUSTER, to the file of settings, or to ~/.pgpass",
+                    "every user of this machine can see the password: put it in the variable "
+                    "HEADRACE_CLUSTER, in the settings file or in ~/.pgpass",
                 )
     settings = Settings(**values)
     check_together(settings)
@@ -813,50 +813,50 @@ def has_password(url: str) -> bool:
 
 def closest(name: str, names: Iterable[str] | None = None) -> str:
     """Return a question that names the setting that was probably meant; "" when none is close."""
-    known = [row.name for row in SETTINGS] if names is None else names
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    candidates = [row.name for row in SETTINGS] if names is None else names
+    matches = difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def strange_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that begins as those of settings, and is none."""
-    said = []
+    """Return a warning for each variable with the prefix of settings that is not a setting."""
+    warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name in _BY_NAME and is_service_link(variable, environment[variable]):
             service = variable.removesuffix("_PORT").lower().replace("_", "-")
-            said.append(
-                f"the variable {variable} is ignored: {environment[variable]} is what Kubernetes "
-                f"says of a Service named {service!r}, not a port; `enableServiceLinks: false` in "
-                "the pod's specification leaves it out"
+            warnings.append(
+                f"the variable {variable} is ignored: {environment[variable]} is the address of a "
+                f"Kubernetes Service named {service!r}, not a port; `enableServiceLinks: false` in "
+                "the pod's specification removes it"
             )
             continue
-        known = name in _BY_NAME or name in OTHER_VARIABLES
-        if known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
+        is_read = name in _BY_NAME or name in OTHER_VARIABLES
+        if is_read or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
-        meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
-        if meant:
-            meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
-        said.append(f"the variable {variable} is not a setting and is ignored{meant}")
-    return said
+        question = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
+        if question:
+            question = f"; did you mean {ENVIRONMENT_PREFIX}{question.split()[-1].upper()}"
+        warnings.append(f"the variable {variable} is not a setting and is ignored{question}")
+    return warnings
 
 
 def is_service_link(variable: str, text: str) -> bool:
-    """Return True for a variable of Kubernetes: it has an address for a port."""
+    """Return True for a variable of Kubernetes: its value is an address instead of a port."""
     return variable.endswith("_PORT") and _LINK.match(text) is not None
 
 
 def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
     """Return unused variables with a name close to this one."""
-    known = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
-    strange = [
-        one
-        for one in environment
-        if one.startswith(ENVIRONMENT_PREFIX[:4])
-        and one not in known
-        and not one.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
+    variables = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
+    unused = [
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX[:4])
+        and name not in variables
+        and not name.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
     ]
-    return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
+    return sorted(difflib.get_close_matches(variable, unused, cutoff=MISSPELT))
 
 
 def _variable(name: str) -> str:
@@ -864,9 +864,9 @@ def _variable(name: str) -> str:
 
 
 def check_together(settings: Settings) -> None:
-    """Raise SettingError when settings that are right alone are wrong together."""
+    """Raise SettingError if settings that are valid alone contradict each other."""
     if not settings.host.replace(",", " ").strip():
-        raise SettingError("host", "default", "there is no address in it")
+        raise SettingError("host", "default", "it has no address")
     if settings.proxy_protocol_from:
         from headrace.server.config.networks import networks_of  # No help of a command needs it.
 
@@ -879,7 +879,7 @@ def check_together(settings: Settings) -> None:
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
     if settings.cluster and settings.memory:
-        raise SettingError("memory", "default", "a cluster stores its data: leave memory out")
+        raise SettingError("memory", "default", "a cluster stores its data: do not set memory")
     if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
         raise SettingError("cluster_address", "default", "it is not host:port")
     if settings.console and settings.console_tls:
@@ -892,7 +892,7 @@ def check_together(settings: Settings) -> None:
     if settings.console and socketless:
         raise SettingError("management_socket", "default", "the console needs it: set it to a path")
     if settings.tls_crl is not None and settings.tls_ca is None:
-        raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
+        raise SettingError("tls_crl", "default", "it has no effect without tls_ca")
 
 
 def _read_toml(path: Path) -> dict[str, object]:
@@ -902,4 +902,4 @@ def _read_toml(path: Path) -> dict[str, object]:
     except OSError as error:
         raise SettingError("config", str(path), error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"not TOML: {error}") from None
+        raise SettingError("config", str(path), f"it is not valid TOML: {error}") from None
