@@ -283,7 +283,7 @@ def can_log_in(url: str) -> bool:
 def test_words_that_make_no_sense(tmp_path: Path) -> None:
     for words, text in (
         (("amqp://h/",), "give --definitions, or --messages-only"),
-        (("amqp://h/", "--topology-only", "--messages-only"), "leave nothing to do"),
+        (("amqp://h/", "--topology-only", "--messages-only"), "exclude each other"),
         (("http://h/", "--messages-only", "--queue", "q"), "must start with amqp://"),
     ):
         done = CliRunner().invoke(main, ["migrate", *words, "--state", str(tmp_path / "s")])

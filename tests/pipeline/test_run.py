@@ -602,7 +602,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
     assert [(one.state, one.error) for one in ended[0].queries] == [("stopped", "")]
     assert command("status").exit_code == 3
-    assert command("stop").output == "Error: it does not run\n"
+    assert command("stop").output == "Error: it is not running\n"
     run(archive(tmp_path, uri, name))
     assert offsets(tmp_path / "lake") == list(range(200))
 

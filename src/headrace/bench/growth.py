@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a message cost more when there is more of everything?"""
+"""Measure the cost of a message with more queues, connections and ready messages."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
         writer.writerows(map(_cell, row) for row in _rows(reader))
         return
     if len(set(names)) < len(names):
-        raise click.ClickException("two columns have one name: give one of them another with AS")
+        raise click.ClickException("two columns have the same name: rename one with AS")
     rows = (dict(zip(names, row, strict=True)) for row in _rows(reader))
     if form == "json":
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

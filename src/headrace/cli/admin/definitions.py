@@ -19,7 +19,7 @@ from typing import IO, TypeAlias
 
 import click
 
-from headrace.cli.admin.accounts import check_schema, told
+from headrace.cli.admin.accounts import check_schema, command_line
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import Answer, shown
 from headrace.management_socket import FILE_NAME
@@ -84,8 +84,8 @@ def take(
 ) -> Answer:
     """Import a file into a running broker, or a data directory; return the report.
 
-    ``strict`` changes nothing when something differs or has no equivalent, ``known`` when
-    something has no equivalent.
+    With ``strict`` nothing changes if an element differs or has no equivalent, with ``known``
+    if an element has no equivalent.
     """
     if vhost is None and not document.whole and any(lacks_vhost(document)):
         vhost = "/"
@@ -124,7 +124,7 @@ def take_stopped(
     *,
     dry_run: bool,
 ) -> Answer:
-    """Import a file into a data directory that no broker uses; refuse one with these outcomes."""
+    """Import a file into a data directory that no broker uses; refuse these outcomes."""
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
     passwords = UserPasswords(target.snapshot().accounts)
@@ -160,7 +160,7 @@ def with_strange(document: Document, report: Answer) -> Answer:
     """Add the sections that Headrace does not know to a report."""
     for name, count in document.strange.items():
         report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
-        text = "this section has no equivalent here"
+        text = "Headrace does not support this section"
         line = Finding(name, f"$.{name:.64}", "", NO_EQUIVALENT, text)
         report["lines"].append(line._asdict())
     return report
@@ -217,7 +217,7 @@ def stopped(data: Path) -> Iterator[Stopped]:
     try:
         Disk().make_directory(str(data.absolute()))
         check_schema(data)
-        with contextlib.closing(Stopped(data, told())) as target:
+        with contextlib.closing(Stopped(data, command_line())) as target:
             yield target
     except FAILURES as error:
         raise click.ClickException(str(error)) from None
@@ -251,7 +251,7 @@ def read_file(file: str) -> Document:
 
 
 def lacks_vhost(document: Document) -> Iterator[bool]:
-    """Yield for each element that belongs to a virtual host whether it names none."""
+    """Yield True for each element that belongs to a virtual host and has none, else False."""
     for section, _, value in document.elements():
         if section in ("policies", "parameters", "exchanges", "queues", "bindings"):
             yield isinstance(value, dict) and "vhost" not in value

@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS sent (
 
 
 class StateError(Exception):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def list_all(requests: Requests, stream: str) -> Iterator[Row]:
 @STREAM
 @GROUP
 def show(requests: Requests, stream: str, group: str) -> Row:
-    """Print all facts of GROUP in STREAM."""
+    """Print the details of GROUP in STREAM."""
     from headrace.client.blocking_pipeline import Groups
 
     facts = asdict(Groups(requests, group).get([stream])[stream])
@@ -60,7 +60,7 @@ def show(requests: Requests, stream: str, group: str) -> Row:
 
 @groups.command("set")
 @broker_option
-@click.option("--pin/--no-pin", default=None, help="Have retention keep unread records.")
+@click.option("--pin/--no-pin", default=None, help="Make retention keep unread records.")
 @STREAM
 @GROUP
 @click.argument("position", required=False)
@@ -85,11 +85,11 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
 
 
 @BY_REQUEST.command(groups, "delete")
-@click.option("--force", is_flag=True, help="Delete it while a reader owns it.")
+@click.option("--force", is_flag=True, help="Delete the group even if a reader owns it.")
 @STREAM
 @GROUP
 def delete(requests: Requests, force: bool, stream: str, group: str) -> None:
-    """Delete GROUP in STREAM: its readers start over, and its pin ends."""
+    """Delete GROUP in STREAM with its positions and its pin."""
     from headrace.client.blocking_pipeline import Groups
 
     Groups(requests, group).delete([stream], force=force)
