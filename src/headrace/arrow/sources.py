@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to read: the arguments that people give, as the options that a data source has."""
+"""The source of a read: arguments of programs as options of the data source."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[list[object]]:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it: bytes as text, or in base64 if they are none; moments in ISO 8601."""
+    """Return a value for JSON: bytes as text, or base64 if not UTF-8; times in ISO 8601."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, bytes):

@@ -168,7 +168,7 @@ class Lease(AsyncClosing):
         return taken
 
     def untake(self, taken: LeaseRange) -> None:
-        """Have the next `take` give these messages again: no program has them."""
+        """Make the next `take` return these messages again: the program did not receive them."""
         self._next = taken.first
 
     async def read(
@@ -236,7 +236,7 @@ class Lease(AsyncClosing):
         await self._ask("leave", owner=self.owner)
 
     async def info(self) -> LeaseState:
-        """Return the lease's state; RequestRefused with code `not-found` when there is none."""
+        """Return the lease's state; RequestRefused with code `not-found` if it does not exist."""
         return _state(await self._ask("info"))
 
     async def close(self) -> None:

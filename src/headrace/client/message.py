@@ -124,7 +124,7 @@ class Message:
             return self.body.decode()
 
     def json(self) -> Any:  # As json.loads: JSON has no narrower type that is of use.
-        """Return the body parsed as JSON; ValueError when it is none."""
+        """Return the body parsed as JSON; ValueError if it is not JSON."""
         return json.loads(self.body)
 
 
@@ -243,7 +243,7 @@ def milliseconds(expiration: timedelta) -> str:
 
 
 def expiration_of(text: str | None) -> timedelta | None:
-    """Return the time to live; None for text that is no number."""
+    """Return the time to live; None for a text that is not a number."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 12:
         return None
     return timedelta(milliseconds=int(text))

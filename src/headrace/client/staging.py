@@ -118,7 +118,7 @@ class Sink:
             raise
 
     async def last(self) -> int | None:
-        """Return the last committed batch of the owner; None when there is none."""
+        """Return the number of the owner's last committed batch; None before the first commit."""
         state = await self.state()
         return None if state is None else state.last
 

@@ -35,7 +35,7 @@ class SuperStream:
 
 
 async def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """Return the super stream behind an exchange; RequestRefused when it is none."""
+    """Return the super stream behind an exchange; RequestRefused if the exchange has none."""
     return _read(await requests.ask("superstream.info", exchange=exchange))
 
 

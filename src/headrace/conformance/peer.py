@@ -89,7 +89,7 @@ class Peer(RawClient):
         return True
 
     def delivered(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
-        """The next thing that comes must be a delivery."""
+        """Return the next delivery; fail if another method arrives."""
         return self.content(BasicDeliver, channel)
 
     def bodies(self, queue: str) -> list[bytes]:

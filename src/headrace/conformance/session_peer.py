@@ -128,7 +128,7 @@ class SessionPeer:
         return subscription
 
     def taken(self, subscription: Subscription, count: int) -> list[Transfer]:
-        """The next messages of a subscription."""
+        """Return the next messages of a subscription."""
         found: list[Transfer] = []
         for _ in range(count):
             try:

@@ -282,6 +282,6 @@ def _ours(offset: object) -> Mapping[str, object]:
 
 
 def _finite(rate: float | str) -> float:
-    """A rate; Spark gives NaN where there is none, in JSON as text."""
+    """Return a rate; Spark sends NaN, as text in JSON, if it has none."""
     number = float(rate)
     return number if 0 <= number < float("inf") else 0.0

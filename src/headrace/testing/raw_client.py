@@ -220,7 +220,7 @@ class RawClient(RawSocket):
     # --- Opening --------------------------------------------------------------------------------
 
     def client_properties(self) -> dict[str, Value]:
-        """Return what the client says of itself. The capability asks why a login is refused."""
+        """Return the client properties. The capability requests the reason of a refused login."""
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def greet(self) -> ConnectionStart:

@@ -32,7 +32,7 @@ class Unexpected(Exception):
 
 
 class Tls(NamedTuple):
-    """How to encrypt a socket."""
+    """TLS parameters of a socket."""
 
     context: ssl.SSLContext
     server_name: str  # That the certificate must have.
@@ -86,7 +86,7 @@ class RawSocket:
         self.drop()
 
     def failed(self, text: str) -> Unexpected:
-        """Return what to raise for what was not expected."""
+        """Return the exception for unexpected input."""
         return Unexpected(text)
 
     # --- Sending --------------------------------------------------------------------------------

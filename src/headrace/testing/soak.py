@@ -434,7 +434,7 @@ class Soak:
         return bool(self.history.settled and self.history.commits) and self.batches.last >= 0
 
     async def until(self, tasks: list[asyncio.Task[None]], happened: Callable[[], bool]) -> None:
-        """Let the clients work until something has happened; an error of theirs ends the run."""
+        """Run the clients until an event; an error of a client ends the run."""
         async with asyncio.timeout(MOVES_S):
             while not happened():
                 for task in tasks:

@@ -199,7 +199,7 @@ class Publishers:
         board[Place.PUBLISHED] = 1
 
     def turn(self, left: int) -> tuple[list[Publisher], bool]:
-        """Let each publisher send once; return whose sockets are full, and if anything went."""
+        """Send once for each publisher; return those with full sockets, and if bytes were sent."""
         load, board = self.load, self.board
         measuring = bool(board[Place.MEASURING])
         blocked = []

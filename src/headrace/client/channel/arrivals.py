@@ -163,7 +163,7 @@ class Arrivals(Gatherer):
         return 1
 
     def become_due(self) -> None:
-        """Have `after_read` called after this read."""
+        """Request a call of `after_read` after this read."""
         if not self.is_due:
             self.is_due = True
             self.due.append(self)

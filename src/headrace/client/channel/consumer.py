@@ -140,7 +140,7 @@ class Consumer:
         return taken
 
     def _new(self, taken: list[Delivery], distinct: Deduplicator) -> list[Delivery]:
-        """Return the deliveries that are no duplicates; ack the others."""
+        """Return the deliveries that are not duplicates; ack the duplicates."""
         new: list[Delivery] = []
         for delivery in taken:
             if distinct.hand_out(

@@ -116,7 +116,7 @@ class Search:
 
     @property
     def attempts(self) -> int:
-        """How many attempts have begun."""
+        """The number of attempts that have begun."""
         return sum(lane.attempts for lane in self._lanes)
 
     async def next(self) -> Link:

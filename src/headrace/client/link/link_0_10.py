@@ -91,7 +91,7 @@ class User(Protocol):
         """Attached again; `kept` tells whether the broker still knew the session."""
 
     def granted(self, timeout_s: int | None) -> None:
-        """How long the broker keeps the session when it is detached."""
+        """Seconds for which the broker keeps the session when it is detached."""
 
     def given_up(self, low: int, high: int) -> None:
         """These commands of yours were lost with an attachment."""

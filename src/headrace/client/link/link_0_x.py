@@ -340,7 +340,7 @@ class Link(asyncio.Protocol):
         self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
 
     def free_number(self, taken: Container[int]) -> int:
-        """The number of a channel that can be opened; UsageError when there is none."""
+        """Return the number of a free channel; UsageError if all are open."""
         used = self.machine.channels
         for number in range(1, self.machine.channel_max + 1):
             if number not in taken and number not in used:
@@ -607,7 +607,7 @@ class Link(asyncio.Protocol):
         return self.login.answer(challenge)
 
     def _tune(self, method: ConnectionTune) -> None:
-        """Agree on the lower of both sides' limits, where 0 is no limit (0-9-1/1.4.2.6)."""
+        """Agree on the lower of both peers' limits; 0 means no limit (0-9-1/1.4.2.6)."""
         if self.login is not None:
             self.login.check_over()
         if 0 < method.frame_max < FRAME_MIN_SIZE:

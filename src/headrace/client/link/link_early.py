@@ -76,7 +76,7 @@ class EarlyLink(Link):
             case ChannelOpen() | ChannelResume():
                 self._states[channel] = _State()
             case ChannelClose():
-                self._states.pop(channel, None)  # What it was to be answered is no news now.
+                self._states.pop(channel, None)  # Its pending answers are not needed now.
             case ConfirmSelect():
                 self._states[channel].confirms = True
                 self._answer(channel, ConfirmSelectOk())

@@ -58,7 +58,8 @@ class Login:
         """Return the answer to a challenge.
 
         Raises:
-            AuthenticationFailed: the mechanism has none, or the broker does not know the password.
+            AuthenticationFailed: the mechanism expects no challenge, or the broker does not know
+                the password.
         """
         if self._scram is None:
             raise AuthenticationFailed(

@@ -25,7 +25,8 @@ SIZES: Final = {"null": False, "boolean": True, "int": True, "long": True, "floa
 def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
     """The schema of a writer, with those that it refers to, dependencies first.
 
-    AvroSchemaError if it is none, contains itself, or has an array of values without bytes.
+    AvroSchemaError if the text is not a schema of a record, if the schema contains itself, or if
+    it has an array of values without bytes.
     """
     named: dict[str, JsonObject] = {}
     try:
@@ -41,7 +42,7 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
 
 
 class _Walk:
-    """Whether a value of each type has bytes."""
+    """Whether an encoded value of each type has at least one byte."""
 
     def __init__(self, named: dict[str, JsonObject]) -> None:
         self._named = named

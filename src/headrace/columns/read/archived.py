@@ -60,7 +60,7 @@ def read(
 
 
 def look_up(where: str, stream: str, first: int, last: int) -> Cover:
-    """Return what the archive, as it is now, has of a range."""
+    """Return the part of a range that the archive has at present."""
     archive = Archive(where)
     archive.refresh()
     return archive.cover(stream, first, last)

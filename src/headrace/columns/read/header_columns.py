@@ -256,7 +256,7 @@ class Columns:
             self._drop_repeated(first)
 
     def _add_values(self, table: dict[str, Value], first: int) -> None:
-        """Set the values, from the header `first` on, that are no text on the wire."""
+        """Set the values that are not text on the wire, from the header `first` on."""
         found = [self.header_names.row(at) or b"" for at in range(first, self.header_count)]
         texts = [
             self.header_values.row(at) if at < self.header_values.rows else None

@@ -41,9 +41,9 @@ T = TypeVar("T", bound=Table)
 
 
 def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a file; `ready:NAME` is one that comes with the package.
+    """Read and check a file; `ready:NAME` is a file of the package.
 
-    ConfigError names every problem and its line; PipelineError when there is no such file.
+    ConfigError names every problem and its line; PipelineError if the file does not exist.
     """
     return parse(*_text_of(file), parameters)
 

@@ -18,7 +18,7 @@ class Terms:
     columns: Mapping[str, tuple[str, ...]]
 
     def misfits(self, types: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with the columns of a view, by their types in Spark's words."""
+        """Return the mistakes in the columns of a view, given their Spark types."""
         misfits = []
         there = {name.lower(): kind for name, kind in types.items()}
         for name, allowed in self.columns.items():

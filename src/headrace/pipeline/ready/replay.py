@@ -195,7 +195,7 @@ def _take(rows: Iterator[Row], count: int) -> list[Row]:
 
 
 def _begun(order: Order) -> dict[str, int]:
-    """The next offset of each stream, from the file of progress."""
+    """Return the next offset of each stream, from the file of progress."""
     if order.progress is None or not order.progress.exists():
         return {}
     try:

@@ -53,7 +53,7 @@ def apply_rules(
     views: Mapping[str, DataFrame],
     sinks: Sequence[str],
 ) -> dict[str, Count]:
-    """Ask the rules of some sinks about a batch whose views are no streams."""
+    """Evaluate the rules of some sinks for a batch, whose views are not streaming."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
     of_rows = counts_of({name: counts[name] for name in counts if name in rules})
     return of_rows | of_batch(rules.values(), views)

@@ -20,7 +20,7 @@ MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
 
 @dataclass
 class Asked:
-    """What the rules of some views leave: rows refused, and of batches the counts of each rule."""
+    """Results of the rules of some views: refused rows, and the counts of each rule by batch."""
 
     refused: dict[str, DataFrame] = field(default_factory=dict)
     counts: dict[str, DataFrame] = field(default_factory=dict)  # One row: checked, rows.

@@ -44,7 +44,7 @@ def files_of(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
 
 
 def state_of(path: str, writer: str) -> tuple[str | None, int | None]:
-    """The table's own id, None when there is no table, and the last batch of a writer in it."""
+    """Return the table's id, None without a table, and the last batch of a writer in it."""
     table = table_at(path)
     if table is None:
         return None, None
@@ -98,9 +98,8 @@ def commit(
 def merge(
     path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
 ) -> str:
-    """Let the rows of a batch replace those with the same keys, and add the others; one commit.
+    """Replace rows with the keys of a batch, add the others, in one commit; return the table's id.
 
-    Returns the table's own id.
     The rows are in this process's memory: batches of windows are small.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction

@@ -72,7 +72,7 @@ def tried(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Ou
 
 
 def differences(cases: Cases, outcome: Outcome) -> list[Problem]:
-    """Return what is not as expected, each with the line of the file."""
+    """Return the differences from the expected rows, each with the line of the file."""
     return [
         problem
         for name, expected in cases.expected.items()

@@ -139,7 +139,7 @@ class Planner:
                 self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
 
     def _joined(self, before: Offset, places: Mapping[str, Place]) -> Offset:
-        """Have the group on all streams, under the name that the checkpoint has for the query."""
+        """Claim the group on all streams, under the query's name in the checkpoint."""
         assert self._keeper is not None
         owner = before.owner or self._owner or uuid.uuid4().hex
         if owner != self._owner:
@@ -156,7 +156,7 @@ class Planner:
     def _end(
         self, before: Offset, places: Mapping[str, Place], *, unlimited: bool
     ) -> Offset | None:
-        """The end of a batch with records; None when there are none, or too few yet."""
+        """Return the end of a batch with records; None if there are none, or too few yet."""
         start = self._start(before, places)
         first = first_of(before, start)
         if self._target is None:

@@ -112,7 +112,7 @@ class Spooled:
         return spool.settled
 
     def close(self) -> None:
-        """Let another process have the spool; what is not acked returns to the queue."""
+        """Release the spool for another process; unacked messages return to the queue."""
         drain, self._drain = self._drain, None
         if drain is not None:
             LOOP.run(drain.close(), lasting=True)
@@ -173,7 +173,7 @@ class Spooled:
         patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
 
     def _draw(self, most: int) -> list[Drawn]:
-        """The next messages of the queue; none when there are none now."""
+        """Return the next messages of the queue; an empty list if none is ready."""
         drain = self._drain
         if drain is None:
             return []

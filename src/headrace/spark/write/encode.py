@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a DataFrame into the frames of publishes, column by column.
+"""Encode rows of a DataFrame as frames of publishes, column by column.
 
-All is done on Arrow buffers: a row costs no object. Rows in which something may be wrong are looked
-at one by one, with the same eyes as where there is no fast way (`rows`).
+The encoder works on Arrow buffers and makes no object for a row. Rows that may have a mistake are
+checked one by one, with the code of the slow path (`rows`).
 """
 
 from __future__ import annotations
