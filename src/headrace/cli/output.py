@@ -148,12 +148,12 @@ def print_tables(rows: Iterable[Row], columns: Sequence[str]) -> int:
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = 0
     stream = iter(rows)
-    some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
-    while some or not count:
-        print_table(some, columns, room)
-        count += len(some)
-        some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
-        if not some:
+    batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+    while batch or not count:
+        print_table(batch, columns, room)
+        count += len(batch)
+        batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+        if not batch:
             break
         click.echo()
     return count

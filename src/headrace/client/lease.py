@@ -219,7 +219,7 @@ class Lease(AsyncClosing):
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the messages of `[first, last)` that are marked bad, as ranges."""
         answer = await self._ask("rejected", first=first, last=last)
-        return [(one[0], one[1]) for one in answer["numbers"]]
+        return [(numbers[0], numbers[1]) for numbers in answer["numbers"]]
 
     async def release(self, *, force: bool = False, forget: bool = False) -> int:
         """Requeue the messages taken and not settled; return their number.
@@ -254,7 +254,7 @@ async def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
     """Return the leases of a queue, or of all queues that the user may read."""
     fields = {"queue": queue} if queue else {}
     answer = await requests.ask("lease.list", **fields)
-    return [_state(found) for found in answer["leases"]]
+    return [_state(lease) for lease in answer["leases"]]
 
 
 def _listed(item: int | tuple[int, int]) -> int | list[int]:

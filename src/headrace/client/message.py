@@ -91,12 +91,12 @@ class Message:
         body = repr(self.body[:SHOWN_BYTES])
         if len(self.body) > SHOWN_BYTES:
             body += f"… {len(self.body)} bytes"
-        said = [
-            f"{one.name}={getattr(self, one.name)!r}"
-            for one in fields(self)
-            if one.repr and one.name != "body" and getattr(self, one.name) != _default(one)
+        properties = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if field.repr and field.name != "body" and getattr(self, field.name) != _default(field)
         ]
-        return f"{type(self).__name__}({', '.join([body, *said])})"
+        return f"{type(self).__name__}({', '.join([body, *properties])})"
 
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:

@@ -128,7 +128,7 @@ class Sink:
         Raises RequestRefused with code `not-found` or `precondition` when a part is gone: the batch
         must be written again.
         """
-        names = [one if isinstance(one, str) else one.branches for one in staged]
+        names = [work if isinstance(work, str) else work.branches for work in staged]
         names = [name for name in names if name]
         return _state(
             await self._ask("batch.commit", epoch=self.epoch, batch=batch, branches=names)
@@ -199,11 +199,11 @@ class Stage(AsyncClosing):
 
         With `mandatory`, a message that no queue gets makes the stage fail.
         """
-        each = [Message.of(one) for one in several(messages)]
+        batch = [Message.of(message) for message in several(messages)]
         await self.publish_columns(
-            len(each),
-            Octets.of(one.body for one in each),
-            properties=Octets.of(properties_of(one) for one in each),
+            len(batch),
+            Octets.of(message.body for message in batch),
+            properties=Octets.of(properties_of(message) for message in batch),
             routing_key=Octets(routing_key.encode()),
             exchange=Octets(exchange.encode()),
             mandatory=mandatory,

@@ -71,10 +71,10 @@ class Peer(RawClient):
         """Send a method, which must be answered with this code; the channel is opened again."""
         self.send(method, channel)
         closed = self.closed(channel)
-        what = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
+        expected = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
         must(
             (closed.code, closed.fatal) == (code, fatal),
-            f"{what}, not the {'connection' if closed.fatal else 'channel'} with {closed.code} "
+            f"{expected}, not the {'connection' if closed.fatal else 'channel'} with {closed.code} "
             f"{closed.text}",
         )
         if not fatal:

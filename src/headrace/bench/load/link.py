@@ -68,8 +68,8 @@ def open_link(settings: Settings, version: Version = VERSION) -> Link:
         return link.open(frame_max=settings.frame_max, heartbeat_s=settings.heartbeat_s)
     except NotServed as error:
         link.drop()
-        what = f"does not speak AMQP {version.label}" if error.answer else "closed the connection"
-        raise BenchError(f"{settings.address} {what}") from error
+        reason = f"does not speak AMQP {version.label}" if error.answer else "closed the connection"
+        raise BenchError(f"{settings.address} {reason}") from error
     except BaseException:
         link.drop()
         raise

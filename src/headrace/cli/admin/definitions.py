@@ -146,14 +146,14 @@ def take_stopped(
             target.finish()
         except (ModelError, OSError) as error:
             raise click.ClickException(str(error)) from None
-    found = {
+    report_fields = {
         "counts": report.counts,
         "omitted": report.omitted,
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - began, 3),
         "lines": [line._asdict() for line in report.lines],
     }
-    return with_strange(document, found)
+    return with_strange(document, report_fields)
 
 
 def with_strange(document: Document, report: Answer) -> Answer:

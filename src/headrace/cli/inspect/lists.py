@@ -101,13 +101,13 @@ def list_kind(
 
 def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     """Yield the rows; an unknown column ends the command."""
-    known = False
+    is_checked = False
     for row in rows:
-        if not known:
+        if not is_checked:
             for name in wanted:
                 if name not in row:
                     raise click.UsageError(f"unknown column {name!r}; columns: {', '.join(row)}")
-            known = True
+            is_checked = True
         yield row
 
 

@@ -75,12 +75,12 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
         raise click.UsageError("give POSITION, --pin or --no-pin")
     place = None if position is None else read_place(position, "POSITION")
     with open_requests(url) as requests:
-        found = Groups(requests, group)
+        readers = Groups(requests, group)
         if pin is not None:
-            found.begin({stream: "first" if place is None else place}, pin=pin)
+            readers.begin({stream: "first" if place is None else place}, pin=pin)
         if place is not None:
-            found.commit({stream: place}, force=True)
-        row = printed(asdict(found.get([stream])[stream]))
+            readers.commit({stream: place}, force=True)
+        row = printed(asdict(readers.get([stream])[stream]))
     click.echo("\t".join(str(row[name]) for name in LISTED))
 
 

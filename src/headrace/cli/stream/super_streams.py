@@ -108,8 +108,8 @@ def delete(url: str, name: str) -> None:
     from headrace.client.blocking_pipeline import super_stream as ask_for
 
     with open_requests(url) as requests:
-        found = ask_for(requests, name)
+        layout = ask_for(requests, name)
     with open_channel(url) as channel:
         channel.delete_exchange(name)
-        for partition in found.partitions:
+        for partition in layout.partitions:
             channel.delete_queue(partition.stream)

@@ -263,7 +263,7 @@ class _Outcomes(Confirms):
 
 def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """Give exchange, routing key, header and body of each publish in encoded frames."""
-    found: list[tuple[bytes, bytes, bytes, bytes]] = []
+    publishes: list[tuple[bytes, bytes, bytes, bytes]] = []
     exchange = key = header = b""
     pieces: list[bytes] = []
     missing = 0
@@ -283,5 +283,5 @@ def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, b
             pieces.append(payload)
             missing -= size
         if not missing:
-            found.append((exchange, key, header, b"".join(pieces)))
-    return found
+            publishes.append((exchange, key, header, b"".join(pieces)))
+    return publishes

@@ -202,7 +202,7 @@ class Connection(AsyncClosing):
     async def beside(self, version: Version) -> Connection:
         """Connect once more to the same broker, in another version and without reconnecting."""
         brokers = self._brokers
-        settings = [replace(one, version=version) for one in (brokers.recent, *brokers.named)]
+        settings = [replace(broker, version=version) for broker in (brokers.recent, *brokers.named)]
         other = Connection(
             list(dict.fromkeys(settings)),
             reconnect=None,
@@ -452,12 +452,12 @@ def connect(
     Raises InvalidUrl at once; then ConnectFailed when no broker accepts the connection, with its
     subclass AuthenticationFailed when the broker refuses the login.
     """
-    given = [url] if isinstance(url, str) else url
-    settings = [one for several in given for one in parse_urls(several)]
+    urls = [url] if isinstance(url, str) else url
+    settings = [broker for text in urls for broker in parse_urls(text)]
     if not settings:
         raise UsageError("no URL to connect to")
     if name:
-        settings = [replace(one, name=name) for one in settings]
+        settings = [replace(broker, name=name) for broker in settings]
 
     async def open_connection() -> Connection:
         connection = Connection(

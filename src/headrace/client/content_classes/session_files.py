@@ -200,9 +200,9 @@ class SessionFiles:
             self._awaited[kind].remove(answer)
             raise
         await self._read_until(answer.done)
-        found = answer.result()
-        assert isinstance(found, kind)
-        return found
+        reply = answer.result()
+        assert isinstance(reply, kind)
+        return reply
 
     async def _read_until(self, met: Callable[[], bool]) -> None:
         while not met():

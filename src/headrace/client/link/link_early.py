@@ -177,5 +177,7 @@ class EarlyLink(Link):
 
         A connection.blocked is not among it: these versions have no such method.
         """
-        known = "capabilities" in self.server_properties or is_headrace(self.server_properties)
-        return CAPABILITIES if known else {}
+        reads_tables = "capabilities" in self.server_properties or is_headrace(
+            self.server_properties
+        )
+        return CAPABILITIES if reads_tables else {}

@@ -117,8 +117,8 @@ def _document(text: str, file: str) -> JsonObject:
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"\(at line (\d+)", str(error))
         line = int(place.group(1)) if place else text.count("\n") + 1
-        what = str(error).split(" (at ")[0]
-        raise ConfigError(file, [Problem(line, "", f"no TOML: {what}")]) from None
+        mistake = str(error).split(" (at ")[0]
+        raise ConfigError(file, [Problem(line, "", f"no TOML: {mistake}")]) from None
 
 
 class _Reading:

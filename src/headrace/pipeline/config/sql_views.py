@@ -68,9 +68,11 @@ def parsed(sql: str, of: str | None = None) -> exp.Expression:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         line = int(first.get("line") or 1)
-        what = str(first.get("description") or error).rstrip(".")
+        mistake = str(first.get("description") or error).rstrip(".")
         near = str(first.get("highlight") or "").strip()
-        raise SqlError(line, f"{what}{f', at {near!r}' if near and of is None else ''}") from None
+        raise SqlError(
+            line, f"{mistake}{f', at {near!r}' if near and of is None else ''}"
+        ) from None
     except SqlglotError as error:  # The text has no tokens of SQL.
         raise SqlError(1, str(error).splitlines()[0]) from None
     if len(statements) != 1:

@@ -20,9 +20,9 @@ class Terms:
     def misfits(self, types: Mapping[str, str]) -> list[str]:
         """Return the mistakes in the columns of a view, given their Spark types."""
         misfits = []
-        there = {name.lower(): kind for name, kind in types.items()}
+        kinds = {name.lower(): kind for name, kind in types.items()}
         for name, allowed in self.columns.items():
-            kind = there.get(name.lower())
+            kind = kinds.get(name.lower())
             if kind is None:
                 misfits.append(f"there is no column {name!r}")
             elif re.split(r"[(<]", kind)[0].upper() not in allowed:

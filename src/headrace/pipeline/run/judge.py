@@ -95,8 +95,8 @@ def judge(rules: Iterable[Rule], counts: Found, batch: int) -> None:
         if rule.having is not None:
             fault += f"{rule.having} does not hold"
         else:
-            what = "repeat others" if rule.unique is not None else "do not hold"
-            fault += f"{count.failed:,} of {count.checked:,} rows {what}"
+            mistake = "repeat others" if rule.unique is not None else "do not hold"
+            fault += f"{count.failed:,} of {count.checked:,} rows {mistake}"
         if rule.is_of_batch and rule.action == "fail":
             raise PipelineError(f"{fault}; the batch is not written")
         above = rule.fail_above

@@ -154,15 +154,19 @@ def _statistics(path: Path) -> str:
         if (
             "." in name
             or kinds - {"INT32", "INT64"}
-            or not all(one is not None and one.has_min_max for one in statistics)
+            or not all(
+                part_statistics is not None and part_statistics.has_min_max
+                for part_statistics in statistics
+            )
         ):
             continue
         low, high = (
-            f(getattr(one, end) for one in statistics) for f, end in ((min, "min"), (max, "max"))
+            f(getattr(part_statistics, end) for part_statistics in statistics)
+            for f, end in ((min, "min"), (max, "max"))
         )
         if isinstance(low, int):
             least[name], most[name] = low, high
-            nulls[name] = sum(one.null_count or 0 for one in statistics)
+            nulls[name] = sum(part_statistics.null_count or 0 for part_statistics in statistics)
     return json.dumps(
         {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     )

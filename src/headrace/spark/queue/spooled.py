@@ -60,13 +60,13 @@ class Spooled:
         """Open the spool; GroupInUseError when another process has it."""
         if self._spool is None:
             self._broker = self._identity()
-            what = {
+            identity = {
                 "broker": self._broker,
                 "queue": self.options.queue,
                 "group": self.options.group,
             }
             try:
-                self._spool = Spool(self.options.spool_directory, what)
+                self._spool = Spool(self.options.spool_directory, identity)
             except SpoolError as error:
                 if "in use" in str(error):
                     raise GroupInUseError(f"option 'spoolDirectory': {error}") from None

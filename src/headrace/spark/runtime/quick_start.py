@@ -118,10 +118,10 @@ def _run(home: Path, archive: Path, scratch: Path) -> None:
 def _place() -> Path:
     """Return the directory of this PySpark, this Java and its options."""
     options = os.environ.get(JAVA_OPTIONS, "")
-    what = "\n".join(
+    identity = "\n".join(
         (str(_package()), version("pyspark"), _java(), options, BEGINNING.read_text("utf-8"))
     )
-    return cache() / hashlib.sha256(what.encode()).hexdigest()[:16]
+    return cache() / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _package() -> Path:

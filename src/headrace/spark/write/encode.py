@@ -215,14 +215,14 @@ def _properties(
         if column is None or column.null_count == count:
             continue
         if name == "headers":
-            there = np.diff(np.asarray(column.offsets)) > 0
+            is_present = np.diff(np.asarray(column.offsets)) > 0
         elif column.null_count:
-            there = np.asarray(pc.is_valid(column))
+            is_present = np.asarray(pc.is_valid(column))
         else:
             constant |= 1 << _FLAG[name]
             pieces.append(_piece(name, column))
             continue
-        flags |= there.astype(np.uint16) << _FLAG[name]
+        flags |= is_present.astype(np.uint16) << _FLAG[name]
         pieces.append(pc.fill_null(_piece(name, column), b""))
     if not pieces:
         return Octets(b"\0\0")
