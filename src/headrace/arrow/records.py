@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.schema.offsets import Range
 
-BATCH_ROWS: Final = 10_000  # Of a batch, unless told; 16 MiB of bodies end it earlier.
+BATCH_ROWS: Final = 10_000  # Default size of a batch; 16 MiB of bodies end it earlier.
 BATCH_ROWS_MAX: Final = 1_000_000
 
 

@@ -20,7 +20,7 @@ class Result:
     text: str
     broker: str
     samples: list[Sample] = field(default_factory=list)
-    error: str = ""  # Why there are no samples.
+    error: str = ""  # The reason why samples are missing.
 
     def median(self, figure: Figure) -> float | None:
         """The middle of the runs."""

@@ -25,8 +25,8 @@ from headrace.cli.output import Answer, printable
 from headrace.server.config.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
-NAMES_S = 1.0  # How long completion waits for a broker,
-NAMES_MAX = 500  # and how many names it reads.
+NAMES_S = 1.0  # Time limit of completion for a broker's answer.
+NAMES_MAX = 500  # Maximum number of names that completion reads.
 ELSEWHERE = "name another with --data or --socket"
 
 

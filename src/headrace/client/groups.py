@@ -28,8 +28,8 @@ class GroupState:
     pin: bool  # Whether retention leaves what it has not read.
     owner: str  # Who claimed it last.
     claimed: bool  # Whether that claim is live.
-    lag: int  # Messages that it has not read,
-    lag_octets: int  # and roughly their octets.
+    lag: int  # Messages that the group has not read.
+    lag_octets: int  # Approximate bytes of these messages.
     gone: int  # Messages that retention took before it read them.
 
 

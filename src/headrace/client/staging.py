@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
     from headrace.client.connection.connection import Connection
 
-CHUNK_MESSAGES: Final = 16_384  # Of one branch,
-CHUNK_OCTETS: Final = 16 << 20  # or this many octets of bodies.
+CHUNK_MESSAGES: Final = 16_384  # Maximum messages of a branch.
+CHUNK_OCTETS: Final = 16 << 20  # Maximum bytes of bodies of a branch.
 PREPARING_MAX: Final = 4  # Branches whose prepare is not answered.
 FORMAT: Final = 0x48525342
 PREPARE_S: Final = 120.0  # How long a prepare or a decision may take.
@@ -179,9 +179,9 @@ class Stage(AsyncClosing):
         self._own: Connection | None = None
         self._channel: Channel | None = None
         self._requests: Requests | None = None
-        self._chunk = -1  # The branch at work,
-        self._count = 0  # how many messages are in it,
-        self._octets = 0  # and how many octets.
+        self._chunk = -1  # The number of the open branch; -1 before the first.
+        self._count = 0  # Messages in the open branch.
+        self._octets = 0  # Bytes of bodies in the open branch.
         self._chunk_messages = chunk_messages
         self._chunk_octets = chunk_octets
         self._preparing: deque[asyncio.Task[bool]] = deque()

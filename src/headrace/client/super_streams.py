@@ -19,8 +19,8 @@ class Partition:
     key: str  # Of its binding.
     stream: str
     id: int  # Of the stream; one that is made again has another.
-    first: int  # The offset of its oldest message,
-    next: int  # and that of the next to come.
+    first: int  # The offset of the oldest message.
+    next: int  # The offset of the next message.
     octets: int
 
 

@@ -162,7 +162,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query ended, with an error or as it was told."""
+        """A query ended, with an error or because it was stopped."""
         run = str(event.runId)
         with self._lock:
             last = self._latest.pop(run, None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OFFSET_END: Final = 1 << 63  # Behind every offset.
-# Pruning by statistics would find that there are no rows, and plan no scan.
+# Pruning by statistics would find empty tables and plan no scan.
 DISABLED: Final = "statistics_propagation,empty_result_pullup"
 _TERM: Final = re.compile(
     r"\((offset|timestamp) (>=|>|<=|<|=) (?:(\d{1,19})|'([^']+)'::TIMESTAMP WITH TIME ZONE)\)"

@@ -97,7 +97,7 @@ class LocalBroker(_Address):
         return self
 
     def stop(self) -> None:
-        """Stop it as SIGTERM would: clients are told, what must be kept is written.
+        """Stop it as SIGTERM would: clients are notified, pending records are written.
 
         Raises BrokerFailed when it takes longer than `STOP_TIMEOUT_S`.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace soak``: kill a working broker again and again, and check what it promised.
 
-Publishers, consumers and transactions work on a broker in a process of its own, which gets SIGKILL
-at a random moment and is started again on the same data, many times. What the clients were told is
+Publishers, consumers and transactions work on a broker in a separate process, which gets SIGKILL at
+a random moment and is started again on the same data, many times. The answers that clients got are
 the history, and these are its laws:
 
 1. A confirmed message is delivered at least once, unless it was settled. So is all that a

@@ -59,7 +59,7 @@ class Publisher(threading.Thread):
         self._stream = stream
 
     def run(self) -> None:
-        """Publish until told to stop; what a lost connection left open is published again."""
+        """Publish until the stop; messages unconfirmed at a loss are published again."""
         while not self.stopping.is_set():
             try:
                 with blocking.connect(self._url, reconnect=None) as connection:
@@ -81,7 +81,7 @@ class Publisher(threading.Thread):
 
 
 class SparkSoak:
-    """One run. `say` is told how it goes."""
+    """One run. `say` gets its progress."""
 
     def __init__(
         self,

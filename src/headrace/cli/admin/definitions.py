@@ -45,8 +45,8 @@ from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
-LINE_CHARACTERS = 256 << 10  # Elements are sent in lines up to this size,
-LINE_ELEMENTS = 500  # and of so many.
+LINE_CHARACTERS = 256 << 10  # Maximum size of a line of elements.
+LINE_ELEMENTS = 500  # Maximum number of elements of a line.
 Sections: TypeAlias = dict[str, list[Answer]]  # Elements by section.
 # Elements are sorted by these fields, so that two exports can be compared.
 ORDER = ("vhost", "user", "component", "exchange", "source", "name", "destination", "routing_key")

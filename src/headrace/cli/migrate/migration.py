@@ -51,8 +51,8 @@ class Moved:
 
     queue: str
     kind: str  # queue or stream.
-    source_first: int  # Messages of the old one at first,
-    source_last: int  # and at the end.
+    source_first: int  # Messages of the old queue at the beginning.
+    source_last: int  # Messages of the old queue at the end.
     target_first: int
     target_last: int
     moved: int = 0  # Over all runs.

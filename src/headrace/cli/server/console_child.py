@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 READY = "headrace console ready "
 STOP_S = 5.0
-PAUSE_S = 0.5  # Before the first new start; doubled with each that fails,
-PAUSE_S_MAX = 30.0  # up to this.
+PAUSE_S = 0.5  # Delay before the first restart; doubled after each failure.
+PAUSE_S_MAX = 30.0  # Maximum delay between restarts.
 
 
 class ConsoleChild:

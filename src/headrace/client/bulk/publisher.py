@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import BasicReturn
 
 UNCONFIRMED_OCTETS_MAX: Final = 8 << 20  # Sent and not confirmed.
-FAILURES_MAX: Final = 1000  # That are told one by one.
+FAILURES_MAX: Final = 1000  # Failures that are reported one by one.
 
 _HEAD: Final = Struct(">BHL")
 

@@ -429,7 +429,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 for call in self._ask_for_messages(link, consumer):
                     await self._calls.answer(call)
             except ChannelClosed:
-                return  # All consumers of the channel were told.
+                return  # All consumers of the channel were notified.
             except UsageError as error:  # This broker cannot, perhaps another than before.
                 self._drop(consumer.tag)
                 consumer.fail(error)

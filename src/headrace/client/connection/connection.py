@@ -289,7 +289,7 @@ class Connection(AsyncClosing):
 
     def link_blocked(self, link: Link, reason: str | None) -> None:
         """The broker stopped reading for a reason, or (None) reads again."""
-        if link is self._link:  # Of another, it is told once that is ours.
+        if link is self._link:  # Another link is informed once it is ours.
             self._tell(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:

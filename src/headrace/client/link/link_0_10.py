@@ -374,7 +374,7 @@ class Link010(Link):
         error = self._error
         if not isinstance(error, ConnectionLost | ConnectionClosed):
             error = ConnectionLost(str(error))
-        users, self.users = self.users, {}  # They are told of the loss, not of being detached.
+        users, self.users = self.users, {}  # They get the loss, not a detach.
         self.bridges.clear()
         self.machine.lost()
         for user in users.values():

@@ -33,7 +33,7 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
         for _, other in references:
             parse_schema(plain(json.loads(other)), named)
         parsed = parse_schema(plain(json.loads(text)), named)
-    except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
+    except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
         raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise AvroSchemaError("is not an Avro schema of a record")

@@ -72,7 +72,7 @@ class Note:
 
     path: str
     value: object
-    new: bool  # There is no column for it.
+    new: bool  # The schema has no column for it.
 
     def __str__(self) -> str:
         if self.new:

@@ -177,7 +177,7 @@ async def _replay(url: str, order: Order, show: Callable[[Counters], None]) -> C
 
 
 def _heard(confirmed: asyncio.Future[None]) -> None:
-    """A refusal is known: asyncio need not print each of those behind the one that is told."""
+    """Read refusals after the reported one, so that asyncio does not print them."""
     if not confirmed.cancelled():
         confirmed.exception()
 

@@ -29,7 +29,7 @@ class Asked:
 def ask(frame: DataFrame, rule: Rule, asked: Asked) -> DataFrame:
     """Return the rows that go on. A stream observes how many it asked; of a batch `asked` has it.
 
-    What Spark observes of a batch is told to nobody but the query that computes it.
+    Spark reports the observed metrics of a batch only to the query that computes it.
     """
     from pyspark.sql import functions as f
 

@@ -126,7 +126,7 @@ class State:
     def status(self) -> Status | None:
         """Return the status of the pipeline, or that of its last run; None before the first.
 
-        A run that ended without saying so, such as one that was killed, is told as `killed`.
+        A run that ended without a final status, such as a killed one, is reported as `killed`.
         """
         try:
             values: JsonObject = json.loads((self.home / "status.json").read_text("utf-8"))

@@ -2,7 +2,7 @@
 """A pipeline on samples: one batch of a broker of its own, whose rows are shown or compared.
 
 Samples are published to that broker, so that the data source reads and decodes them as it will. The
-batch is the first: no rows are remembered, and windows are told though they are open.
+batch is the first: there is no state, and open windows are reported, too.
 """
 
 from __future__ import annotations

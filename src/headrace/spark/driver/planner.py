@@ -68,8 +68,8 @@ class Planner:
         self._broker = broker if archive is None else ArchivedBroker(broker, archive)
         self._clock = clock
         self._keeper = keeper
-        self._owner = ""  # As which this process has the group,
-        self._kept: dict[str, int] = {}  # and how far that is, in each stream where it has it.
+        self._owner = ""  # The name under which this process owns the group.
+        self._kept: dict[str, int] = {}  # The group's position in each stream.
         self._target: dict[str, Place] | None = None
         self._waiting_since: float | None = None  # For records, as there are too few.
         self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
 BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
-TAKE_MAX: Final = 1000  # Messages that are appended between two looks at the limits.
-QUIET_S: Final = 0.2  # After so long without a message there is none,
-SLOW_S: Final = 5.0  # unless the broker says that there are some.
+TAKE_MAX: Final = 1000  # Messages that are appended between two checks of the limits.
+QUIET_S: Final = 0.2  # Wait for a message; without one the queue counts as empty.
+SLOW_S: Final = 5.0  # Wait for a message if the broker reports ready ones.
 
 
 class Spooled:
