@@ -163,7 +163,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
             sys.stdout.buffer.flush()
             cut += "cut" in row
         if cut:
-            click.echo(f"{cut} bodies are cut", err=True)
+            click.echo(f"bodies cut: {cut}", err=True)
     elif not print_rows(map(as_line, rows), COLUMNS, BARE if form == "tsv" else form):
         click.echo("no such messages", err=True)
 
