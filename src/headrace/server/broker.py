@@ -88,9 +88,18 @@ class Broker:
         *,
         read_settings: Callable[[], Settings] | None = None,
         logs: Logs | None = None,
+        failed: Callable[[str], None] = log.critical,
     ) -> None:
-        """``read_settings`` reads the settings again from their source, for :meth:`reload`."""
+        """Know the settings.
+
+        Args:
+            settings: those of the start.
+            read_settings: reads them again from their source, for :meth:`reload`.
+            logs: the log of the process, if this is its broker.
+            failed: is told why the broker can serve nothing more, and should be stopped.
+        """
         self._first_settings = settings
+        self._failed = failed
         self.read_settings = read_settings
         self.logs = logs
         self.counters = Counters(memory_max=memory_max(settings.memory_max), now_ms=clock_ms())
@@ -283,6 +292,7 @@ class Broker:
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
         self.node.freezer = self.freezer
+        self.node.fatal = self._failed
         if joined.members.port == 0:
             listener = next(iter(self.ports.listeners.values()))
             joined.members.port = listener.address[1]

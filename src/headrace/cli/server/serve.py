@@ -105,7 +105,13 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     supervisor = Supervisor(os.environ)
-    broker = Broker(settings, read_settings=read_settings, logs=logs)
+    failures: list[str] = []
+
+    def fail(why: str) -> None:
+        failures.append(why)
+        over.set()
+
+    broker = Broker(settings, read_settings=read_settings, logs=logs, failed=fail)
     loop.add_signal_handler(signal.SIGHUP, hang_up, broker, logs, supervisor)
     try:
         addresses = await broker.start()
@@ -136,6 +142,8 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     await broker.stop()
     watching.cancel()
     log.info("stopped")
+    if failures:
+        raise click.ClickException(failures[0])
 
 
 def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:

@@ -25,7 +25,7 @@ from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
 from headrace.server.cluster.warnings import ClusterWarnings
 from headrace.store.errors import StoreError
-from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look
+from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look, NameTakenError
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
@@ -105,7 +105,8 @@ class ClusterNode:
         self.trouble = ""  # Why the last heartbeat failed.
         self.warnings = ClusterWarnings(events)
         self.looked = asyncio.Event()
-        self.fatal: Callable[[str], None] = log.critical
+        self.ousted = ""  # Why this broker is in the cluster no more.
+        self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
         self.freezer: Freezer | None = None
@@ -143,7 +144,7 @@ class ClusterNode:
 
         def leave(members: Members) -> None:
             for name in served:
-                members.release(name)
+                members.release(name, self.served[name].taken)
             members.beat(LEFT)
 
         self.heartbeat.stop(leave)
@@ -165,15 +166,24 @@ class ClusterNode:
 
     def on_failure(self, error: Exception) -> None:
         """Note why a heartbeat failed."""
-        if isinstance(error, StoreError):  # The name is another broker's now.
-            self.fatal(str(error))
-        if not self.trouble:
+        if isinstance(error, NameTakenError):
+            self._end_ousted(str(error))
+        elif not self.trouble:
             log.error("no heartbeat in the cluster: %s; this is tried again", error)
         self.trouble = str(error)
 
+    def _end_ousted(self, why: str) -> None:
+        """Serve nothing more: another broker has the name of this one."""
+        if self.stopping or self.ousted:
+            return
+        self.ousted = why
+        for name in sorted(self.served.keys() - self.busy):
+            self.lose(name, why)
+        self.fatal(why)
+
     def on_look(self, look: Look, sent_s: float) -> None:
         """Act on what a heartbeat found."""
-        if self.stopping:
+        if self.stopping or self.ousted:
             return
         if self.trouble:
             log.warning("heartbeats in the cluster succeed again")
@@ -268,7 +278,7 @@ class ClusterNode:
         assert self.hosts is not None
         engine = disk.ledger
         assert isinstance(engine, PostgresLedger)
-        if self.stopping or vhost in self.hosts.vhosts:
+        if self.stopping or self.ousted or vhost in self.hosts.vhosts:
             engine.close()
             return
         try:
@@ -344,7 +354,7 @@ class ClusterNode:
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
-        await self.on_heartbeat(lambda members: members.release(name))
+        await self.on_heartbeat(lambda members: members.release(name, served.taken))
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 

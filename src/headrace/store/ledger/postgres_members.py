@@ -7,6 +7,8 @@ owner. No clocks are compared; that an owner who was replaced too early does no 
 work.
 """
 
+import contextlib
+import logging
 import os
 import secrets
 
@@ -19,10 +21,18 @@ from headrace.store.ledger.members import (
     StandbyRow,
 )
 from headrace.store.ledger.postgres_cluster import Cluster
-from headrace.store.ledger.postgres_session import Row, Session
+from headrace.store.ledger.postgres_session import Row, Session, StatementError
+
+log = logging.getLogger(__name__)
 
 LOCK = 1213354061  # First key of advisory locks: "HRLM".
 TRY_NAME = b"select pg_try_advisory_lock($1, hashtext($2))"
+WAIT_FOR_NAME = b"select pg_advisory_lock($1, hashtext($2))"  # For the lock_timeout at most.
+END_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
+    where locktype = 'advisory' and classid = $1 and objsubid = 2
+    and objid::bigint = (hashtext($2)::bigint & 4294967295)
+    and database = (select oid from pg_database where datname = current_database())
+    and pid <> pg_backend_pid()"""
 SEEN = b"select seen, state from headrace.broker where name = $1"
 JOIN = b"""insert into headrace.broker (name, incarnation, seen, host, port, state)
     values ($1, $2, 0, $3, $4, 'running')
@@ -34,7 +44,7 @@ BEAT = b"""update headrace.broker set seen = seen + 1, state = $3
 BROKERS = b"select name, seen, host, port, state from headrace.broker order by name"
 LEDGERS = b"select name, owner, taken, epoch, last, front, wanted from headrace.log order by name"
 WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
-RELEASE = b"""update headrace.log set owner = '' where name = $1 and owner = $2
+RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
 STANDBYS = b"""select application_name, state, sync_state,
@@ -69,6 +79,17 @@ class Members:
         """
         return self.session().query(TRY_NAME, LOCK, self.name)[0][0] == b"t"
 
+    def oust(self) -> None:
+        """End the session that holds the name of this broker, and hold it here.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        session.query(END_HOLDERS, LOCK, self.name)
+        with contextlib.suppress(StatementError):  # It may take longer to end.
+            session.query(WAIT_FOR_NAME, LOCK, self.name)
+
     def seen(self) -> int:
         """Return the counter of the broker with this name; -1 if there is none, or it left.
 
@@ -91,13 +112,18 @@ class Members:
     def beat(self, state: str) -> Look:
         """Advance the counter durably; return the brokers and the ledgers.
 
+        A broker that the engine does not know is entered again, unless another one has its name.
+
         Raises:
             NameTakenError: another broker has taken the name.
             OSError: the engine does not answer, or no standby has the commit.
         """
         session = self.session()
         if not session.query(BEAT, self.name, self.incarnation, state):
-            raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
+            if not self.is_free():
+                raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
+            log.warning("the database does not know this broker: an older one was restored")
+            session.query(JOIN, self.name, self.incarnation, self.host, self.port)
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
         return Look(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
@@ -113,14 +139,18 @@ class Members:
         self.check_answer(session)
         return bool(found)
 
-    def release(self, ledger: str) -> None:
-        """Give up a ledger of this broker, for others to take at once.
+    def release(self, ledger: str, taken: str) -> None:
+        """Give up a ledger, for others to take at once.
+
+        Args:
+            ledger: its name.
+            taken: names the epoch of this broker; that of another one does not end.
 
         Raises:
             OSError: the engine does not answer.
         """
         session = self.session()
-        session.query(RELEASE, ledger, self.name)
+        session.query(RELEASE, ledger, taken)
         self.check_answer(session)
 
     def drop(self, ledger: str) -> None:
