@@ -20,6 +20,7 @@ import pytest
 from headrace.client.blocking import connect
 from headrace.server.relay.preamble import CHALLENGE_SIZE, Preamble, PreambleError, key_of, pack
 from headrace.server.relay.preamble import unpack as read_preamble
+from headrace.testing.ports import reserve_for
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import RESOURCE, Issuer
 from support.cluster import LEASE, PERSISTENT, channel_to, drained, operator, publish
@@ -165,6 +166,23 @@ def test_the_owner_dies_under_a_relayed_client(pair: tuple[Served, Served]) -> N
         with pytest.raises(pika.exceptions.AMQPError):
             channel.basic_publish("", "orders", b"10", PERSISTENT)
     assert drained(other)[:10] == list(range(10))
+
+
+def test_an_address_that_leads_back_is_no_way_to_the_owner(make: Make) -> None:
+    """Else the broker would relay its client to itself, again and again."""
+    other = make("b", *LEASE)
+    other.port = reserve_for(other, other.host)
+    owner = make("a", *LEASE, "--cluster-address", f"{other.host}:{other.port}").start()
+    other.start()
+    publish(owner, [1])
+    with pytest.raises(pika.exceptions.AMQPConnectionError), channel_to(other):
+        pass
+    told = f"broker 'a' at 127.0.0.1:{other.port}: that address leads back here"
+    assert told in other.log()
+    with operator(other) as client:
+        assert connections(client) == []
+        (warning,) = client.ask("cluster status")["warnings"]
+    assert warning.startswith("brokers 'a' and 'b' have the same address, 127.0.0.1:")
 
 
 def test_a_client_waits_while_no_broker_serves(pair: tuple[Served, Served]) -> None:

@@ -56,6 +56,19 @@ class Census:
         rows = [one.row for _, one in sorted(self.watched.items()) if one.row.state != LEFT]
         return sorted(rows, key=lambda row: not self.lives(row.name))
 
+    def shared_address(self) -> str:
+        """Return which living brokers have one address, in words; empty if none have."""
+        names: dict[str, list[str]] = {}
+        for row in self.living():
+            names.setdefault(f"{row.host}:{row.port}", []).append(f"'{row.name}'")
+        for address, found in names.items():
+            if len(found) > 1:
+                return (
+                    f"brokers {' and '.join(found)} have the same address, {address}: clients do "
+                    "not find the right one; set cluster_address"
+                )
+        return ""
+
     def takers(self) -> list[str]:
         """Return the brokers that may take virtual hosts."""
         return [row.name for row in self.living() if row.state == RUNNING]

@@ -23,7 +23,7 @@ from headrace.server.cluster.assignment import assign, ledger_name
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
-from headrace.server.cluster.warnings import ClusterWarnings
+from headrace.server.cluster.warnings import ADDRESS, DATABASE, ClusterWarnings
 from headrace.store.errors import StoreError
 from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look, NameTakenError
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
@@ -103,6 +103,7 @@ class ClusterNode:
         self.lease_until_s = 0.0
         self.frozen = False
         self.trouble = ""  # Why the last heartbeat failed.
+        self.unfit = ""  # Why the database would lose what it confirms.
         self.warnings = ClusterWarnings(events)
         self.looked = asyncio.Event()
         self.ousted = ""  # Why this broker is in the cluster no more.
@@ -188,6 +189,7 @@ class ClusterNode:
         if self.trouble:
             log.warning("heartbeats in the cluster succeed again")
         self.trouble = ""
+        self.unfit = look.unfit
         self.census.look(look.brokers, sent_s)
         self.lease_until_s = sent_s + self.heartbeat.lease_s
         self.ledgers = {row.name: row for row in look.ledgers}
@@ -203,7 +205,8 @@ class ClusterNode:
             elif row is None or row.taken != served.taken:
                 owner = "another broker" if row is None or not row.owner else row.owner
                 self.lose(name, f"broker {owner} serves it now")
-        self.thaw()
+        if boot_s() < self.lease_until_s:  # It may have been sent before this process stood still.
+            self.thaw()
         self._assign()
         self.copies.follow(
             row
@@ -414,7 +417,12 @@ class ClusterNode:
             for name, lacks in list(self.copies.behind.items())
             if name not in self.served
         }
-        self.warnings.look(now_s, left_s / self.heartbeat.lease_s if held else None, behind)
+        self.warnings.look(
+            now_s,
+            left_s / self.heartbeat.lease_s if held else None,
+            behind,
+            {DATABASE: self.unfit, ADDRESS: self.census.shared_address()},
+        )
         if held and left_s < 0:
             self.frozen = True
             log.error(

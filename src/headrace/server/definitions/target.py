@@ -102,7 +102,9 @@ class Running:
         """
         vhost = self._vhosts.get(name)
         if vhost is None:
-            raise ResourceError(self._down.get(name, f"there is no virtual host '{name}' any more"))
+            known = name in self._access.snapshot.vhosts  # In a cluster.
+            why = "is not served by this broker" if known else "does not exist any more"
+            raise ResourceError(self._down.get(name, f"virtual host '{name}' {why}"))
         return vhost
 
     def snapshot(self) -> Snapshot:

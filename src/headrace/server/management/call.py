@@ -197,8 +197,15 @@ class Call:
         name = self.text("vhost", self.broker.settings.default_vhost)
         vhost = self.broker.vhosts.get(name)
         if vhost is None or not self.sees_vhost(name):
-            self.refuse("not-found", f"there is no virtual host '{name}'")
+            self.refuse("not-found", self.missing(name))
         return vhost
+
+    def missing(self, vhost: str) -> str:
+        """Return why there is no such virtual host here, in words."""
+        node = self.broker.node
+        if node is None or vhost not in node.wanted() or not self.sees_vhost(vhost):
+            return f"there is no virtual host '{vhost}'"
+        return f"virtual host '{vhost}' is served by {self.broker.server(vhost)} of the cluster"
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""

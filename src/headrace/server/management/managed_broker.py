@@ -76,6 +76,11 @@ class ManagedBroker:
         """The broker's counters."""
         return self.context.counters
 
+    def server(self, vhost: str) -> str:
+        """Return which other broker serves a virtual host, in words."""
+        found = None if self.node is None else self.node.serving(vhost)
+        return "no broker" if found is None else f"broker {found.name!r}"
+
     @property
     def addresses(self) -> dict[str, str]:
         """The addresses it listens on, by protocol."""

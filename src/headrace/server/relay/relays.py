@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.oauth.scopes import ScopeError, Scopes
@@ -52,6 +53,7 @@ CONNECT_S = 5.0  # How long the other broker may take to answer.
 WAIT_S = 12.0  # How long a client waits for a virtual host that no broker serves.
 LOOK_S = 0.05
 TICKS_PER_S = 2  # Of the transports' timeouts.
+CHALLENGES = 1000  # Of the last ones, by which a broker knows itself.
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
 
@@ -82,6 +84,7 @@ class Relays:
         self.serving = serving
         self.brokers = brokers
         self._tasks: set[asyncio.Task[None]] = set()
+        self._challenges: deque[bytes] = deque(maxlen=CHALLENGES)
         context.make_relayed = self.make_opening
 
     def close(self) -> None:
@@ -135,12 +138,13 @@ class Relays:
         until = self._reactor.loop.time() + WAIT_S
         while sock is None and not connection.ended and not self._context.serves(vhost):
             broker = self.serving(vhost)
-            try:
-                if broker is not None:
+            if broker is not None:
+                try:
                     async with asyncio.timeout(CONNECT_S):
                         sock = await self._connect(connection, vhost, broker)
-            except (OSError, TimeoutError, PreambleError) as error:
-                trouble = f"broker '{broker}' does not answer: {error}"
+                except (OSError, TimeoutError, PreambleError) as error:
+                    why = str(error) or "no answer"
+                    trouble = f"broker '{broker.name}' at {broker}: {why}"
             if self._reactor.loop.time() > until:
                 break
             if sock is None:
@@ -181,7 +185,7 @@ class Relays:
         """Connect to the other broker, and tell who the client is.
 
         Raises:
-            OSError: it cannot be reached, or does not know relays.
+            OSError: it cannot be reached, does not know relays, or is this broker.
             PreambleError: there is too much to tell.
         """
         loop = self._reactor.loop
@@ -198,6 +202,8 @@ class Relays:
                 if not got:
                     raise ConnectionResetError("it knows no relayed connections")
                 challenge += got
+            if challenge in self._challenges:
+                raise ConnectionError("that address leads back here: set its cluster_address")
             await loop.sock_sendall(sock, self._introduction(connection, vhost, challenge))
         except BaseException:
             sock.close()
@@ -237,7 +243,9 @@ class Relays:
 
     def make_opening(self, context: Context, number: int, loopback: bool) -> RelayedOpening:
         """Return the beginning of a connection of another broker."""
-        return RelayedOpening(context.pool, number, os.urandom(CHALLENGE_SIZE), self._accept)
+        challenge = os.urandom(CHALLENGE_SIZE)
+        self._challenges.append(challenge)
+        return RelayedOpening(context.pool, number, challenge, self._accept)
 
     def _accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint | None:
         """Return the connection of a client that another broker has logged in."""

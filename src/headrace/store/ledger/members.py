@@ -50,3 +50,4 @@ class Look(NamedTuple):
 
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
+    unfit: str  # Why the engine would lose what it confirms; empty if it would not.

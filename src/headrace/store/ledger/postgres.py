@@ -22,8 +22,8 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from headrace.store.ledger.port import Fenced, Gap, Octets, Position
-from headrace.store.ledger.postgres_access import CHECK, HOLDERS, LedgerAccess
-from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_access import HOLDERS, LedgerAccess
+from headrace.store.ledger.postgres_cluster import CHECK, Cluster
 from headrace.store.ledger.postgres_objects import PostgresObjects
 from headrace.store.ledger.postgres_schema import (
     AGAIN,

@@ -22,8 +22,6 @@ HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
     and database = (select oid from pg_database where datname = current_database())
     and pid <> pg_backend_pid()
     and (pid = any($3::integer[]) or cardinality($3::integer[]) = 0)"""
-CHECK = b"""select current_setting('synchronous_standby_names'),
-    current_setting('synchronous_commit')"""
 
 
 class LedgerAccess:
@@ -108,15 +106,11 @@ class LedgerAccess:
 
     def check_answer(self, session: Session) -> None:
         """Raise OSError unless the last answer says that a standby has the commit."""
-        warnings = list(session.warnings)
-        (found,) = session.query(CHECK)
-        session.warnings[:0] = warnings
-        self.check_promise(session, found)
+        self.cluster.check_answer(session)
 
     def check_promise(self, session: Session, found: Row) -> None:
         """Raise OSError after a warning, or when commits wait for no standby."""
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        self.cluster.check_warnings(session, session.warnings)
         self.cluster.check_promise(*found)
 
     def position(self, row: Row) -> Position:

@@ -49,8 +49,7 @@ class PostgresCatalog:
             rows = session.query(NEXT, version, octets, expected)
         if not rows:
             raise CatalogChangedError
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        self.cluster.check_answer(session)
         return version
 
     def close(self) -> None:

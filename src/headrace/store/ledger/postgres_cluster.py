@@ -7,6 +7,7 @@ commits of its own disk alone, that is read only, or that belongs to another clu
 
 import contextlib
 import secrets
+from collections.abc import Sequence
 
 from headrace.store.ledger.postgres_schema import LOCK, STATEMENTS, VERSION
 from headrace.store.ledger.postgres_session import (
@@ -35,6 +36,8 @@ FACTS = b"""select current_setting('server_version_num'), pg_is_in_recovery(),
     current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
     to_regclass('headrace.cluster') is not null"""
 SET = b"select set_config($1, $2, false)"
+CHECK = b"""select current_setting('synchronous_standby_names'),
+    current_setting('synchronous_commit')"""
 
 
 class UnfitServerError(OSError):
@@ -122,6 +125,22 @@ class Cluster:
         if fsync != ON:
             raise self.unfit("fsync is off: a power cut loses what it confirmed; set fsync = on")
         self.check_promise(names, commit)
+
+    def check_answer(self, session: Session) -> None:
+        """Raise OSError unless the last answer of a session says that a standby has the commit.
+
+        A warning may say that it has not. And standbys may be configured away while a commit waits;
+        the server reloads the setting for a session before it ends the session's wait.
+        """
+        warnings = list(session.warnings)
+        (found,) = session.query(CHECK)
+        self.check_warnings(session, [*warnings, *session.warnings])
+        self.check_promise(*found)
+
+    def check_warnings(self, session: Session, warnings: Sequence[str]) -> None:
+        """Raise OSError if an answer came with a warning."""
+        if warnings:
+            raise ConnectionError(f"PostgreSQL at {session.address}: {warnings[0]}")
 
     def check_promise(self, names: bytes | None, commit: bytes | None) -> None:
         """Refuse a server whose commits wait for no standby."""

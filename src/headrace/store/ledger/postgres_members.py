@@ -20,7 +20,7 @@ from headrace.store.ledger.members import (
     NameTakenError,
     StandbyRow,
 )
-from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_cluster import CHECK, Cluster, UnfitServerError
 from headrace.store.ledger.postgres_session import Row, Session, StatementError
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,16 @@ class Members:
             session.query(JOIN, self.name, self.incarnation, self.host, self.port)
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
-        return Look(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
+        ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
+        return Look(brokers, ledgers, self.unfit(session))
+
+    def unfit(self, session: Session) -> str:
+        """Return why commits wait for no standby now; empty if they do."""
+        try:
+            self.cluster.check_promise(*session.query(CHECK)[0])
+        except UnfitServerError as error:
+            return str(error)
+        return ""
 
     def want(self, ledger: str, broker: str) -> bool:
         """Note which broker shall own a ledger; return False if there is no such ledger.
@@ -175,9 +184,8 @@ class Members:
         ]
 
     def check_answer(self, session: Session) -> None:
-        """Raise OSError unless a standby has the last commit."""
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        """Raise OSError if the last answer says that no standby has the commit."""
+        self.cluster.check_warnings(session, session.warnings)
 
     def close(self) -> None:
         """Release the connection."""

@@ -43,6 +43,7 @@ async def status(call: Call) -> Answered:
         "state": node.heartbeat.state,
         "frozen": node.frozen,
         "trouble": node.trouble,
+        "warnings": list(node.warnings.active.values()),
         "brokers": [row.name for row in node.census.living()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
         "standbys": [standby._asdict() for standby in await standbys_of(node)],

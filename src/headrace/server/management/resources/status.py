@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.server.cluster.warnings import ADDRESS
 from headrace.server.config.json_values import moment
 from headrace.server.data.journal_sums import sizes
 from headrace.server.management.operation_table import OperationTable
@@ -107,7 +108,7 @@ def cluster_ok(broker: ManagedBroker) -> str:
     if node is None:
         return ""
     troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
-    troubles += node.warnings.active.values()
+    troubles += [text for about, text in node.warnings.active.items() if about.subject != ADDRESS]
     troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
     return "; ".join(troubles)
 
@@ -123,10 +124,7 @@ CHECKS = {
 
 def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
     """Return who else serves a virtual host; empty if it is this broker."""
-    if broker.context.serves(vhost):
-        return ""
-    owner = broker.node.serving(vhost) if broker.node is not None else None
-    return f"'{vhost}' is served by {f'broker {owner.name!r}' if owner else 'no broker'}"
+    return "" if broker.context.serves(vhost) else f"'{vhost}' is served by {broker.server(vhost)}"
 
 
 @operation("health", LOOK, fields="`checks`, `vhost`")
