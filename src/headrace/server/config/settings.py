@@ -763,7 +763,7 @@ def load(
 
 def has_password(url: str) -> bool:
     """Return True if a URL or a connection string of PostgreSQL has a password in it."""
-    return re.search(r"//[^/@]*:[^/@]*@|\bpassword\s*=", url) is not None
+    return re.search(r"//[^@]*:[^@]*@|password\s*=", url) is not None
 
 
 def closest(name: str, names: Iterable[str] | None = None) -> str:

@@ -39,6 +39,7 @@ CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "keepalives_interval": 2,
     "tcp_user_timeout": 5000,
 }
+SCHEMES = ("postgresql", "postgres")
 INT4, INT8, BYTEA, TEXT = 23, 20, 17, 25  # OIDs of types.
 
 
@@ -57,8 +58,9 @@ class Address:
         """Read a URL of PostgreSQL, or a connection string.
 
         Raises:
-            StoreError: it is neither.
+            StoreError: it is neither, or a part of it has to be percent-encoded.
         """
+        check_quoting(url)
         try:
             found = conninfo_to_dict(url)
         except psycopg.Error:  # Its text would quote the URL.
@@ -86,6 +88,23 @@ class Address:
         except psycopg.Error as error:
             raise ConnectionError(f"PostgreSQL at {self.text}: {first_line(error)}") from None
         return Session(connection, self.text, answer_s)
+
+
+def check_quoting(url: str) -> None:
+    """Refuse a URL whose password ends early: libpq takes the rest for a host, which texts name.
+
+    Raises:
+        StoreError: it has an @ or a / that is not percent-encoded.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        return
+    servers, _, database = rest.partition("?")[0].partition("/")
+    if servers.count("@") > 1 or "@" in database:
+        raise StoreError(
+            "the URL of the cluster has an @ or a / in the password, or in the name of the user or "
+            "the database: write %40 for @ and %2F for /"
+        )
 
 
 class Session:
