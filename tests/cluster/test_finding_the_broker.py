@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from headrace.testing.ports import reserve_for
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import RESOURCE, Issuer
 from support.cluster import LEASE, PERSISTENT, channel_to, drained, operator, publish
+from support.management_socket import OperationRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,6 +99,31 @@ def test_rights_are_those_of_the_user_at_the_owner(pair: tuple[Served, Served]) 
         connection.channel().queue_declare("xyz")
         with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="access to queue"):
             connection.channel().queue_declare("other")
+
+
+def test_an_operator_is_told_who_serves_a_virtual_host(pair: tuple[Served, Served]) -> None:
+    """And an import there changes nothing: neither users, nor what it cannot reach."""
+    _, other = pair
+    with operator(other) as client:
+        for do in ("list queues", "show vhost"):
+            with pytest.raises(
+                OperationRefused, match="'/' is served by broker 'a' of the cluster"
+            ):
+                client.ask(do, vhost="/")
+        with pytest.raises(OperationRefused, match="there is no virtual host '/x'"):
+            client.ask("list queues", vhost="/x")
+    file = other.home / "definitions.json"
+    policy = {"vhost": "/", "name": "p", "pattern": "x", "definition": {"max-length": 5}}
+    queue = {"vhost": "/", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}
+    file.write_text(json.dumps({"policies": [policy], "queues": [queue]}))
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        other.administer("definitions", "import", str(file))
+    why = b"virtual host '/' is not served by this broker; nothing was changed"
+    assert why in caught.value.stderr
+    with operator(other) as client:
+        assert client.items("list policies") == []
+    file.write_text(json.dumps({"policies": [policy]}))
+    other.administer("definitions", "import", str(file))
 
 
 ISSUER = "https://issuer.example"

@@ -17,7 +17,7 @@ from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.arguments.memory_estimate import queue_octets
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.counters import Counters
-from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
+from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood, ResourceError
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, arguments_digest
 from headrace.model.exchange.binding import Binding as Bound
 from headrace.model.exchange.registry import known_arguments, new_exchange
@@ -123,7 +123,7 @@ class Plan(AccountPlan):
 
     def _exchanges(self, element: Element) -> tuple[str, str, str]:
         exchange = read_exchange(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         self._once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
         there = self._at(vhost)
         try:
@@ -190,7 +190,7 @@ class Plan(AccountPlan):
 
     def _queues(self, element: Element) -> tuple[str, str, str]:
         queue = read_queue(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         self._once(element, "name", queue[1:], QUEUE, vhost, queue.name)
         there = self._at(vhost)
         what = f"queue '{queue.name}' in vhost '{vhost}'"
@@ -240,7 +240,7 @@ class Plan(AccountPlan):
 
     def _bindings(self, element: Element) -> tuple[str, str, str]:
         binding = read_binding(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
         key = arguments_digest(binding.arguments)
         self._once(element, "source", None, "binding", vhost, *binding[2:6], key)
@@ -307,6 +307,16 @@ class Plan(AccountPlan):
         raise element.fail("destination", f"there is no {kind} '{name}', here or in the file")
 
     # --- Inside --------------------------------------------------------------------------------
+
+    def _served_vhost(self, element: Element) -> str:
+        """The virtual host of an element of its topology: one that is made, or that runs here."""
+        vhost = self._known_vhost(element)
+        if vhost in self._now.vhosts and self._at(vhost) is None:
+            try:
+                self.target.vhost(vhost)
+            except ResourceError as error:
+                raise element.fail("vhost", error.text) from None
+        return vhost
 
     def _at(self, vhost: str) -> VirtualHost | None:
         return self.target.vhosts.get(vhost)
