@@ -94,8 +94,8 @@ def test_where_a_virtual_host_goes_is_in_the_audit_log(make: Make, tmp_path: Pat
 def told(log: Path) -> list[tuple[str, object]]:
     """Return what an audit log has of the virtual host, and the epochs."""
     words = "cluster.vhost."
-    found = [line for line in json_lines(log) if line["event"].startswith(words)]
-    return [(line["event"].removeprefix(words), line.get("epoch")) for line in found]
+    found = [line for line in json_lines(log) if line["what"].startswith(words)]
+    return [(line["what"].removeprefix(words), line.get("epoch")) for line in found]
 
 
 def test_a_virtual_host_cannot_be_moved_to_a_broker_that_is_gone(make: Make) -> None:

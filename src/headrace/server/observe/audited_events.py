@@ -46,7 +46,7 @@ EVENTS = {
     "cluster.vhost.given": "it has given a virtual host to another broker",
     "cluster.vhost.lost": "another broker has taken a virtual host, or its ledger is damaged",
     "cluster.loss.accepted": "an operator lets go what the database of the cluster lost",
-    "cluster.warning.set": "the lease of the broker is nearly lost, or its copy is far behind",
+    "cluster.warning.set": "its lease is nearly lost, a copy far behind, or the database unfit",
     "cluster.warning.cleared": "no longer",
     "cluster.frozen": "the database does not answer: the broker's clients wait",
     "cluster.thawed": "it answers: they go on",
