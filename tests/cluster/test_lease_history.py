@@ -11,11 +11,12 @@ import logging
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.server.cluster.node import ClusterNode
+from headrace.server.cluster import node
+from headrace.server.cluster.node import ClusterNode, Served
 from support.cluster_simulation import LEASE_S, Simulation, run
 
 if TYPE_CHECKING:
@@ -59,11 +60,26 @@ def test_a_lease_that_ends_too_late_is_found() -> None:
 def test_a_thaw_by_an_old_heartbeat_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     on_look = ClusterNode.on_look
 
-    def on_any_look(node: ClusterNode, look: Look, sent_s: float) -> None:
-        on_look(node, look, sent_s)
-        node.thaw()
+    def on_any_look(broker: ClusterNode, look: Look, sent_s: float) -> None:
+        on_look(broker, look, sent_s)
+        broker.thaw()
 
     monkeypatch.setattr(ClusterNode, "on_look", on_any_look)
+    assert finds_it()
+
+
+def test_a_takeover_from_a_broker_that_is_back_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterNode, "_silent", lambda *_: None)
+    assert finds_it()
+
+
+def test_a_look_that_does_not_know_of_a_takeover_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would say that the engine lost the epoch."""
+
+    def since_ever(*values: Any) -> Served:
+        return Served(*values[:3], 0.0)
+
+    monkeypatch.setattr(node, "Served", since_ever)
     assert finds_it()
 
 

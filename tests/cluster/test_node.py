@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from unittest import mock
+
+import pytest
 
 from headrace.model.events import Event, Events
-from headrace.server.cluster.heartbeat import boot_s
+from headrace.server.cluster.heartbeat import Work, boot_s
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode
 from headrace.store.ledger.members import Look, NameTakenError
@@ -48,6 +51,39 @@ def test_a_heartbeat_from_before_the_broker_stood_still_thaws_nothing() -> None:
 
     with_node(play)
     assert heard == ["cluster.thawed"]
+
+
+def test_an_answer_of_the_database_that_nobody_waits_for_is_no_error() -> None:
+    """`headrace cluster status` waits for two seconds; a database may take longer."""
+    errors: list[object] = []
+    asked: list[Work] = []
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, told: errors.append(told))
+        cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
+        members = Members(cluster, "a", "127.0.0.1", 5672)
+        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        with mock.patch.object(node.heartbeat, "do", asked.append):
+            for _ in range(2):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0):
+                        await node.on_heartbeat(answer)
+        asked[0](members)
+        with pytest.raises(OSError, match="gone"):
+            asked[1](members)
+        await asyncio.sleep(0)
+
+    answers = iter((None, OSError("gone")))
+
+    def answer(_: Members) -> None:
+        found = next(answers)
+        if found is not None:
+            raise found
+
+    asyncio.run(play())
+    assert len(asked) == 2
+    assert errors == []
 
 
 def test_a_broker_that_lost_its_name_says_so_once() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.brokers.broker_process import Served, until
-from support.cluster import LEASE, drained, operator, publish
+from support.cluster import LEASE, drained, operator, owners, publish
 
 if TYPE_CHECKING:
     from support.postgres import Server, Servers
@@ -32,6 +32,32 @@ def restore(server: Server, path: Path) -> None:
     at = ("-h", str(server.home), "-p", str(server.port), "-U", "postgres")
     whole = ("-q", "-1", "-v", "ON_ERROR_STOP=1", "-c", "drop schema headrace cascade")
     server.run("psql", *at, *whole, "-f", str(path), "postgres")
+
+
+def add_vhost(broker: Served, name: str) -> None:
+    with operator(broker) as client:
+        client.ask("put vhost", name=name)
+        rights = {"configure": ".*", "write": ".*", "read": ".*"}
+        client.ask("put permission", user="guest", vhost=name, **rights)
+
+
+def test_a_virtual_host_that_it_does_not_know_is_set_aside(make: Make, database: Servers) -> None:
+    """It was not deleted. One that was is gone."""
+    broker = make("a", *LEASE).start()
+    add_vhost(broker, "/old")
+    older = dump(database.primary)
+    with operator(broker) as client:
+        client.ask("delete vhost", name="/old")
+    add_vhost(broker, "/new")
+    publish(broker, range(10), "/new")
+    vhosts = broker.home / "data/vhosts"
+    until(lambda: sorted(home.name for home in vhosts.iterdir()) == ["1", "3"], "the old is gone")
+    restore(database.primary, older)
+    aside = broker.home / "data/unrecorded/3"
+    until(aside.exists, "the new one is aside")
+    assert b"orders" in b"".join(path.read_bytes() for path in aside.glob("journal/*.segment"))
+    until(lambda: owners(broker) == {"/": "a", "/old": "a"}, "the others are served")
+    assert "has the data of vhost '/new', which definitions.db does not record" in broker.log()
 
 
 def alarms(broker: Served) -> list[str]:

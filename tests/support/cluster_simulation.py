@@ -11,7 +11,8 @@ Each turn of a broker delivers in what it serves. Laws:
 1. No delivery of an epoch comes after the first one of a later epoch, but those of the step in
    which a broker goes on that stood still.
 2. An engine that is away for all moves nothing.
-3. When the faults are over, each virtual host is served by one broker, and not frozen.
+3. A loss is told by none, since the engine has none.
+4. When the faults are over, each virtual host is served by one broker, and not frozen.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headrace.server.cluster import node as node_module
 from headrace.server.cluster.heartbeat import BEAT_S, MARGIN
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode
-from headrace.store.ledger.members import RUNNING, BrokerRow, LedgerRow, Look
+from headrace.store.ledger.members import RUNNING, BrokerRow, LedgerRow, Look, Silent
 from headrace.store.ledger.port import Fenced, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster
@@ -61,10 +62,12 @@ class Engine:
         self.brokers[name] = BrokerRow(name, seen, name, 5672, state)
         return Look(list(self.brokers.values()), list(self.ledgers.values()), "")
 
-    def take(self, name: str, owner: str, rival: str) -> LedgerRow:
+    def take(self, name: str, owner: str, rival: str, silent: Silent | None) -> LedgerRow:
         row = self.ledgers.get(name, LedgerRow(name, "", "", 0, 0, 1, ""))
         if row.taken != rival:
             raise Fenced(f"ledger {name!r}: another broker was first")
+        if silent is not None and self.brokers[silent.broker].seen != silent.seen:
+            raise Fenced(f"ledger {name!r}: its owner is back")
         self.takes += 1
         row = row._replace(owner=owner, taken=f"epoch {self.takes}", epoch=row.epoch + 1, wanted="")
         self.ledgers[name] = row
@@ -188,9 +191,9 @@ class Broker:
     def follow(self, rows: object) -> None:
         """Copies are of no matter here."""
 
-    def take(self, name: str, rival: str) -> Any:
+    def take(self, name: str, rival: str, silent: Silent | None) -> Any:
         self.check_way()
-        row = self.simulation.engine.take(name, self.name, rival)
+        row = self.simulation.engine.take(name, self.name, rival, silent)
         ledger = TakenLedger(self.node.cluster, name, self.name)
         ledger.epoch, ledger.taken = row.epoch, row.taken
         return SimpleNamespace(
@@ -198,8 +201,13 @@ class Broker:
             lost=None,
             applied=SimpleNamespace(number=row.last),
             mark=lambda: None,
-            other_history=OtherHistory,
+            other_history=self.other_history,
         )
+
+    def other_history(self, how: str) -> OtherHistory:
+        """Note that a loss is told."""
+        self.simulation.broken.append(f"{self.name} says that a ledger {how}")
+        return OtherHistory(how)
 
     def add(self, vhost: str, number: int, disk: Any) -> None:
         self.vhosts[vhost] = Host(disk.ledger.epoch)

@@ -25,7 +25,14 @@ from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
 from headrace.server.cluster.warnings import ADDRESS, DATABASE, ClusterWarnings
 from headrace.store.errors import StoreError
-from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look, NameTakenError
+from headrace.store.ledger.members import (
+    DRAINING,
+    LEFT,
+    RUNNING,
+    Look,
+    NameTakenError,
+    Silent,
+)
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
@@ -61,6 +68,7 @@ class Served:
     vhost: str
     disk: ReplicatedDisk
     taken: str  # Names the epoch.
+    since_s: float  # When that was known here.
     # When some looks came, and the last entry that was durable then.
     seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
 
@@ -97,6 +105,7 @@ class ClusterNode:
         self.ledgers: dict[str, LedgerRow] = {}
         self.served: dict[str, Served] = {}  # By ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
+        self.deleted: set[str] = set()  # Ledgers that are to be removed.
         self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
         self.again_s: dict[str, float] = {}  # When to try those once more.
         self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
@@ -195,18 +204,21 @@ class ClusterNode:
         self.ledgers = {row.name: row for row in look.ledgers}
         for name, served in list(self.served.items()):
             row = self.ledgers.get(name)
-            if name in self.busy:
+            if name in self.busy or sent_s <= served.since_s:  # It may not know of the epoch.
                 continue
-            if row is not None and served.lacks(row, sent_s):
-                served.disk.lost = served.disk.lost or served.disk.other_history(
-                    f"is at entry {row.last} of epoch {row.epoch}"
+            if row is None or served.lacks(row, sent_s):
+                stands = (
+                    "is not there"
+                    if row is None
+                    else f"is at entry {row.last} of epoch {row.epoch}"
                 )
+                served.disk.lost = served.disk.lost or served.disk.other_history(stands)
                 self._end_lost(name, served)
-            elif row is None or row.taken != served.taken:
-                owner = "another broker" if row is None or not row.owner else row.owner
-                self.lose(name, f"broker {owner} serves it now")
+            elif row.taken != served.taken:
+                self.lose(name, f"broker {row.owner or 'another broker'} serves it now")
         if boot_s() < self.lease_until_s:  # It may have been sent before this process stood still.
             self.thaw()
+        self._forget_deleted()
         self._assign()
         self.copies.follow(
             row
@@ -220,6 +232,15 @@ class ClusterNode:
         return {
             ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
         }
+
+    def _forget_deleted(self) -> None:
+        """Forget why virtual hosts were not served that are gone."""
+        names, vhosts = self._names(), self.wanted()
+        for found in (self.down, self.again_s):
+            for name in found.keys() - names.keys():
+                found.pop(name)
+        for vhost in self.losses.keys() - vhosts.keys():
+            del self.losses[vhost]
 
     def _assign(self) -> None:
         """Take and give up what is due."""
@@ -237,9 +258,8 @@ class ClusterNode:
         for name in todo.give:
             if name in self.served and name not in self.busy:
                 self._begin(name, self._give(name))
-        for name in list(self.served):
-            if name not in names:  # Deleted: its files are gone.
-                self._begin(name, self._drop(name))
+        for name in {*self.served, *self.deleted} - names.keys() - self.busy:
+            self._begin(name, self._drop(name))  # Deleted: its files are gone.
 
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run the work on a ledger; no other work on it begins meanwhile."""
@@ -266,7 +286,11 @@ class ClusterNode:
         begun_s = self.loop.time()
         try:
             disk = await self.loop.run_in_executor(
-                self.pool, self.copies.take, name, "" if row is None else row.taken
+                self.pool,
+                self.copies.take,
+                name,
+                "" if row is None else row.taken,
+                None if row is None else self._silent(row.owner),
             )
         except Fenced as error:
             log.info("%s", error)
@@ -294,13 +318,19 @@ class ClusterNode:
         self.down.pop(name, None)
         self.again_s.pop(name, None)
         self.losses.pop(vhost, None)
-        self.served[name] = Served(vhost, disk, engine.taken)
+        self.served[name] = Served(vhost, disk, engine.taken, boot_s())
+        self._check_lease(boot_s())  # The broker may have stood still meanwhile.
         log.warning(
             "vhost '%s' is served here from now on: epoch %d, entry %d, taken in %.1f s",
             *(vhost, engine.epoch, disk.applied.number, self.loop.time() - begun_s),
         )
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.taken", vhost=vhost, epoch=engine.epoch)
+
+    def _silent(self, owner: str) -> Silent | None:
+        """Return the owner of a ledger that this broker judges dead; None if there is no other."""
+        found = self.census.watched.get(owner)
+        return None if found is None or owner == self.name else Silent(owner, found.row.seen)
 
     def _note_down(self, name: str, vhost: str, why: str) -> None:
         """Note why a virtual host could not be taken; this is tried again later."""
@@ -357,15 +387,26 @@ class ClusterNode:
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
-        await self.on_heartbeat(lambda members: members.release(name, served.taken))
+        try:
+            await self.on_heartbeat(lambda members: members.release(name, served.taken))
+        except OSError as error:  # It is taken again, as what this broker owns.
+            log.warning("vhost '%s' could not be given away: %s", served.vhost, error)
+            return
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
     async def _drop(self, name: str) -> None:
         """Remove the ledger of a deleted virtual host."""
-        served = self.served.pop(name)
-        await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
-        await self.on_heartbeat(lambda members: members.drop(name))
+        served = self.served.pop(name, None)
+        if served is not None:
+            await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
+        self.deleted.add(name)
+        try:
+            await self.on_heartbeat(lambda members: members.drop(name))
+        except OSError as error:
+            log.warning("ledger %s is not removed, tried again: %s", name, error)
+            return
+        self.deleted.discard(name)
         self.copies.forget(name)
 
     async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
@@ -376,13 +417,21 @@ class ClusterNode:
         """
         done = self.loop.create_future()
 
+        def tell(error: BaseException | None) -> None:
+            if done.done():  # Nobody waits for it any more.
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
         def run(members: Members) -> None:
             try:
                 work(members)
             except BaseException as error:
-                self.loop.call_soon_threadsafe(done.set_exception, error)
+                self.loop.call_soon_threadsafe(tell, error)
                 raise
-            self.loop.call_soon_threadsafe(done.set_result, None)
+            self.loop.call_soon_threadsafe(tell, None)
 
         self.heartbeat.do(run)
         await done
@@ -398,9 +447,11 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         engine.interrupt()
         assert self.hosts is not None
-        if self.freezer is not None:
-            self.freezer.drop(self.hosts.vhosts[served.vhost])
-        self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
+        vhost = self.hosts.vhosts.get(served.vhost)
+        if vhost is not None:  # Else it was deleted.
+            if self.freezer is not None:
+                self.freezer.drop(vhost)
+            self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
         engine.close()
 
     # --- The lease --------------------------------------------------------------------------
@@ -423,17 +474,7 @@ class ClusterNode:
             behind,
             {DATABASE: self.unfit, ADDRESS: self.census.shared_address()},
         )
-        if held and left_s < 0:
-            self.frozen = True
-            log.error(
-                "the lease of this broker has ended: its clients wait until the database answers "
-                "(%s)",
-                self.trouble or "no answer",
-            )
-            if self.events.has_listeners:
-                self.events.emit("cluster.frozen", reason=self.trouble or "no answer")
-        if self.frozen:
-            self._freeze()
+        self._check_lease(now_s)
         for name, served in list(self.served.items()):
             if served.disk.lost is not None and name not in self.busy:
                 self._end_lost(name, served)
@@ -447,13 +488,27 @@ class ClusterNode:
             self._note_loss(served.vhost, lost)
         self.lose(name, str(lost))
 
+    def _check_lease(self, now_s: float) -> None:
+        """Freeze what is served if the lease has ended."""
+        if self.served and not self.frozen and now_s > self.lease_until_s:
+            self.frozen = True
+            log.error(
+                "the lease of this broker has ended: its clients wait until the database answers "
+                "(%s)",
+                self.trouble or "no answer",
+            )
+            if self.events.has_listeners:
+                self.events.emit("cluster.frozen", reason=self.trouble or "no answer")
+        if self.frozen:
+            self._freeze()
+
     def _freeze(self) -> None:
         """Freeze what is served."""
         if self.freezer is None or self.hosts is None:
             return
         for served in self.served.values():
-            vhost = self.hosts.vhosts[served.vhost]
-            if not vhost.frozen:
+            vhost = self.hosts.vhosts.get(served.vhost)
+            if vhost is not None and not vhost.frozen:
                 self.freezer.freeze(vhost)
 
     def thaw(self) -> None:

@@ -135,18 +135,34 @@ def _settle(
                 f"{directory / OWNER} says vhost '{owner.vhost}', and {data.path / FILE_NAME} says "
                 f"vhost '{names[number]}': put back the right directory or the right {FILE_NAME}"
             )
-        _set_aside(data, directory, owner)
+        set_aside(data, directory)
         return
     catalog, _ = users.lineage()
     is_ours = is_shared or (not is_accepted and owner is not None and owner.catalog == catalog)
     if not any(directory.iterdir()) or (is_ours and number <= users.last_vhost_id()):
         remove_tree(directory)
     else:
-        _set_aside(data, directory, owner)
+        set_aside(data, directory)
 
 
-def _set_aside(data: DataDirectory, directory: Path, owner: Owner | None) -> None:
-    """Move a directory that no record names, so that no other virtual host gets it."""
+def set_aside_behind(data: DataDirectory, last_id: int) -> None:
+    """Set aside what virtual hosts have whose numbers are higher than any that was recorded.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    for directory in _sorted(data.path / "vhosts"):
+        if directory.name.isdigit() and int(directory.name) > last_id:
+            set_aside(data, directory)
+
+
+def set_aside(data: DataDirectory, directory: Path) -> None:
+    """Move a directory that no record names, so that no other virtual host gets it.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    owner = read_owner(data.disk, directory)
     home = data.path / ASIDE
     data.disk.make_directory(str(home))
     aside = home / directory.name

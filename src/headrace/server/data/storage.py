@@ -39,6 +39,7 @@ from headrace.server.data.leftovers import (
     is_new,
     note_owner,
     remove_tree,
+    set_aside_behind,
     settle_leftovers,
 )
 from headrace.store.catalog.definitions import JournalDefinitions
@@ -272,6 +273,14 @@ class Storage:
         del self.definitions[vhost]
         if self.data is not None:
             remove_tree(self.data.vhost(number))
+
+    def set_aside_behind(self, last_id: int) -> None:
+        """Move the data of virtual hosts with higher numbers to where no other one gets it."""
+        try:
+            if self.data is not None:
+                set_aside_behind(self.data, last_id)
+        except OSError as error:  # The next start does it.
+            log.error("data of virtual hosts that are not recorded stays: %s", error)
 
     def close_store(self, vhost: str) -> None:
         """Write the pending records of a virtual host, and close its files."""

@@ -42,6 +42,7 @@ class UsersRead(NamedTuple):
     """Result of reading the file of users."""
 
     snapshot: Snapshot | None = None  # None: unchanged.
+    last_vhost_id: int = 0  # With a snapshot: the highest that a virtual host ever had.
     acts: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
     trouble: str = ""  # Why the file cannot be read.
 
@@ -54,17 +55,20 @@ def read(users: UserDirectory) -> UsersRead:
         log.debug("users of the cluster: %s", error)  # Its heartbeats say so.
     except AccountError as error:
         return UsersRead(trouble=str(error))
+    last_vhost_id = 0
     try:
         snapshot = users.snapshot() if users.changed() else None
+        if snapshot is not None:
+            last_vhost_id = users.last_vhost_id()
     except AccountError as error:
         return UsersRead(trouble=str(error))
     if snapshot is not None:
         users.written()
     try:
-        return UsersRead(snapshot, users.acts.take())
+        return UsersRead(snapshot, last_vhost_id, users.acts.take())
     except sqlite3.Error as error:
         log.error("cannot read who changed users: %s", error)
-        return UsersRead(snapshot)
+        return UsersRead(snapshot, last_vhost_id)
 
 
 def write(users: UserDirectory, work: Callable[[UserDirectory], Made]) -> tuple[Made, UsersRead]:
@@ -166,17 +170,25 @@ class AccountChanges:
             if events.has_listeners:
                 tell_changes(events, before, access.snapshot)
             events.actor = actor
-            self._apply_vhosts(access.snapshot)
+            self._apply_vhosts(access.snapshot, found.last_vhost_id)
             self._recheck(iter(list(self._transports)))
         finally:
             events.actor = previous
 
-    def _apply_vhosts(self, snapshot: Snapshot) -> None:
-        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest."""
+    def _apply_vhosts(self, snapshot: Snapshot, last_id: int) -> None:
+        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest.
+
+        One with a higher number than ``last_id`` was not deleted: the file, or the database of the
+        cluster, is an older copy. Its data is kept.
+        """
         hosts = self._hosts
         for name in list(hosts.vhosts):
-            if snapshot.vhosts.get(name) != self._storage.vhost_ids[name]:  # Perhaps made anew.
+            number = self._storage.vhost_ids[name]
+            if number > last_id:
+                hosts.leave(name, f"vhost '{name}' is not recorded any more")
+            elif snapshot.vhosts.get(name) != number:  # Perhaps made anew.
                 hosts.drop(name)
+        self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
             vhost.set_rules(hosts.rules_of(name))
         self._context.quotas.changed()

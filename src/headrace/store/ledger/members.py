@@ -36,6 +36,16 @@ class LedgerRow(NamedTuple):
     wanted: str  # The broker that an operator wants to own it; empty: any.
 
 
+class Silent(NamedTuple):
+    """A broker whose counter has stood still for a lease; its ledgers are taken only while it does.
+
+    A broker that came back may have been told meanwhile that it still owns them.
+    """
+
+    broker: str
+    seen: int
+
+
 class StandbyRow(NamedTuple):
     """A standby of PostgreSQL."""
 

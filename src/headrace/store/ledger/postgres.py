@@ -20,6 +20,7 @@ import logging
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.store.ledger.port import Fenced, Gap, Octets, Position
 from headrace.store.ledger.postgres_access import HOLDERS, LedgerAccess
@@ -41,6 +42,9 @@ from headrace.store.ledger.postgres_session import (
     StatementError,
 )
 
+if TYPE_CHECKING:
+    from headrace.store.ledger.members import Silent
+
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 1 << 30  # Of a table; then the next one begins.
@@ -54,8 +58,13 @@ ADVANCE = b"advance"
 INSERT = b"insert"
 PROMISE = b"promise"
 
-TAKE = b"""update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
-    where name = $1 and ($4 = '*' or taken = $4) returning id, epoch, last, front"""
+# The lock lets a heartbeat of the owner before come either before this, which takes nothing then,
+# or after it, and that one finds another owner.
+TAKE = b"""with silent as (
+        select name from headrace.broker where name = $5 and seen = $6::bigint for update)
+    update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
+    where name = $1 and ($4 = '*' or taken = $4) and ($5 = '' or exists (select 1 from silent))
+    returning id, epoch, last, front"""
 ANY = "*"
 REPEAT = b"""update headrace.log set last = last
     where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
@@ -81,7 +90,8 @@ class PostgresLedger(LedgerAccess):
         """
         super().__init__(cluster, name, owner)
         self.segment_bytes = SEGMENT_BYTES
-        self.rival = ANY  # Names the only epoch that open() may end.
+        self.rival = ANY  # Names the only epoch that open() may end,
+        self.silent: Silent | None = None  # and only while this broker has no heartbeats.
         self.front = 1
         self.filled = 0  # Bytes of the segment.
 
@@ -169,11 +179,14 @@ class PostgresLedger(LedgerAccess):
 
     def take(self, session: Session, taken: str) -> Row:
         """Become the owner, though an owner that stands still may have the row locked."""
+        broker, seen = self.silent or ("", 0)
         for _ in range(TAKE_ATTEMPTS):
             try:
-                rows = session.query(TAKE, self.name, self.owner, taken, self.rival)
+                rows = session.query(TAKE, self.name, self.owner, taken, self.rival, broker, seen)
                 if not rows:
-                    raise Fenced(f"ledger {self.name!r}: another broker was first")
+                    raise Fenced(
+                        f"ledger {self.name!r}: another broker was first, or its owner is back"
+                    )
                 return rows[0]
             except StatementError as error:
                 if error.sqlstate != LOCK_NOT_AVAILABLE:
