@@ -216,7 +216,9 @@ class ClusterNode:
                 self._end_lost(name, served)
             elif row.taken != served.taken:
                 self.lose(name, f"broker {row.owner or 'another broker'} serves it now")
-        if boot_s() < self.lease_until_s:  # It may have been sent before this process stood still.
+        # It may have been sent before this process stood still, or before something was taken.
+        is_new = all(sent_s > served.since_s for served in self.served.values())
+        if is_new and boot_s() < self.lease_until_s:
             self.thaw()
         self._forget_deleted()
         self._assign()
@@ -305,7 +307,9 @@ class ClusterNode:
         assert self.hosts is not None
         engine = disk.ledger
         assert isinstance(engine, PostgresLedger)
-        if self.stopping or self.ousted or vhost in self.hosts.vhosts:
+        row = self.ledgers.get(name)
+        is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
+        if self.stopping or self.ousted or is_lost or vhost in self.hosts.vhosts:
             engine.close()
             return
         try:
