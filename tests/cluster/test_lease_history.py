@@ -11,16 +11,18 @@ import logging
 import os
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.server.cluster import node
+from headrace.server.cluster.heartbeat import MARGIN
 from headrace.server.cluster.node import ClusterNode, Served
 from support.cluster_simulation import LEASE_S, Simulation, run
 
 if TYPE_CHECKING:
     from headrace.store.ledger.members import Look
+    from headrace.store.ledger.replicated_disk import ReplicatedDisk
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "200"))
 LOT = 20  # Seeds of a test.
@@ -47,9 +49,9 @@ def test_no_two_brokers_deliver_at_once(first: int) -> None:
     assert late
 
 
-def finds_it(**changed: float) -> bool:
+def finds_it(margin: float = MARGIN) -> bool:
     seeds = range(SEEDS_OF_CONTROL)
-    return any(run(partial(Simulation, seed, **changed), TROUBLES).broken for seed in seeds)
+    return any(run(partial(Simulation, seed, margin), TROUBLES).broken for seed in seeds)
 
 
 def test_a_lease_that_ends_too_late_is_found() -> None:
@@ -76,8 +78,8 @@ def test_a_takeover_from_a_broker_that_is_back_is_found(monkeypatch: pytest.Monk
 def test_a_look_that_does_not_know_of_a_takeover_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would say that the engine lost the epoch."""
 
-    def since_ever(*values: Any) -> Served:
-        return Served(*values[:3], 0.0)
+    def since_ever(vhost: str, disk: ReplicatedDisk, taken: str, _: float) -> Served:
+        return Served(vhost, disk, taken, 0.0)
 
     monkeypatch.setattr(node, "Served", since_ever)
     assert finds_it()

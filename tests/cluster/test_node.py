@@ -89,7 +89,7 @@ def test_an_answer_of_the_database_that_nobody_waits_for_is_no_error() -> None:
 def test_a_broker_that_lost_its_name_says_so_once() -> None:
     said: list[str] = []
 
-    def play(node: ClusterNode, _: Events) -> None:
+    def play(node: ClusterNode, _events: Events) -> None:
         node.fatal = said.append
         for _ in range(3):
             node.on_failure(NameTakenError("another broker is 'a' in the cluster now"))

@@ -235,14 +235,11 @@ class Broker:
             self.goes_on = True
             return
         self.simulation.turn = self
-        over = [one for one in self.threads if one[0] <= self.simulation.now_s]
-        for one in over:
-            self.threads.remove(one)
-            one[1].set_result(None)
-        work = [self.beat, self.tick, self.deliver]
-        self.simulation.random.shuffle(work)
-        for one in work:
-            one()
+        for waits in [one for one in self.threads if one[0] <= self.simulation.now_s]:
+            self.threads.remove(waits)
+            waits[1].set_result(None)
+        for work in self.simulation.random.sample([self.beat, self.tick, self.deliver], 3):
+            work()
         self.goes_on = False
 
     def beat(self) -> None:
@@ -255,8 +252,9 @@ class Broker:
             self.beats_at = now_s + BEAT_S
             self.answer = now_s + ANSWER_S, None
             if self.reaches():
-                look = self.simulation.engine.beat(self.name, self.state)
-                self.answer = now_s + self.simulation.random.choice((0.0, 0.0, 0.1, 0.4)), look
+                delay_s = self.simulation.random.choice((0.0, 0.0, 0.1, 0.4))
+                found = self.simulation.engine.beat(self.name, self.state)
+                self.answer = now_s + delay_s, found
             return
         due_s, look = self.answer
         if now_s < due_s or (look is not None and not self.reaches()):
