@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from headrace.columns.options import page as spark_options
-from headrace.console.api import table as console_routes
+from headrace.console.api.manual import manual as management_api
 from headrace.server.config import settings_page as settings
-from headrace.server.management.operations import ROWS
+from headrace.server.management.operations import OPERATIONS
 from headrace.user_tags import ADMINISTER, LOOK, MONITOR, POLICY, USE
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -33,7 +33,7 @@ def decisions() -> str:
     return DECISIONS + "".join(lines)
 
 
-OPERATIONS = ("<!-- The operations, written by `make docs`; do not edit. -->\n", "\n<!-- End. -->")
+TABLE_MARKS = ("<!-- The operations, written by `make docs`; do not edit. -->\n", "\n<!-- End. -->")
 TAGS = {
     LOOK: "any",
     USE: "any but `viewer`",
@@ -46,12 +46,12 @@ TAGS = {
 def management() -> str:
     """Return the page of the management socket with the table of operations as it is."""
     page = (DOCS / "reference/management.md").read_text()
-    begin, end = OPERATIONS
+    begin, end = TABLE_MARKS
     head, _, rest = page.partition(begin)
     lines = ["| Operation | Fields | Tag | Permission |", "|---|---|---|---|"]
-    for row in ROWS.values():
+    for row in OPERATIONS.values():
         needs = ", ".join(f"{need.permission} `{need.field}`" for need in row.needs)
-        permission = needs or row.note or ("a virtual host of one's own" if row.own_vhost else "")
+        permission = needs or row.note or ("access to the virtual host" if row.own_vhost else "")
         lines.append(f"| `{row.name}` | {row.fields} | {TAGS[row.tags]} | {permission} |")
     return head + begin + "\n".join(lines) + end + rest.partition(end)[2]
 
@@ -59,7 +59,7 @@ def management() -> str:
 PAGES = {
     "reference/management.md": management,
     "reference/settings.md": settings.manual,
-    "reference/management-api.md": console_routes.manual,
+    "reference/management-api.md": management_api,
     "reference/spark-options.md": spark_options.manual,
     "adr/index.md": decisions,
 }

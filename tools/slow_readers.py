@@ -19,76 +19,27 @@ import ssl
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, TypeVar
 
 import trustme
 
 from headrace.client import Message, connect
-from headrace.protocol.codec_0_x import (
-    BasicConsume,
-    BasicConsumeOk,
-    ChannelOpen,
-    ChannelOpenOk,
-    ConnectionOpen,
-    ConnectionOpenOk,
-    ConnectionStart,
-    ConnectionStartOk,
-    ConnectionTune,
-    ConnectionTuneOk,
-    MethodBase,
-    QueueBind,
-    QueueBindOk,
-    QueueDeclare,
-    QueueDeclareOk,
-    decode_method,
-    encode_method,
-)
-from headrace.spec.tables import V0_9_1
+from headrace.protocol.codec_0_x import QueueBind, QueueBindOk
 from headrace.testing.broker import ChildBroker
-from headrace.wire.frame import FRAME_METHOD, encode_frame
+from headrace.testing.raw_client import RawClient
+from headrace.testing.raw_socket import Tls
 
 MIB = 1 << 20
-M = TypeVar("M", bound=MethodBase)
-Tls = ssl.SSLContext | None
 READ_BUFFER = 4096  # Of the sockets of those who do not read: their kernel takes little.
 SETTLED_S = 1.5  # Without new messages taken in: the publisher is held, or done.
 
 
-class Reader:
-    """A connection that consumes, and then reads nothing."""
-
-    async def begin(self, host: str, port: int, exchange: str, no_ack: bool, tls: Tls) -> None:
-        """Consume from a queue of its own, bound to an exchange."""
-        self.reader, self.writer = await asyncio.open_connection(
-            host, port, limit=READ_BUFFER, ssl=tls, server_hostname="localhost" if tls else None
-        )
-        self.writer.write(V0_9_1.header)
-        await self._next(ConnectionStart)
-        login = ConnectionStartOk(mechanism="PLAIN", response=b"\0guest\0guest")
-        await self._call(0, login, ConnectionTune)
-        self._send(0, ConnectionTuneOk(channel_max=1, frame_max=131072, heartbeat=0))
-        await self._call(0, ConnectionOpen(virtual_host="/"), ConnectionOpenOk)
-        await self._call(1, ChannelOpen(), ChannelOpenOk)
-        declared = await self._call(1, QueueDeclare(exclusive=True), QueueDeclareOk)
-        queue = declared.queue
-        await self._call(1, QueueBind(queue=queue, exchange=exchange), QueueBindOk)
-        await self._call(1, BasicConsume(queue=queue, no_ack=no_ack), BasicConsumeOk)
-        transport: Any = self.writer.transport  # Which can pause reading, too.
-        transport.pause_reading()
-
-    def _send(self, channel: int, method: MethodBase) -> None:
-        self.writer.write(encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method)))
-
-    async def _next(self, kind: type[M]) -> M:
-        head = await self.reader.readexactly(7)
-        payload = await self.reader.readexactly(int.from_bytes(head[3:], "big") + 1)
-        method = decode_method(V0_9_1, payload[:-1])
-        assert isinstance(method, kind), method
-        return method
-
-    async def _call(self, channel: int, method: MethodBase, answer: type[M]) -> M:
-        self._send(channel, method)
-        return await self._next(answer)
+def begin_reader(host: str, port: int, exchange: str, no_ack: bool, tls: Tls | None) -> RawClient:
+    """Consume from a queue of its own, bound to an exchange; what comes is not read."""
+    reader = RawClient(host, port, window=READ_BUFFER, tls=tls).open()
+    queue = reader.declare(exclusive=True).queue
+    reader.call(QueueBind(queue=queue, exchange=exchange), QueueBindOk)
+    reader.consume(queue, no_ack=no_ack)
+    return reader
 
 
 def resident(pid: int) -> float:
@@ -97,7 +48,7 @@ def resident(pid: int) -> float:
     return pages * 4096 / MIB
 
 
-def encrypted(home: Path) -> tuple[list[str], int, ssl.SSLContext]:
+def encrypted(home: Path) -> tuple[list[str], int, Tls]:
     """Return options of a broker with TLS, its port for that, and what trusts it."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
@@ -107,19 +58,22 @@ def encrypted(home: Path) -> tuple[list[str], int, ssl.SSLContext]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     file = str(home / "cert.pem")
-    return ["--tls-port", str(port), "--tls-cert", file, "--tls-key", file], port, context
+    options = ["--tls-port", str(port), "--tls-cert", file, "--tls-key", file]
+    return options, port, Tls(context, "localhost")
 
 
 async def measure(
-    args: argparse.Namespace, broker: ChildBroker, port: int, tls: Tls
+    args: argparse.Namespace, broker: ChildBroker, port: int, tls: Tls | None
 ) -> tuple[float, float, float]:
     """Return the broker's memory before, at most, and after."""
     before = most = resident(broker.pid)
     async with connect(broker.url) as connection, connection.channel() as channel:
         await channel.declare_exchange("fan", "fanout", durable=False)
-        readers = [Reader() for _ in range(args.readers)]
-        for reader in readers:
-            await reader.begin(broker.host, port or broker.port, "fan", args.no_ack, tls)
+        at = broker.host, port or broker.port
+        readers = [
+            await asyncio.to_thread(begin_reader, *at, "fan", args.no_ack, tls)
+            for _ in range(args.readers)
+        ]
         body = bytes(args.size)
 
         async def publish() -> None:
@@ -137,7 +91,7 @@ async def measure(
         with contextlib.suppress(asyncio.CancelledError, Exception):
             await publishing
         for reader in readers:
-            reader.writer.transport.abort()
+            reader.drop()
     await asyncio.sleep(args.settle)
     return before, most, resident(broker.pid)
 

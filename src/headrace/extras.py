@@ -21,6 +21,8 @@ PACKAGES = {
     "pydantic_core": "pydantic",
     "re2": "google-re2",
 }
+# Rooms beside the broker: a user may remove their folders, and all else works.
+FENCED = ("headrace.bench", "headrace.conformance")
 OWN = "dev"  # The extra for work on Headrace itself, which no user should install.
 _REQUIREMENT = re.compile(r"([\w.-]+).*?(?:extra\s*==\s*['\"]([\w-]+)['\"])?$", re.DOTALL)
 
@@ -37,9 +39,11 @@ def need(*modules: str) -> None:
 
 
 def said(error: ImportError) -> str | None:
-    """Say how to install what an import did not find; None when it is no package of others."""
+    """Say how to install what an import did not find; None when the installation must have it."""
     if isinstance(error, PackageMissing):
         return str(error)
+    if error.name in FENCED:
+        return f"{error.name} is not part of this installation"
     root = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or root in ("", PACKAGE):
         return None

@@ -319,10 +319,10 @@ def test_a_slow_disk_loses_lines_and_says_how_many(
     monkeypatch.setattr(audit_file, "CLOSE_S", PATIENCE_S)
     written = AuditLog(file=AuditFile(tmp_path / "audit.log"))
     for n in range(100):
-        written.tell("test", number=n)  # Without a wait: the gate is opened afterwards.
+        written.record("test", number=n)  # Without a wait: the gate is opened afterwards.
     gate_open.set()
     until(lambda: (tmp_path / "audit.log").read_text().count("\n") >= 10, "what was kept")
-    written.tell("after")
+    written.record("after")
     written.close()
     lines = [json.loads(line) for line in (tmp_path / "audit.log").read_text().splitlines()]
     assert lines[-1]["what"] == "after"
@@ -333,12 +333,12 @@ def test_a_slow_disk_loses_lines_and_says_how_many(
 def test_the_audit_log_goes_on_in_a_new_file(tmp_path: Path) -> None:
     path, moved = tmp_path / "audit.log", tmp_path / "audit.log.1"
     written = AuditLog(file=AuditFile(path))
-    written.tell("one")
+    written.record("one")
     until(lambda: path.read_text(), "the first line")
     path.rename(moved)
     assert written.file is not None
     written.file.reopen()
-    written.tell("two", reason="a\nb\u2028" + "x" * 5000, odd={"deep": [b"octets", {"a": 1}]})
+    written.record("two", reason="a\nb\u2028" + "x" * 5000, odd={"deep": [b"octets", {"a": 1}]})
     written.close()
     assert json.loads(moved.read_text())["what"] == "one"
     (line,) = path.read_text().splitlines()

@@ -61,8 +61,8 @@ def broker(home: Path, issuer: Issuer, certificates: Certificates) -> Iterator[L
     patch.setattr("headrace.server.net.transport.LINGER_S", 0.02)
     patch.setattr("headrace.server.broker.CHECK_S", 0.05)
     # Each refusal has a line of its own, and none waits for the end of the minute.
-    patch.setattr("headrace.server.observe.strangers.LINES_OF_ONE", 1000)
-    patch.setattr("headrace.server.observe.strangers.LINES_OF_ALL", 1000)
+    patch.setattr("headrace.server.observe.audit_limit.LINES_OF_ONE", 1000)
+    patch.setattr("headrace.server.observe.audit_limit.LINES_OF_ALL", 1000)
     cert, key, _ = certificates.issue("localhost", "localhost")
     with LocalBroker(
         home / "data",

@@ -32,6 +32,7 @@ from headrace.store.catalog.users import UserDirectory
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import administer
 from support.clients.client_fixtures import channel_of
+from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +63,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             channel.bind_queue(name, TOPIC, f"{name}.#")
         channel.declare_exchange("mine", "direct")
     yield broker
-    assert "Traceback" not in broker.log(), broker.log()
-    assert broker.stop() == 0
+    broker.end()
 
 
 @contextlib.contextmanager
@@ -165,11 +165,8 @@ def test_no_exchange_is_bound_to_lead_to_other_topics(served: Served) -> None:
 
 def bodies(broker: Served, queue: str) -> list[bytes]:
     """Take all that is ready in a queue."""
-    found = []
     with connect(broker.url) as guest, guest.channel() as channel:
-        while (message := channel.get(queue, no_ack=True)) is not None:
-            found.append(message.body)
-    return found
+        return [message.body for message in all_ready(channel, queue)]
 
 
 def reaches(broker: Served, queue: str, body: bytes) -> list[bytes]:

@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_finished_is_removed(sql: Any, orders: str, tmp_pa
         (["DELETE FROM x"], 1, "only SELECT is allowed"),
         (["SELECT 1", "--format", "parquet"], 2, "needs --output"),
         (["SELECT 1", "--archive", "lake"], 2, "--archive must be NAME=DIR"),
-        (["SELECT 1 AS a, 2 AS a", "--json"], 1, "two columns have one name"),
+        (["SELECT 1 AS a, 2 AS a", "--json"], 1, "two columns have the same name"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(sql: Any, words: list[str], code: int, text: str) -> None:

@@ -49,7 +49,7 @@ def management_socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shared(management_socket: Path) -> Iterator[LocalBroker]:
-    with LocalBroker(errand_messages_max=3000, management_socket=management_socket) as broker:
+    with LocalBroker(job_messages_max=3000, management_socket=management_socket) as broker:
         yield broker
 
 
@@ -96,7 +96,7 @@ def test_more_than_the_bound_is_refused_and_nothing_changed(
     source, target = queues
     fill(channel, source, 3200)
     for selector in ("", "n >= 0"):
-        with pytest.raises(RequestRefused, match=r"errand_messages_max.*--limit") as refused:
+        with pytest.raises(RequestRefused, match=r"job_messages_max.*--limit") as refused:
             requests.ask("messages.move", **{"from": source}, to=target, selector=selector)
         assert refused.value.code == "limit"
     assert count(channel, source) == 3200

@@ -17,6 +17,7 @@ from headrace.client.blocking import Connection, connect
 from headrace.spec.tables import V0_10
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import json_lines, until
+from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,11 +79,8 @@ def fill(broker: LocalBroker, name: str, messages: list[Any]) -> None:
 
 
 def bodies(broker: LocalBroker, name: str) -> list[bytes]:
-    found = []
     with connect(broker.url) as connection, connection.channel() as channel:
-        while (message := channel.get(name, no_ack=True)) is not None:
-            found.append(message.body)
-    return found
+        return [message.body for message in all_ready(channel, name)]
 
 
 def test_all_is_moved_in_order_and_as_it_was(
@@ -283,7 +281,7 @@ def can_log_in(url: str) -> bool:
 def test_words_that_make_no_sense(tmp_path: Path) -> None:
     for words, text in (
         (("amqp://h/",), "give --definitions, or --messages-only"),
-        (("amqp://h/", "--topology-only", "--messages-only"), "leave nothing to do"),
+        (("amqp://h/", "--topology-only", "--messages-only"), "exclude each other"),
         (("http://h/", "--messages-only", "--queue", "q"), "must start with amqp://"),
     ):
         done = CliRunner().invoke(main, ["migrate", *words, "--state", str(tmp_path / "s")])

@@ -250,7 +250,7 @@ def test_a_publisher_that_is_held_is_told_why(
         run("alarm", "clear")
         rest = told.read()
     assert process.wait(PATIENCE_S) == 0
-    assert first == "the broker holds publishers: the disk is being moved; waiting\n"
+    assert first == "the broker blocks publishers: the disk is being moved; waiting\n"
     assert rest == "the broker accepts messages again\n1 published and confirmed\n"
 
 

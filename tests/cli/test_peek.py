@@ -425,7 +425,7 @@ def test_large_and_binary_bodies_are_cut_and_shown_safely(
         assert whole.stdout_bytes == large + b"\n"
         assert whole.stderr == ""
         some = peek(*where, "--format", "body", "--limit", "1", "--body-octets", "5", queue)
-        assert "1 bodies are longer" in some.stderr
+        assert "bodies cut: 1" in some.stderr
 
 
 def test_peek_by_property_and_header(

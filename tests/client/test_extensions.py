@@ -14,6 +14,7 @@ from headrace.client import ClientError, Message, blocking
 from headrace.client.errors import PreconditionFailed
 from support.brokers.broker_process import until
 from support.clients.client_fixtures import channel_of
+from support.queue_contents import all_ready
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -110,10 +111,7 @@ def test_what_a_full_queue_does(
         with pytest.raises(ClientError, match="no queue"):
             channels().declare_queue(queue, passive=True)
         return
-    found = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(message.body)
-    assert found == left
+    assert [message.body for message in all_ready(channel, queue)] == left
     if held is not None:
         held.ack()
     channel.delete_queue(queue)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pika
@@ -16,10 +17,14 @@ from headrace.store.data_directory import DataDirectory
 from headrace.store.errors import StoreError
 from support.brokers.broker_process import Served, until
 from support.cluster import LEASE, drained, operator, owners, publish, wait_until_served
+from support.management_socket import OperationRefused
+from support.postgres import WAITING
+from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.management_socket import ManagementClient
     from support.postgres import Servers
 
 Make = Callable[..., Served]
@@ -65,7 +70,7 @@ def test_a_command_changes_the_users_of_the_cluster(make: Make) -> None:
     until(lambda: "carl" in users(second), "the other broker knows him")
     refused = command(first, "user", "add", "--password", "x", "dora", HEADRACE_CLUSTER="")
     assert refused.returncode == 1
-    assert "set HEADRACE_CLUSTER to its URL" in refused.stderr
+    assert "set HEADRACE_CLUSTER to the database's URL" in refused.stderr
     assert "dora" not in users(first)
 
 
@@ -78,6 +83,34 @@ def test_a_user_is_not_added_while_the_database_has_no_standby(
     assert done.returncode == 1
     assert "PostgreSQL at" in done.stderr
     assert users(broker) == ["guest"]
+
+
+def test_a_user_is_not_added_when_standbys_are_configured_away(
+    make: Make, database: Servers
+) -> None:
+    """The commit waits for a standby, and is answered because it need not any more."""
+    broker = make("a", "--cluster-lease-s", "30").start()
+    database.link.hold()
+    with ThreadPoolExecutor(1) as pool:
+        adding = pool.submit(add_user, broker)
+        until(lambda: database.primary.execute(WAITING), "a commit waits")
+        database.primary.reload("synchronous_standby_names = ''")
+        with pytest.raises(OperationRefused, match="wait for no standby"):
+            adding.result(PATIENCE_S)
+    with operator(broker) as client:
+        until(lambda: "wait for no standby" in cluster_health(client), "a warning")
+        database.primary.reload("synchronous_standby_names = 'ANY 1 (standby1)'")
+        database.link.go_on()
+        until(lambda: cluster_health(client) == "", "the warning ends")
+
+
+def add_user(broker: Served) -> None:
+    with operator(broker) as client:
+        client.ask("put user", name="ada", password="s3cr-t", tags="")
+
+
+def cluster_health(client: ManagementClient) -> str:
+    return str(client.ask("health", checks=["cluster"])["checks"]["cluster"])
 
 
 def test_virtual_hosts_are_spread_and_their_ledgers_end_with_them(

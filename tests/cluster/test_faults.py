@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pika
+import pika.exceptions
 import psutil
 import pytest
 
@@ -102,11 +104,39 @@ def test_two_brokers_of_one_name(make: Make, tmp_path: Path) -> None:
     assert "another broker named 'a' runs in this cluster: set cluster_name" in said
 
 
-def test_a_password_in_the_command_line(tmp_path: Path) -> None:
-    url = "postgresql://broker:s3cr-t@127.0.0.1/x"
+def test_a_broker_that_stood_still_and_lost_its_name_ends(make: Make, database: Servers) -> None:
+    """Its clients are let go, and the broker that has the name now notices nothing."""
+    first = make("a", *LEASE).start()
+    publish(first, range(5))
+    parameters = pika.ConnectionParameters(first.host, first.port, heartbeat=0)
+    client = pika.BlockingConnection(parameters)
+    zombie = psutil.Process(int(first.ready["pid"]))
+    zombie.suspend()
+    second = make("other", *LEASE, "--cluster-name", "a").start()
+    publish(second, range(5, 8))
+    zombie.resume()
+    with pytest.raises(pika.exceptions.AMQPError):
+        client.process_data_events(PATIENCE_S)
+    until(lambda: not first.running, "it ends")
+    assert first.stop() == 1
+    assert "another broker is 'a' in the cluster now" in first.log()
+    assert database.primary.execute("select owner, epoch from headrace.log") == [("a", 2)]
+    assert drained(second) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://broker:s3cr-t@127.0.0.1/x",
+        "postgresql://broker:s3/cr-t@127.0.0.1/x",
+        "postgresql://broker@127.0.0.1/x?sslpassword=s3cr-t",
+        "host=127.0.0.1 password = s3cr-t",
+    ],
+)
+def test_a_password_in_the_command_line(tmp_path: Path, url: str) -> None:
     said = refusal("--cluster", url, "--data", str(tmp_path / "d"))
     assert "every user of this machine can see the password" in said
-    assert "s3cr-t" not in said
+    assert "cr-t" not in said
 
 
 @pytest.mark.parametrize(

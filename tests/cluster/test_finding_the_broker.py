@@ -9,6 +9,7 @@ import hmac
 import json
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,11 +19,19 @@ import pika.exceptions
 import pytest
 
 from headrace.client.blocking import connect
-from headrace.server.relay.preamble import CHALLENGE_SIZE, Preamble, PreambleError, key_of, pack
-from headrace.server.relay.preamble import unpack as read_preamble
+from headrace.server.cluster_relay.preamble import (
+    CHALLENGE_SIZE,
+    Preamble,
+    PreambleError,
+    key_of,
+    pack,
+)
+from headrace.server.cluster_relay.preamble import unpack as read_preamble
+from headrace.testing.ports import reserve_for
 from support.brokers.broker_process import Served, until
 from support.certificates_and_tokens import RESOURCE, Issuer
 from support.cluster import LEASE, PERSISTENT, channel_to, drained, operator, publish
+from support.management_socket import OperationRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +107,31 @@ def test_rights_are_those_of_the_user_at_the_owner(pair: tuple[Served, Served]) 
             connection.channel().queue_declare("other")
 
 
+def test_an_operator_is_told_who_serves_a_virtual_host(pair: tuple[Served, Served]) -> None:
+    """And an import there changes nothing: neither users, nor what it cannot reach."""
+    _, other = pair
+    with operator(other) as client:
+        for do in ("list queues", "show vhost"):
+            with pytest.raises(
+                OperationRefused, match="'/' is served by broker 'a' of the cluster"
+            ):
+                client.ask(do, vhost="/")
+        with pytest.raises(OperationRefused, match="there is no virtual host '/x'"):
+            client.ask("list queues", vhost="/x")
+    file = other.home / "definitions.json"
+    policy = {"vhost": "/", "name": "p", "pattern": "x", "definition": {"max-length": 5}}
+    queue = {"vhost": "/", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}
+    file.write_text(json.dumps({"policies": [policy], "queues": [queue]}))
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        other.administer("definitions", "import", str(file))
+    why = b"virtual host '/' is not served by this broker; nothing was changed"
+    assert why in caught.value.stderr
+    with operator(other) as client:
+        assert client.items("list policies") == []
+    file.write_text(json.dumps({"policies": [policy]}))
+    other.administer("definitions", "import", str(file))
+
+
 ISSUER = "https://issuer.example"
 
 
@@ -165,6 +199,23 @@ def test_the_owner_dies_under_a_relayed_client(pair: tuple[Served, Served]) -> N
         with pytest.raises(pika.exceptions.AMQPError):
             channel.basic_publish("", "orders", b"10", PERSISTENT)
     assert drained(other)[:10] == list(range(10))
+
+
+def test_an_address_that_leads_back_is_no_way_to_the_owner(make: Make) -> None:
+    """Else the broker would relay its client to itself, again and again."""
+    other = make("b", *LEASE)
+    other.port = reserve_for(other, other.host)
+    owner = make("a", *LEASE, "--cluster-address", f"{other.host}:{other.port}").start()
+    other.start()
+    publish(owner, [1])
+    with pytest.raises(pika.exceptions.AMQPConnectionError), channel_to(other):
+        pass
+    told = f"broker 'a' at 127.0.0.1:{other.port}: that address leads back here"
+    assert told in other.log()
+    with operator(other) as client:
+        assert connections(client) == []
+        (warning,) = client.ask("cluster status")["warnings"]
+    assert warning.startswith("brokers 'a' and 'b' have the same address, 127.0.0.1:")
 
 
 def test_a_client_waits_while_no_broker_serves(pair: tuple[Served, Served]) -> None:

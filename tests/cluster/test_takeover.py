@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import psutil
 import pytest
 
-from support.brokers.broker_process import Served, until
+from support.brokers.broker_process import Served, json_lines, until
 from support.cluster import LEASE, drained, operator, owners, publish, wait_until_served
 from support.management_socket import OperationRefused
 
@@ -69,6 +71,31 @@ def test_an_operator_moves_a_virtual_host(make: Make) -> None:
     with operator(first) as client:
         client.ask("move vhost", vhost="/", broker="a")
     assert owners(first) == {"/": "a"}
+
+
+def test_where_a_virtual_host_goes_is_in_the_audit_log(make: Make, tmp_path: Path) -> None:
+    """Taken at the start, given by a move, lost in a takeover."""
+    logs = [tmp_path / "a.audit", tmp_path / "b.audit"]
+    first, second = (
+        make(name, *LEASE, "--audit-log", str(log)).start()
+        for name, log in zip("ab", logs, strict=True)
+    )
+    with operator(first) as client:
+        client.ask("move vhost", vhost="/", broker="b")
+    until(lambda: told(logs[1]) == [("taken", 2)], "the other one serves it")
+    zombie = psutil.Process(int(second.ready["pid"]))
+    zombie.suspend()
+    wait_until_served(first)
+    until(lambda: told(logs[0]) == [("taken", 1), ("given", None), ("taken", 3)], "its events")
+    zombie.resume()
+    until(lambda: told(logs[1]) == [("taken", 2), ("lost", None)], "the other one gave up")
+
+
+def told(log: Path) -> list[tuple[str, object]]:
+    """Return what an audit log has of the virtual host, and the epochs."""
+    words = "cluster.vhost."
+    found = [line for line in json_lines(log) if line["what"].startswith(words)]
+    return [(line["what"].removeprefix(words), line.get("epoch")) for line in found]
 
 
 def test_a_virtual_host_cannot_be_moved_to_a_broker_that_is_gone(make: Make) -> None:

@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.openapi import DIFFERENCES
-from headrace.console.api.schemas import EMPTY, SCHEMAS
-from headrace.console.api.table import ROUTES
+from headrace.console.api.manual import DIFFERENCES
+from headrace.console.api.routes import ROUTES
+from headrace.console.api.schemas.rabbitmq import EMPTY, SCHEMAS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from headrace.console.pages.table import ACTIONS
+from headrace.console.pages.routes import ACTIONS
 from support.console_browser import FORM, OWN, Browser, fields_of
 
 if TYPE_CHECKING:

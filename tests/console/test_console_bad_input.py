@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
 from headrace.console.http import call as http_call
 from headrace.console.http.limits import BODY_BYTES_MAX, HEADERS_BYTES_MAX
 from headrace.console.http.routes import SAFE

@@ -67,7 +67,7 @@ def test_a_broker_that_ends_and_returns(tmp_path: Path) -> None:
 
 def test_pages_say_that_the_broker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They come back by themselves, and the user is still logged in."""
-    monkeypatch.setattr("headrace.console.auth.logins.FRESH_S", 0.0)
+    monkeypatch.setattr("headrace.console.auth.broker_login.FRESH_S", 0.0)
     with LocalConsole(tmp_path) as console:
         headers = {"Cookie": log_in(console)}
         assert console.ask("GET", "/queues", user=None, headers=headers).status == 200
@@ -89,7 +89,7 @@ def log_in(console: LocalConsole) -> str:
 
 
 def test_a_changed_password_ends_the_login(console: LocalConsole, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.console.auth.logins.FRESH_S", 0.0)
+    monkeypatch.setattr("headrace.console.auth.broker_login.FRESH_S", 0.0)
     link = console.console.link
     console.run(link.ask("put user", name="eve", password="before-it-changes", tags=["monitoring"]))
     old = ("eve", "before-it-changes")

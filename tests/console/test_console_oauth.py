@@ -11,11 +11,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from headrace.console.auth import logins
+from headrace.console.auth import broker_login
 from headrace.console.auth.oauth import (
     ATTEMPT_S,
     AuthorizationError,
-    Authorizations,
+    LoginAttempts,
     challenge_of,
 )
 from headrace.console.listening import ConsoleError
@@ -171,7 +171,7 @@ def test_a_token_without_a_tag_opens_nothing(console, server: AuthorizationServe
 
 
 def test_the_session_ends_with_its_token(console, server, monkeypatch) -> None:
-    monkeypatch.setattr(logins, "FRESH_S", 0.0)
+    monkeypatch.setattr(broker_login, "FRESH_S", 0.0)
     server.lives_s = 0.5
     cookie, address = begin(console)
     session = visit(console, come_back(address), cookie).headers["Set-Cookie"].partition(";")[0]
@@ -200,12 +200,12 @@ def test_a_server_that_is_gone_is_told(tmp_path: Path) -> None:
 
 def test_an_attempt_ends() -> None:
     now_s = [1000.0]
-    marks = Authorizations(lambda: now_s[0])
+    marks = LoginAttempts(lambda: now_s[0])
     mark = marks.begin("/queues")
-    assert marks.wanted(mark, marks.state(mark)) == "/queues"
+    assert marks.next_path(mark, marks.state(mark)) == "/queues"
     now_s[0] += ATTEMPT_S + 1
     with pytest.raises(AuthorizationError, match="took longer"):
-        marks.wanted(mark, marks.state(mark))
+        marks.next_path(mark, marks.state(mark))
     assert len(marks.verifier(mark)) >= 43, "RFC 7636, section 4.1"
     assert len({marks.verifier(mark), marks.nonce(mark), marks.state(mark)}) == 3
 

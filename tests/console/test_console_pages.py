@@ -24,9 +24,10 @@ from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
-from headrace.console.pages.listings import Column, field_of
-from headrace.console.pages.objects.charts import ages
-from headrace.console.pages.table import ACTIONS, LISTS, ROUTES
+from headrace.console.pages.charts import ages
+from headrace.console.pages.columns import Column
+from headrace.console.pages.exports import field_of
+from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES
 from headrace.console.pages.texts import counted, duration, job_state, moment, rate, shown, size
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.client import blocking
 from headrace.console.api.events import MEDIA as EVENTS
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import ALLOWED, NOBODY, Route
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, TAGS, VIEWER
 

@@ -12,10 +12,10 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import pytest
 
 from headrace.console.api.events import MEDIA as EVENTS
-from headrace.console.api.table import ROUTES as API
-from headrace.console.http.headers import ALWAYS
+from headrace.console.api.routes import ROUTES as API
 from headrace.console.http.routes import NOBODY, SAFE, Route
-from headrace.console.pages.table import ROUTES as PAGES
+from headrace.console.http.security_headers import ALWAYS
+from headrace.console.pages.routes import ROUTES as PAGES
 from support.authorization_server import AuthorizationServer
 from support.certificates_and_tokens import EVERYTHING
 from support.console import HttpAnswer, LocalConsole

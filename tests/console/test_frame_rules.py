@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.console.api.table import ROUTES
-from headrace.console.http.headers import ALWAYS
+from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import SAFE
+from headrace.console.http.security_headers import ALWAYS
 from support.console import LocalConsole, basic
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.console.auth import basic_bearer as authentication
-from headrace.console.auth.origin import local_path
-from headrace.console.http import paging
+from headrace.console.auth.addresses import local_path
+from headrace.console.http import name_filter, paging
 from headrace.console.http.answers import Listed
 from headrace.console.http.call import parsed
-from headrace.console.http.errors import HttpError
 from headrace.console.http.forms import FormError, parse
+from headrace.console.http_errors import HttpError
 from support.growth import DOUBLED_MAX, growth_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_search_by_a_pattern_lets_others_have_their_turns(
 
     def clock() -> float:
         nonlocal now_s
-        now_s += paging.SLICE_S / 4  # For each name.
+        now_s += name_filter.SLICE_S / 4  # For each name.
         return now_s
 
     async def search() -> object:
@@ -125,7 +125,7 @@ def test_a_search_by_a_pattern_lets_others_have_their_turns(
         task = asyncio.create_task(others())
         rows = [{"name": name} for name in NAMES]
         query = {"name": pattern, "use_regex": "true"}
-        listed, fits = await paging.searched(Listed(rows, ()), query)
+        listed, fits = await name_filter.searched(Listed(rows, ()), query)
         task.cancel()
         return paging.paged(listed, query, fits)
 
@@ -133,4 +133,4 @@ def test_a_search_by_a_pattern_lets_others_have_their_turns(
     found = asyncio.run(search())
     assert isinstance(found, list)
     assert len(steps) >= len(NAMES) / 5
-    assert max(b - a for a, b in itertools.pairwise(steps)) <= 2 * paging.SLICE_S
+    assert max(b - a for a, b in itertools.pairwise(steps)) <= 2 * name_filter.SLICE_S

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.console.http import bodies
-from headrace.console.http.bodies import LARGE_HELD_MAX, SMALL_HELD_MAX, Bodies, Purse
-from headrace.console.http.errors import HttpError
+from headrace.console.http import body_memory
+from headrace.console.http.body_memory import LARGE_HELD_MAX, SMALL_HELD_MAX, BodyMemory, ByteBudget
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
+from headrace.console.http_errors import HttpError
 from support.brokers.broker_process import until
 from support.console import basic
 from support.timeouts import PATIENCE_S
@@ -30,7 +30,7 @@ LARGE = b'{"queues": []' + b" " * (2 * MIB) + b"}"
 
 
 @pytest.fixture
-def held(console: LocalConsole) -> Iterator[Bodies]:
+def held(console: LocalConsole) -> Iterator[BodyMemory]:
     """The bodies of the console; none is held before and after."""
     assert console.console is not None
     found = console.console._ports[0]._bodies
@@ -44,16 +44,16 @@ def imported(console: LocalConsole) -> HttpAnswer:
     return console.ask("POST", "/api/definitions", LARGE)
 
 
-async def take_all(held: Bodies) -> None:
-    await held.take(LARGE_HELD_MAX)
+async def take_all(held: BodyMemory) -> None:
+    await held.acquire(LARGE_HELD_MAX)
 
 
-async def give_all(held: Bodies) -> None:
-    held.give(LARGE_HELD_MAX)
+async def give_all(held: BodyMemory) -> None:
+    held.release(LARGE_HELD_MAX)
 
 
 def test_an_import_waits_for_others_and_small_changes_do_not(
-    console: LocalConsole, held: Bodies
+    console: LocalConsole, held: BodyMemory
 ) -> None:
     console.run(take_all(held))
     with ThreadPoolExecutor(1) as pool:
@@ -66,10 +66,10 @@ def test_an_import_waits_for_others_and_small_changes_do_not(
 
 
 def test_an_import_that_waits_for_too_long_is_told_so(
-    console: LocalConsole, held: Bodies, monkeypatch: pytest.MonkeyPatch
+    console: LocalConsole, held: BodyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client reads the answer, although it is sending."""
-    monkeypatch.setattr(bodies, "LINE_S", 0.0)
+    monkeypatch.setattr(body_memory, "LINE_S", 0.0)
     console.run(take_all(held))
     try:
         answer = imported(console)
@@ -89,32 +89,34 @@ def head(length: int, more: str = "") -> bytes:
 
 
 def test_parallel_imports_hold_no_more_than_their_purse(
-    console: LocalConsole, held: Bodies, monkeypatch: pytest.MonkeyPatch
+    console: LocalConsole, held: BodyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All are imported, one after the other."""
     monkeypatch.setattr(held.large, "_most", 5 * MIB)
     most = []
-    fits = Purse._fits
+    fits = ByteBudget._fits
 
-    def seen(purse: Purse, size: int) -> bool:
+    def seen(purse: ByteBudget, size: int) -> bool:
         most.append(purse.held)
         return fits(purse, size)
 
-    monkeypatch.setattr(Purse, "_fits", seen)
+    monkeypatch.setattr(ByteBudget, "_fits", seen)
     with ThreadPoolExecutor(16) as pool:
         answers = [one.result() for one in [pool.submit(imported, console) for _ in range(16)]]
     assert {one.status for one in answers} == {204}
     assert max(most) == 2 * len(LARGE)
 
 
-def test_a_client_that_hangs_up_gives_its_bytes_back(console: LocalConsole, held: Bodies) -> None:
+def test_a_client_that_hangs_up_gives_its_bytes_back(
+    console: LocalConsole, held: BodyMemory
+) -> None:
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
         end.sendall(head(100 * MIB) + b"{")
         until(lambda: held.large.held == LARGE_HELD_MAX, "its body is read")
 
 
 def test_a_body_of_unknown_length_may_be_as_long_as_any(
-    console: LocalConsole, held: Bodies
+    console: LocalConsole, held: BodyMemory
 ) -> None:
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
         sent = head(0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
@@ -125,11 +127,11 @@ def test_a_body_of_unknown_length_may_be_as_long_as_any(
 
 
 def test_memory_goes_back_after_the_last_large_body(
-    console: LocalConsole, held: Bodies, monkeypatch: pytest.MonkeyPatch
+    console: LocalConsole, held: BodyMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     returned = threading.Event()
-    monkeypatch.setattr(bodies, "RETURN_S", 0.0)
-    monkeypatch.setattr(bodies, "trim_memory", returned.set)
+    monkeypatch.setattr(body_memory, "RETURN_S", 0.0)
+    monkeypatch.setattr(body_memory, "trim_memory", returned.set)
     assert console.ask("PUT", "/api/queues/%2F/small", {}).status == 201
     assert console.ask("DELETE", "/api/queues/%2F/small").status == 204
     assert not returned.is_set()
@@ -154,21 +156,21 @@ def test_the_purse_serves_in_order() -> None:
 
 
 async def in_order() -> None:
-    purse = Purse(10)
+    purse = ByteBudget(10)
     done: list[str] = []
 
     async def take(name: str, size: int) -> None:
-        await purse.take(size)
+        await purse.acquire(size)
         done.append(name)
 
     await take("first", 6)
     tasks = [asyncio.create_task(take(*one)) for one in (("large", 100), ("small", 1), ("last", 4))]
     await asyncio.sleep(0)
     assert done == ["first"]  # None overtakes the large one.
-    purse.give(6)
+    purse.release(6)
     await asyncio.wait([tasks[0]])
     assert (done, purse.held) == (["first", "large"], 10)
-    purse.give(100)
+    purse.release(100)
     await asyncio.gather(*tasks)
     assert (done[2:], purse.held) == (["small", "last"], 5)
 
@@ -178,28 +180,28 @@ def test_those_who_leave_the_line_take_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    purse = Purse(10)
-    await purse.take(5)
-    gone = asyncio.create_task(purse.take(6))
-    behind = asyncio.create_task(purse.take(5))
+    purse = ByteBudget(10)
+    await purse.acquire(5)
+    gone = asyncio.create_task(purse.acquire(6))
+    behind = asyncio.create_task(purse.acquire(5))
     await asyncio.sleep(0)
     gone.cancel()
     await behind  # It fits, now that none is before it.
     assert purse.held == 10
-    late = asyncio.create_task(purse.take(5))
+    late = asyncio.create_task(purse.acquire(5))
     await asyncio.sleep(0)
-    purse.give(5)  # The turn and the cancellation come together.
+    purse.release(5)  # The turn and the cancellation come together.
     late.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await late
     assert purse.held == 5
-    monkeypatch.setattr(bodies, "LINE_S", 0.0)
+    monkeypatch.setattr(body_memory, "LINE_S", 0.0)
     with pytest.raises(HttpError, match="are held at a time"):
-        await purse.take(6)
-    purse.give(5)
+        await purse.acquire(6)
+    purse.release(5)
     assert (purse.held, list(purse._line)) == (0, [])
 
 
 def test_purses_are_as_large_as_they_say() -> None:
-    some = Bodies()
+    some = BodyMemory()
     assert (some.small._most, some.large._most) == (SMALL_HELD_MAX, LARGE_HELD_MAX)

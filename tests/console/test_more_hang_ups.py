@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trustme
 
-from headrace.console.auth.origin import peer_of
+from headrace.console.auth.addresses import peer_of
 from support.brokers.broker_process import until
 from support.console import LocalConsole, basic
 from support.timeouts import PATIENCE_S
@@ -110,7 +110,7 @@ def test_a_hang_up_anywhere_is_no_error(
     assert console.console is not None
     server = console.console._ports[0].server
     until(lambda: not server.connections and not server._stalled, "all have gone")
-    until(lambda: not console.console._ports[0]._of_user._held, "no request is served")  # type: ignore[union-attr]
+    until(lambda: not console.console._ports[0]._of_user._running, "no request is served")  # type: ignore[union-attr]
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
 
@@ -145,7 +145,9 @@ def test_a_network_that_ends_is_no_error(
         (connection,) = port.server.connections
         console.run(lose(connection.transport, error))
         until(lambda: not port.server.connections, "it has gone")
-        until(lambda: not port._of_user._held and not port._of_strangers._held, "it has ended")
+        until(
+            lambda: not port._of_user._running and not port._of_strangers._running, "it has ended"
+        )
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
 

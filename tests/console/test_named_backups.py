@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
-from headrace.console.api.own_schemas import OWN, OWN_SCHEMAS
+from headrace.console.api.schemas.own import OWN, OWN_SCHEMAS
 from headrace.server.management.resources import backups
 from headrace.store.backup.backup import verify
 from support.console import LocalConsole

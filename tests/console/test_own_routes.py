@@ -281,6 +281,6 @@ def test_a_letter_that_does_not_say_all_is_chosen_too(console: LocalConsole) -> 
 
 
 def test_so_many_messages_are_looked_at(console, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dead_letters, "LOOKED_MAX", 4)
+    monkeypatch.setattr(dead_letters, "EXAMINED_MAX", 4)
     found = console.get(f"{QUEUE}/full/dead-letters")
     assert (found["looked"], found["is_all"]) == (4, False)

@@ -16,8 +16,8 @@ from headrace.client import blocking, connect
 from headrace.client.blocking_pipeline import Sink
 from headrace.client.lease import Lease
 from headrace.console.api.logs import log_line
-from headrace.console.api.own_schemas import OWN, OWN_SCHEMAS
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
+from headrace.console.api.schemas.own import OWN, OWN_SCHEMAS
 from headrace.console.http.routes import JSON
 from headrace.model.exchange.deduplication import ARGUMENT
 from headrace.protocol.codec_0_x import DtxSelect, DtxSelectOk, DtxStart, DtxStartOk

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.pages.pipelines.drawing import draw, levels_of
+from headrace.console.pages.drawings.pipeline import draw, levels_of
 from support.console import LocalConsole
 from support.console_browser import Browser
 from support.console_objects import HOSTILE

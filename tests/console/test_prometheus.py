@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace.client import Message, blocking
 from headrace.console.metrics.exposition import one as one_metric
 from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE
-from headrace.console.metrics.objects import Objects
+from headrace.console.metrics.per_object import Objects
 from headrace.testing.ports import reserve_for
 from support.clients.client_programs import BROUGHT, bring
 from support.console import LocalConsole

@@ -16,6 +16,7 @@ from pika.exceptions import ChannelClosedByBroker, NackError, UnroutableError
 
 from support.console import LocalConsole
 from support.management_socket import ManagementClient, OperationRefused
+from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -121,10 +122,7 @@ def name() -> str:
 
 def got(channel: blocking.Channel, queue: str) -> list[str]:
     """Take all messages of a queue; return their bodies."""
-    bodies = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        bodies.append(message.text())
-    return bodies
+    return [message.text() for message in all_ready(channel, queue)]
 
 
 def test_a_message_without_a_queue_is_told(publish: Publish, name: str) -> None:

@@ -13,8 +13,8 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.schemas import SCHEMAS
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
+from headrace.console.api.schemas.rabbitmq import SCHEMAS
 from headrace.console.http.routes import Router
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.console import api
-from headrace.console.api.table import ROUTES
-from headrace.console.http.openapi import PLACE
+from headrace.console.api.openapi import PLACE
+from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import Routes
 
 if TYPE_CHECKING:

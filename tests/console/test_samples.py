@@ -45,7 +45,7 @@ def table(bytes_max: int = NO_BOUND) -> Table:
 def sample(into: Table, at: int, one: Part) -> None:
     """Take the sample number ``at``."""
     now_ms = BEGAN_MS + at * STEP_MS
-    into.take(one, now_ms)
+    into.add(one, now_ms)
     at_once(into.complete(now_ms))
 
 
@@ -96,7 +96,7 @@ def test_a_steady_rate_is_steady_at_every_poll(seed: int) -> None:
     at_once(objects.complete(BEGAN_MS - 1))
     for now_ms in sorted({*regular, *polls}):
         one = part({1: (0, count(now_ms))}, (1,) if 1 not in objects.slots else ())
-        objects.take(one, BEGAN_MS + now_ms)
+        objects.add(one, BEGAN_MS + now_ms)
         at_once(objects.complete(BEGAN_MS + now_ms))
         history.add({"queue": objects}, {}, BEGAN_MS + now_ms)
         _, series = asyncio.run(history.series("queue", ("queue 1",), ("publish",), "1m"))

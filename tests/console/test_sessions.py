@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console.auth import logins
+from headrace.console.auth import broker_login
 from headrace.console.auth import sessions as store
-from headrace.console.auth.logins import Identity
-from headrace.console.auth.origin import local_path
+from headrace.console.auth.addresses import local_path
+from headrace.console.auth.broker_login import Identity
 from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.errors import BrokerGone
 from headrace.console.http.forms import FIELDS_MAX, FormError, parse
@@ -124,7 +124,7 @@ def test_a_logout_ends_the_session_and_its_ticket(console: LocalConsole) -> None
 def test_a_session_ends_with_the_users_password_tags_and_account(
     console: LocalConsole, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "FRESH_S", 0.0)
+    monkeypatch.setattr(broker_login, "FRESH_S", 0.0)
     link: Any = console.console.link  # type: ignore[union-attr]
     console.run(link.ask("put user", name="eve", password="of-tests-1", tags=["management"]))
     cookie, _ = begin(console, {"username": "eve", "password": "of-tests-1"})

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.console.broker import login_lines
+from headrace.console.broker import login_throttle
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.broker.login_lines import LOGINS_OF_PEER_MAX, LoginLines
+from headrace.console.broker.login_throttle import LOGINS_OF_PEER_MAX, LoginThrottle
 from headrace.console.http.limits import (
     CONNECTIONS_MAX,
     REQUESTS_OF_STRANGERS_MAX,
     WRITE_S,
-    Running,
+    RunningRequests,
     network_of,
 )
 from headrace.console.pages.assets import address_of
@@ -186,10 +186,14 @@ def test_a_client_that_hung_up_in_an_answer_counts_no_longer(many: LocalConsole)
 
 
 def test_slots_are_given_back() -> None:
-    running: Running[str] = Running(1, lambda held: min(held, default=None))
-    with running.one("a", "first"), running.one("a", "second"), running.one("b", "third"):
-        assert running._held == {"a": {"second"}, "b": {"third"}}
-    assert running._held == {}
+    running: RunningRequests[str] = RunningRequests(1, lambda held: min(held, default=None))
+    with (
+        running.counted("a", "first"),
+        running.counted("a", "second"),
+        running.counted("b", "third"),
+    ):
+        assert running._running == {"a": {"second"}, "b": {"third"}}
+    assert running._running == {}
 
 
 @pytest.mark.parametrize(
@@ -214,7 +218,7 @@ def test_logins_of_one_address_leave_places_for_others(monkeypatch: pytest.Monke
 
 
 async def delayed_logins(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = LoginLines()
+    lines = LoginThrottle()
     answered = asyncio.Event()
     begun: list[str] = []
 
@@ -235,7 +239,7 @@ async def delayed_logins(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(5):
         await asyncio.sleep(0)
     assert begun == [*(f"guess-{at}" for at in range(LOGINS_OF_PEER_MAX)), "bob", "ada"]
-    monkeypatch.setattr(login_lines, "LINE_S", 0.0)
+    monkeypatch.setattr(login_throttle, "LINE_S", 0.0)
     with pytest.raises(OperationRefused, match="too many logins from"):
         await log_in("6.6.6.6", "late")
     answered.set()

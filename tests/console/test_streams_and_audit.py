@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.own_schemas import STREAM, STREAM_DETAILS
+from headrace.console.api.schemas.own import STREAM, STREAM_DETAILS
 from support.console import LocalConsole
 
 if TYPE_CHECKING:

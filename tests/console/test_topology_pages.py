@@ -14,7 +14,7 @@ import pytest
 
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
-from headrace.console.pages.objects.drawing import columns_of, draw
+from headrace.console.pages.drawings.topology import columns_of, draw
 from support.console import LocalConsole
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from headrace.client import blocking
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import JSON
 
 if TYPE_CHECKING:

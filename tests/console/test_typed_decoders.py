@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 import trustme
 
-from headrace.console.api.table import ROUTES
+from headrace.console.api.routes import ROUTES
 from headrace.node_name import node_name
 from support.console import GUEST, LocalConsole
 from support.console_alarms import low_on_disk, low_on_memory

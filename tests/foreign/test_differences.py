@@ -63,9 +63,9 @@ def test_publishers_are_held_alike(request: pytest.FixtureRequest) -> None:
             loop, alarms = broker._loop, broker._broker.alarms
             assert loop is not None
             if on:
-                loop.call_soon_threadsafe(alarms.hold, "", "low on memory")
+                loop.call_soon_threadsafe(alarms.set_alarm, "", "low on memory")
             else:
-                loop.call_soon_threadsafe(alarms.release, "")
+                loop.call_soon_threadsafe(alarms.clear_alarm, "")
             node.control("set_vm_memory_high_watermark", "0" if on else "0.4")
 
         pair = Pair((broker.host, node.port), (broker.host, broker.port), alarm=alarm)

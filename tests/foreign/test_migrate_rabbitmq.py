@@ -19,6 +19,7 @@ from headrace.client import Message, blocking
 from headrace.testing import LocalBroker
 from support.brokers.broker_process import until
 from support.clients.client_fixtures import channel_of
+from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,4 @@ def ready(connection: blocking.Connection, queue: str) -> int:
 
 
 def bodies(channel: blocking.Channel, queue: str) -> list[bytes]:
-    found = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(message.body)
-    return found
+    return [message.body for message in all_ready(channel, queue)]

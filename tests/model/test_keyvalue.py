@@ -49,13 +49,13 @@ def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(facts_module, "FACTS_MAX", 2)
     monkeypatch.setattr(facts_module, "FACTS_OCTETS_MAX", 100_000)
     facts.put(b"k" * FACT_KEY_MAX, b"v" * FACT_VALUE_MAX)
-    for key, value, said in (
+    for key, value, text in (
         (b"", b"", "1 to 600 bytes"),
         (b"k" * (FACT_KEY_MAX + 1), b"", "not 601"),
         (b"k", b"v" * (FACT_VALUE_MAX + 1), "'k' would have 65537"),
         (b"k", b"v" * 50_000, "100000 bytes at most"),
     ):
-        with pytest.raises(ResourceError, match=said):
+        with pytest.raises(ResourceError, match=text):
             facts.put(key, value)
     facts.put(b"k", b"v")
     with pytest.raises(ResourceError, match="2 facts at most"):

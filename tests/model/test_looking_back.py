@@ -10,19 +10,26 @@ import pytest
 
 from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
 from headrace.model.errors import ModelError
-from headrace.model.message import Message, new_message
-from headrace.model.operations.peek import Peek, arrived, beginning, last_position, position_since
+from headrace.model.operations.peek import (
+    Peek,
+    arrival_ms,
+    last_position,
+    position_since,
+    start_position,
+)
 from headrace.model.ports import Store
 from headrace.model.selector import compile_selector
 from headrace.model.stream import stream as streams
 from headrace.model.stream.log import StreamLog
-from headrace.model.stream.own_records import OwnRecords
+from headrace.model.stream.reader_options import OwnRecords
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.brokers.queue_kind_host import Host, Taker, body_of, content
+from support.brokers.queue_kind_host import Host, Taker, body_of
 from support.brokers.queue_kind_host import left as left_in
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
+    from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
 
 
@@ -81,7 +88,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     now_ms = host.counters.now_ms
 
     def shown(period: Any) -> list[str]:
-        first = beginning(queue, {"x-qpid-replay-period": period})
+        first = start_position(queue, {"x-qpid-replay-period": period})
         return [body_of(message) for message in ready(host, queue) if message.seq >= first]
 
     assert shown(5) == ["15", "16", "17", "18", "19", "20"]
@@ -97,7 +104,7 @@ def test_where_a_browser_begins_that_looks_back() -> None:
     assert position_since(queue, now_ms + 1) == host.counters.next_seq
     assert last_position(queue) == 21
     store.times.clear()
-    assert arrived(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
+    assert arrival_ms(queue, host.message("x")) == now_ms  # What cannot be read has come by now.
 
 
 def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
@@ -118,7 +125,7 @@ def ready(host: Host, queue: Queue, first: int | None = 0) -> list[Message]:
 )
 def test_what_is_no_place_to_begin(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ModelError, match=text):
-        beginning(Host().queue(), arguments)
+        start_position(Host().queue(), arguments)
 
 
 def test_looking_goes_in_steps_and_takes_nothing() -> None:
@@ -128,18 +135,18 @@ def test_looking_goes_in_steps_and_takes_nothing() -> None:
         host.enqueue(queue, str(n) + "x" * 50000, n % 4, n=n)
     selector = compile_selector("n > 40")
     steps = list(Peek(host.vhost, queue, first=11, selector=selector).run())
-    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
-    assert found == [str(n) for n in range(41, 50)]
+    bodies = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert bodies == [str(n) for n in range(41, 50)]
     assert steps.count(None) >= 3
     steps = list(Peek(host.vhost, queue, selector=selector).run())
-    found = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
-    assert found == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
+    bodies = [body_of(shown.message).rstrip("x") for shown in steps if shown is not None]
+    assert bodies == ["43", "47", "42", "46", "41", "45", "49", "44", "48"]
     assert steps.count(None) >= 3
     for first in (None, 0):
         looked = Peek(host.vhost, host.vhost.queues["q"], first=first).run()
         next(looked)
         host.vhost.delete_queue("q")
-        assert len([one for one in looked if one is not None]) <= 4  # Those of the step.
+        assert len([shown for shown in looked if shown is not None]) <= 4  # Those of the step.
         assert list(Peek(host.vhost, queue, first=first).run()) == []
         host.enqueue(host.queue(), "x")
 
@@ -169,8 +176,8 @@ def test_what_is_shown_is_what_comes_next(arguments: dict[str, Any]) -> None:
             chance = fate.random()
             if chance < 0.6:
                 later = host.counters.now_ms + fate.choice((-5, 2))
-                told = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
-                host.enqueue(queue, str(n), fate.randrange(10), **told)
+                headers = {"k": fate.choice("abcdefg"), "x-qpid-not-valid-before": later}
+                host.enqueue(queue, str(n), fate.randrange(10), **headers)
             elif chance < 0.8:
                 if (message := queue.get(getter)) is not None:
                     held.append(message)
@@ -195,16 +202,16 @@ def test_messages_that_arrive_during_a_peek_are_not_shown() -> None:
     getter = Taker(queue)
     taken = queue.get(getter)
     assert taken is not None
-    found = []
+    bodies = []
     for shown in Peek(host.vhost, queue).run():
-        if shown is not None and len(found) < 1000:
-            found.append(body_of(shown.message))
+        if shown is not None and len(bodies) < 1000:
+            bodies.append(body_of(shown.message))
             for priority in range(4):
                 host.enqueue(queue, "later" * 1000, priority)
             queue.requeue(taken)
             taken = queue.get(getter)
             assert taken is not None
-    assert found == ["5", "1", "4", "0", "3"]
+    assert bodies == ["5", "1", "4", "0", "3"]
 
 
 def test_the_last_position_is_found_from_the_end() -> None:
@@ -257,15 +264,15 @@ def test_a_reader_that_falls_too_far_behind_its_own_records_is_ended(
             failures.append(str(error))
 
     def reader(room: int) -> Reader:
-        one = Reader(stream, room)
-        one.no_local = True
-        one.publisher = 7
-        stream.check_consumer(one)
-        one.start()
-        return one
+        reading = Reader(stream, room)
+        reading.no_local = True
+        reading.publisher = 7
+        stream.check_consumer(reading)
+        reading.start()
+        return reading
 
     def publish(body: str, publisher: int) -> None:
-        message = new_message(content(body, {}), 2, len(body))
+        message = stored_message(body.encode(), "")
         message.publisher = publisher
         vhost.deliver(message, [stream], False)
 

@@ -20,6 +20,7 @@ from headrace.pipeline.report.display import tables
 from headrace.pipeline.report.metrics import serving, text_of
 from headrace.pipeline.run.counts import Count, Counts
 from headrace.pipeline.run.state import QueryStatus, State, Status
+from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
 
 if TYPE_CHECKING:
@@ -185,10 +186,8 @@ def test_messages_are_held_up_too_and_written_once(
     with pytest.raises(PipelineError, match=r"a share of 0\.667"):
         run(held)
     with connection.channel() as channel:
-        found = []
-        while (got := channel.get(name, no_ack=True)) is not None:
-            found.append(got.body)
-    assert sorted(found) == [b"100", b"200", b"201"]
+        found = sorted(message.body for message in all_ready(channel, name))
+    assert found == [b"100", b"200", b"201"]
 
 
 @pytest.mark.spark

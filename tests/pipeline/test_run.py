@@ -31,6 +31,7 @@ from headrace.pipeline.run.explain import described, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
 from support.brokers.broker_process import until
+from support.queue_contents import all_ready
 from support.spark.spark_query_log import forget_last
 from support.timeouts import PATIENCE_S
 
@@ -451,10 +452,7 @@ def test_a_sink_that_fails_repeats_nothing_of_another(
         channel.declare_queue(f"{name}.b")
         run(pipeline)
         for queue in (f"{name}.a", f"{name}.b"):
-            found = []
-            while (delivery := channel.get(queue, no_ack=True)) is not None:
-                found.append(delivery.body)
-            assert sorted(found) == sent
+            assert sorted(message.body for message in all_ready(channel, queue)) == sent
 
 
 def test_reset_shows_and_rewinds(
@@ -602,7 +600,7 @@ def test_a_pipeline_that_is_stopped_goes_on(
     assert (stopped.exit_code, stopped.output) == (0, "stopped\n")
     assert [(one.state, one.error) for one in ended[0].queries] == [("stopped", "")]
     assert command("status").exit_code == 3
-    assert command("stop").output == "Error: it does not run\n"
+    assert command("stop").output == "Error: it is not running\n"
     run(archive(tmp_path, uri, name))
     assert offsets(tmp_path / "lake") == list(range(200))
 

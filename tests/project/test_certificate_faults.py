@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace import certificate_faults
-from headrace.bench.load.link import BenchError, open_link
 from headrace.client import ConnectFailed, connect
 from headrace.client.url import parse_url
 from headrace.columns.errors import RegistryError
 from headrace.columns.options.decode_options import RegistryAddress
 from headrace.columns.registry.client import Registry
-from headrace.conformance.run import product_of
 from headrace.console.auth.oauth import AuthorizationError, post
 from headrace.console.settings import OAuthClient
 from headrace.server.login.jwks import loader
@@ -74,11 +72,15 @@ def test_the_client(loose: Certificates, port: int, version: str) -> None:
 
 
 def test_a_bench(loose: Certificates, port: int) -> None:
+    from headrace.bench.load.link import BenchError, open_link
+
     with pytest.raises(BenchError, match=SAID):
         open_link(parse_url(f"amqps://localhost:{port}?cacertfile={loose.ca}"))
 
 
 def test_a_check_of_conformance(loose: Certificates, port: int) -> None:
+    from headrace.conformance.run import product_of
+
     settings = parse_url(f"amqps://localhost:{port}?cacertfile={loose.ca}")
     with pytest.raises(ssl.SSLCertVerificationError, match=SAID):
         product_of(settings, V0_9_1)
@@ -86,6 +88,9 @@ def test_a_check_of_conformance(loose: Certificates, port: int) -> None:
 
 def test_a_missing_file_leaves_no_socket_open(port: int) -> None:
     """An open one would fail this test or the next; see support.left_open."""
+    from headrace.bench.load.link import BenchError, open_link
+    from headrace.conformance.run import product_of
+
     settings = parse_url(f"amqps://localhost:{port}?cacertfile=missing.pem")
     with pytest.raises(BenchError, match="No such file"):
         open_link(settings)

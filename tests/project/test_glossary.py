@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.console import pages
 from headrace.console.pages.navigation import MENU
-from headrace.console.pages.table import ACTIONS, LISTS, PAGES
+from headrace.console.pages.routes import ACTIONS, LISTS, PAGES
 
 GLOSSARY = Path(__file__).parents[2] / "docs" / "reference" / "glossary.md"
 TEMPLATES = Path(pages.__file__).parent / "templates"

@@ -14,8 +14,6 @@ import headrace
 from headrace import extras
 from headrace.cli import COMMANDS, main
 from headrace.cli.admin import accounts, definitions_command, policies
-from headrace.cli.check import conformance
-from headrace.conformance.run import VERSIONS
 from headrace.model.policy.policy import APPLY_TO, COMPONENT, OPERATOR_COMPONENT
 from headrace.model.policy.rules import LIMIT_NAMES, QUEUE_TYPES, UNKNOWN_ARGUMENTS
 from headrace.server.definitions.rabbitmq import READERS
@@ -115,7 +113,6 @@ def test_values_that_help_names_are_those_of_the_parts_that_take_them() -> None:
     assert tuple(LIMIT_NAMES) == policies.LIMITS
     assert (COMPONENT, OPERATOR_COMPONENT) == (policies.POLICY, policies.OPERATOR_POLICY)
     assert tuple(READERS) == definitions_command.RABBITMQ
-    assert tuple(VERSIONS) == conformance.LABELS
 
 
 def test_a_missing_package_is_told_with_the_command_that_installs_it(

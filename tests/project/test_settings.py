@@ -16,6 +16,7 @@ from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
     Settings,
+    former_names,
     load,
     strange_variables,
 )
@@ -84,13 +85,34 @@ def test_a_bad_file_is_named(tmp_path: Path) -> None:
         ("prot = 1", r"setting prot .*headrace.toml.*no such setting; did you mean port\?"),
         ("zzz = 1", r"setting zzz .*headrace.toml.*there is no such setting$"),
         ("port = true", "setting port .*headrace.toml.*True is not a whole number"),
-        ("port = ", "setting config .*headrace.toml.*not TOML"),
+        ("port = ", "setting config .*headrace.toml.*not valid TOML"),
     ]:
         config.write_text(content)
         with pytest.raises(SettingError, match=said):
             load({}, {}, config)
     with pytest.raises(SettingError, match=r"setting config .*absent.toml.*No such file"):
         load({}, {}, tmp_path / "absent.toml")
+
+
+def test_a_setting_may_be_given_by_its_former_name(tmp_path: Path) -> None:
+    config = tmp_path / "headrace.toml"
+    config.write_text("errand_messages_max = 3\n")
+    assert load({}, {}, config).job_messages_max == 3
+    variable = {"HEADRACE_ERRAND_MESSAGES_MAX": "4"}
+    assert load({}, variable, config).job_messages_max == 4
+    flags = {"errand_messages_max": "5"}
+    assert load(flags, variable, config).job_messages_max == 5
+    assert load({**flags, "job_messages_max": 6}, variable, config).job_messages_max == 6
+    with pytest.raises(SettingError, match=r"^setting job_messages_max \(from --errand-messages"):
+        load({"errand_messages_max": "many"}, {})
+    kept = "the former name still works"
+    assert former_names(flags, variable, config) == [
+        f"the key errand_messages_max of {config} is now job_messages_max; {kept}",
+        f"the variable HEADRACE_ERRAND_MESSAGES_MAX is now HEADRACE_JOB_MESSAGES_MAX; {kept}",
+        f"the flag --errand-messages-max is now --job-messages-max; {kept}",
+    ]
+    assert strange_variables(variable) == []
+    assert former_names({"job_messages_max": 6}, {}) == []
 
 
 def test_a_variable_that_is_no_setting_is_told() -> None:
@@ -111,9 +133,9 @@ def test_ports_as_kubernetes_says_them_are_ignored_and_told() -> None:
     settings = load({}, links)
     assert (settings.port, settings.tls_port) == (5672, None)
     assert strange_variables(links) == [
-        f"the variable {variable} is ignored: {links[variable]} is what Kubernetes says of a "
+        f"the variable {variable} is ignored: {links[variable]} is the address of a Kubernetes "
         f"Service named {service!r}, not a port; `enableServiceLinks: false` in the pod's "
-        "specification leaves it out"
+        "specification removes it"
         for variable, service in (
             ("HEADRACE_PORT", "headrace"),
             ("HEADRACE_TLS_PORT", "headrace-tls"),

@@ -15,7 +15,18 @@ def test_a_broker_that_stands_still_is_a_member_behind_those_that_live() -> None
     """A busy machine delays a counter; a client that hears of nobody else is lost for good."""
     census = Census(lease_s=2.0, beat_s=1.0)
     for beat in range(4):
-        census.look([row("a", 1), row("b", beat), row("c", beat), row("d", 1, LEFT)], beat)
+        census.update([row("a", 1), row("b", beat), row("c", beat), row("d", 1, LEFT)], beat)
     assert [one.name for one in census.living()] == ["b", "c"]
     assert [one.name for one in census.members()] == ["b", "c", "a"]
     assert census.takers() == ["b", "c"]
+
+
+def test_brokers_of_one_address_are_told_apart_by_nobody() -> None:
+    """Those that are down may have had it before."""
+    census = Census(lease_s=2.0, beat_s=1.0)
+    rows = [row("a", 1), row("b", 1), row("c", 1)._replace(port=5673), row("d", 1, LEFT)]
+    census.update(rows, 0.0)
+    assert "brokers 'a' and 'b' have the same address, 127.0.0.1:5672" in census.shared_address()
+    for beat in range(4):
+        census.update([row("a", 1), row("b", beat)], beat)
+    assert census.shared_address() == ""

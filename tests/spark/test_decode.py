@@ -18,6 +18,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from headrace.client import Message, blocking
 from headrace.client.blocking_pipeline import Lease
 from headrace.columns.read import dead_letters
+from support.queue_contents import all_ready
 from support.spark.fake_registry import fake_registry
 from support.spark.spark_query_log import forget_last
 
@@ -45,11 +46,8 @@ def keep(frame: DataFrame, home: Path) -> None:
 
 def drain(connection: blocking.Connection, queue: str) -> list[Any]:
     """All messages of a queue."""
-    found = []
     with connection.channel() as channel:
-        while (message := channel.get(queue, no_ack=True)) is not None:
-            found.append(message)
-    return found
+        return all_ready(channel, queue)
 
 
 def test_json_has_columns_and_a_bad_body_is_kept(read: Load, publish: Publish, name: str) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.queue_contents import all_ready
 from support.spark.fake_registry import fake_registry
 from support.spark.spark_query_log import forget_last
 
@@ -41,11 +42,7 @@ def failure(frame: DataFrame, uri: str, **options: Any) -> str:
 
 def drained(connection: blocking.Connection, queue: str) -> list[blocking.Delivery]:
     """All that a queue holds."""
-    channel = connection.channel()
-    found = []
-    while (delivery := channel.get(queue, no_ack=True)) is not None:
-        found.append(delivery)
-    return found
+    return all_ready(connection.channel(), queue)
 
 
 def test_rows_arrive_with_properties_and_headers(

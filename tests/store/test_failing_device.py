@@ -173,7 +173,7 @@ def test_what_is_confirmed_after_a_failed_sync_is_there_after_a_remount(
     assert step(journal)
     assert journal.synced == journal.appended
     (line,) = [r.getMessage() for r in caplog.records if "in a new file now" in r.getMessage()]
-    assert "0 octets of the old one could not be read" in line
+    assert "0 bytes of the old one could not be read" in line
     for segment in journal.segments.values():
         journal.files.close(segment)
     journal.files.close_given_up()

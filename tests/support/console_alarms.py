@@ -36,7 +36,7 @@ def low_on_memory(broker: LocalBroker) -> Iterator[None]:
 
     def use(memory: int) -> None:
         counters.memory_used += memory
-        alarms.look()
+        alarms.check()
 
     on_loop(broker, lambda: use(excess))
     try:
@@ -53,7 +53,7 @@ def low_on_disk(broker: LocalBroker, vhost: str = "/") -> Iterator[None]:
 
     def fill(full: bool) -> None:
         store.full = full
-        alarms.look()
+        alarms.check()
 
     on_loop(broker, lambda: fill(True))
     try:

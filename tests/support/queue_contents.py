@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents of queues for tests of operators' jobs."""
+"""The messages of a queue, taken from it by a client."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from headrace.client.errors import ConsumerCancelled
 
 if TYPE_CHECKING:
     from headrace.client import blocking
+
+
+def all_ready(channel: blocking.Channel, queue: str) -> list[blocking.Delivery]:
+    """Take all messages that are ready."""
+    return list(iter(lambda: channel.get(queue, no_ack=True), None))
 
 
 def left(channel: blocking.Channel, queue: str) -> list[int]:

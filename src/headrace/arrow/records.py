@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.schema.offsets import Range
 
-BATCH_ROWS: Final = 10_000  # Of a batch, unless told; 16 MiB of bodies end it earlier.
+BATCH_ROWS: Final = 10_000  # Default size of a batch; 16 MiB of bodies end it earlier.
 BATCH_ROWS_MAX: Final = 1_000_000
 
 
@@ -65,9 +65,9 @@ class Records:
         return self._ranges
 
     def select(self, *columns: str) -> Records:
-        """Return the same records with these columns only, in this order; others are not made.
+        """Return the same records with only these columns, in this order.
 
-        KeyError when there is no such column.
+        Other columns are not computed. KeyError if a column does not exist.
         """
         for name in columns:
             if name not in self._wanted.names:
@@ -85,7 +85,7 @@ class Records:
         return Records(options, wanted, self._ranges, self._batch_rows)
 
     def between(self, first: int, last: int) -> Records:
-        """Return those of the records with offsets from `first` to before `last`."""
+        """Return the records with offsets from `first` to before `last`."""
         ranges = tuple(
             replace(piece, first=max(first, piece.first), last=min(last, piece.last))
             for piece in self._ranges
@@ -94,9 +94,9 @@ class Records:
         return Records(self._options, self._wanted, ranges, self._batch_rows)
 
     def during(self, since: datetime | None, until: datetime | None) -> Records:
-        """Return those of the records of streams that arrived from `since` to before `until`.
+        """Return the records of streams that arrived from `since` to before `until`.
 
-        None is no bound. The broker is asked for the offsets.
+        None means no bound. The offsets are requested from the broker.
         """
         ranges = self._ranges
         if ranges and (since is not None or until is not None):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What to read: the arguments that people give, as the options that a data source has."""
+"""The source of a read: arguments of programs as options of the data source."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stream(
         first = _moment("since", moment)
     if first is not None:
         given |= _bound("first", "starting", first, names)
-        if "startingTimestamp" in given:  # Nothing that late is no error here, but no rows.
+        if "startingTimestamp" in given:  # A start after the last record means no rows.
             given["startingOffsetsByTimestampStrategy"] = "latest"
     if last is not None:
         given |= _bound("last", "ending", last, names)

@@ -23,17 +23,23 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 @click.command()
 @click.argument("url", default="")
 @click.option("--compare", metavar="URL", help="Measure this broker too and show ratios.")
-@click.option("--serve", is_flag=True, help="Start a headrace serve and measure it, after URL.")
+@click.option(
+    "--serve", is_flag=True, help="Start `headrace serve` and measure it, after the broker at URL."
+)
 @click.option(
     "--workload",
     "names",
     metavar="NAMES",
     default="",
-    help="Which, separated by commas, such as W1,W4. [all that can be run]",
+    help="Workloads, separated by commas, such as W1,W4. [all that can be run]",
 )
-@click.option("--growth", is_flag=True, help="Measure how the cost of a message grows instead.")
 @click.option(
-    "--clients", is_flag=True, help="Measure what clients cost instead: ours, pika and aio-pika."
+    "--growth",
+    is_flag=True,
+    help="Measure how the cost of a message grows, instead of the workloads.",
+)
+@click.option(
+    "--clients", is_flag=True, help="Measure the cost of clients instead: ours, pika and aio-pika."
 )
 @click.option("--time", "seconds", type=click.FloatRange(0.05), default=8.0, show_default=True)
 @click.option("--warm", "warm_s", type=click.FloatRange(0), default=1.0, show_default=True)
@@ -41,11 +47,15 @@ DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 @click.option(
     "--scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Factor for all counts."
 )
-@click.option("--pid", type=int, default=0, help="The broker's process; found when it is local.")
-@click.option("--restart", metavar="COMMAND", help="W8: how to start the broker at URL again.")
+@click.option(
+    "--pid", type=int, default=0, help="The broker's process id. [found if the broker is local]"
+)
+@click.option(
+    "--restart", metavar="COMMAND", help="For W8: the command that starts the broker at URL again."
+)
 @click.option("--publish-version", metavar="VERSION", help="Publish by this version of AMQP.")
 @click.option("--consume-version", metavar="VERSION", help="Consume by this version of AMQP.")
-@json_file_option("Results as JSON, one object a line, instead of the table")
+@json_file_option("Print the results as JSON, one object per line, instead of the table")
 def bench(
     url: str,
     compare: str | None,
@@ -79,7 +89,7 @@ def bench(
     from headrace.client.errors import InvalidUrl
 
     if not meter.is_compiled():
-        click.echo("headrace is not compiled: the generator will be the limit", err=True)
+        click.echo("headrace is not compiled: the load generator will be the limit", err=True)
     if clients:
         _measure_clients(url, serve, runs, scale, json_path)
         return
@@ -138,7 +148,7 @@ def _measure_clients(
     from headrace.bench.served import Served
 
     if url and serve:
-        raise click.UsageError("one broker for all clients: URL or --serve")
+        raise click.UsageError("--clients measures one broker: give URL or --serve")
     for client in clients.missing():
         click.echo(f"{client} is not installed, and not measured", err=True)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a message cost more when there is more of everything?"""
+"""Measure the cost of a message with more queues, connections and ready messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BASE = Load(size=100, prefetch=1000, ack_every=100)
 
 
 def queues(count: int) -> Callable[[Bench], Sample]:
-    """One connection each way that serves so many queues in turn."""
+    """One connection each way that serves a number of queues in turn."""
 
     def measure(bench: Bench) -> Sample:
         return _sample(bench.run(replace(_BASE, queues=bench.scaled(count) if count > 1 else 1)))
@@ -30,7 +30,7 @@ def queues(count: int) -> Callable[[Bench], Sample]:
 
 
 def idle_connections(bench: Bench) -> Sample:
-    """The base load beside 1,000 connections that consume from queues where nothing comes."""
+    """The base load beside 1,000 connections that consume from idle queues."""
     idle = bench.scaled(CONNECTIONS)
     allow_files(idle + 100)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
@@ -51,7 +51,7 @@ def idle_connections(bench: Bench) -> Sample:
 
 
 def idle_queues(bench: Bench) -> Sample:
-    """The base load beside 100,000 queues where nothing comes."""
+    """The base load beside 100,000 idle queues."""
     idle = bench.scaled(QUEUES)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
     all_queues = Load(queues=1 + idle)
@@ -68,7 +68,7 @@ def idle_queues(bench: Bench) -> Sample:
 
 
 def busy_connections(bench: Bench) -> Sample:
-    """500 publishers and 500 consumers, each pair on a queue of its own."""
+    """500 publishers and 500 consumers, each pair on a separate queue."""
     half = bench.scaled(CONNECTIONS // 2)
     allow_files(2 * half + 100)
     load = replace(_BASE, publishers=half, consumers=half, queues=half, own_queue=True)
@@ -76,10 +76,10 @@ def busy_connections(bench: Bench) -> Sample:
 
 
 def publish_onto(ready: int) -> Callable[[Bench], Sample]:
-    """Publish without a consumer where so many messages wait already.
+    """Publish without a consumer to a queue that has this number of ready messages.
 
-    The broker has held and let go of as many messages before, between others that stay, so that it
-    has their memory at hand: what the system takes for a fresh page is no cost of a full queue.
+    The broker has stored and removed as many messages before, between others that stay, so that it
+    already has the memory: the system's cost of a new page is not a cost of a full queue.
     """
 
     def measure(bench: Bench) -> Sample:
@@ -106,7 +106,7 @@ def publish_onto(ready: int) -> Callable[[Bench], Sample]:
 
 
 def drain_from(ready: int) -> Callable[[Bench], Sample]:
-    """Consume without a publisher the first of so many messages."""
+    """Consume the first messages of a queue of a given length, without a publisher."""
 
     def measure(bench: Bench) -> Sample:
         depth, probe = bench.scaled(ready), bench.scaled(PROBE)

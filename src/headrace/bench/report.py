@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and JSON of what was measured."""
+"""Tables and JSON of the measurements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Result:
     text: str
     broker: str
     samples: list[Sample] = field(default_factory=list)
-    error: str = ""  # Why there are no samples.
+    error: str = ""  # The reason why samples are missing.
 
     def median(self, figure: Figure) -> float | None:
         """The middle of the runs."""
@@ -28,7 +28,7 @@ class Result:
         return median(values) if values else None
 
     def figures(self) -> list[Figure]:
-        """The figures that some run has, in their usual order."""
+        """Return the figures that at least one run has, in their usual order."""
         return [figure for figure in Figure if self.median(figure) is not None]
 
     def problems(self) -> list[str]:
@@ -37,7 +37,7 @@ class Result:
         return list(dict.fromkeys([self.error, *problems] if self.error else problems))
 
     def as_json(self) -> Json:
-        """Everything, for a machine to read."""
+        """Return all results for JSON."""
         figures: dict[str, Json] = {
             figure.name.lower(): {
                 "unit": figure.unit,
@@ -107,7 +107,7 @@ def _number(value: float | None) -> str:
 
 
 def _ratio(figure: Figure, ours: float | None, theirs: float | None) -> str:
-    """Return how many times better the second is."""
+    """Return by which factor the second value is better."""
     if not ours or not theirs:
         return ""
     ratio = theirs / ours if figure.more_is_better else ours / theirs

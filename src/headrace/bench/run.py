@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one load and judges what came out."""
+"""Runs one load and checks its results."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Run:
                     process.terminate()
 
     def hear(self, name: str, timeout_s: float) -> object:
-        """The next thing a process says; raise what it failed with."""
+        """Return the next message of a process; raise its error if it failed."""
         if not self.pipes[name].poll(timeout_s):
             raise BenchError(f"the {name} do not answer")
         try:
@@ -182,7 +182,7 @@ class Run:
                 raise BenchError(f"the {name} ended early")
 
     def wait_for_count(self) -> None:
-        """Wait until a counted load is through, or does not move any more."""
+        """Wait until a counted load is complete, or makes no progress."""
         board, load = self.board, self.load
         deadline = time.monotonic() + COUNTED_TIMEOUT_S
         moved_at, received = time.monotonic(), -1
@@ -200,11 +200,11 @@ class Run:
 
     @property
     def is_published(self) -> bool:
-        """True when no more will be published."""
+        """Return True if no more messages will be published."""
         return not self.load.publishes or bool(self.board[Place.PUBLISHED])
 
     def wait_for_rest(self) -> None:
-        """Wait until all that was published is delivered, or does not come any more."""
+        """Wait until all published messages are delivered, or no more arrive."""
         board, load = self.board, self.load
         moved_at, received = time.monotonic(), -1
         while not self.is_published:

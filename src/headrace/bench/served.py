@@ -32,7 +32,7 @@ class Restartable(Protocol):
 
 
 class Served:
-    """Our own `headrace serve` on a directory of its own."""
+    """A `headrace serve` on a temporary directory."""
 
     def __init__(self, options: list[str] | None = None) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="headrace-bench-")
@@ -88,7 +88,7 @@ class Served:
 
 
 class Restarted:
-    """Another broker on this machine, started again by a command of the user's."""
+    """Another broker on this machine, which a command of the user starts again."""
 
     def __init__(self, settings: Settings, command: str) -> None:
         self.settings = settings

@@ -140,7 +140,7 @@ def fill_and_drain(bench: Bench) -> Sample:
 
 
 def idle(bench: Bench) -> Sample:
-    """W7: what connections and queues cost that do nothing."""
+    """W7: the cost of idle connections and queues."""
     connections, queues = bench.scaled(1000), bench.scaled(10_000)
     usage = bench.usage
     if not usage.pid:
@@ -207,7 +207,7 @@ def recover(bench: Bench) -> Sample:
 
 
 def _first_message(settings: Settings, began: float) -> float:
-    """Return how long after ``began`` a first message came; closing gives it back."""
+    """Return the time from ``began`` to the first message, which returns to the queue."""
     link = open_link(settings)
     try:
         link.call(BasicQos(prefetch_count=1), BasicQosOk)
@@ -219,7 +219,7 @@ def _first_message(settings: Settings, began: float) -> float:
 
 
 def allow_files(count: int) -> None:
-    """Let this process have so many files open, as far as it may."""
+    """Raise this process's limit of open files, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count and (hard == resource.RLIM_INFINITY or count <= hard):
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))

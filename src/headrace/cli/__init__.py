@@ -29,9 +29,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "resume": _entry("cli.server.service", "resume", "Take a broker back into service."),
         "reload": _entry("cli.server.service", "reload", "Read the settings again."),
         "logs": _entry("cli.server.service", "logs", "Rotate or reopen the log file."),
-        "cluster": _entry(
-            "cli.server.cluster", "cluster", "Show the brokers of a cluster and what they serve."
-        ),
+        "cluster": _entry("cli.server.cluster", "cluster", "Show the brokers of a cluster."),
         "move": _entry("cli.server.cluster", "move", "Let another broker serve a virtual host."),
         "alarm": _entry("cli.server.alarms", "alarm", "List alarms, block publishers by hand."),
         "version": _entry("cli", "version", "Print the version."),
@@ -58,7 +56,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Inspect": {
         "list": _entry("cli.inspect.lists", "list_kind", "List queues, connections, consumers, …"),
-        "show": _entry("cli.inspect.lists", "show", "Print all facts of one object."),
+        "show": _entry("cli.inspect.lists", "show", "Print the details of one object."),
         "close": _entry("cli.inspect.lists", "close", "Close client connections with a reason."),
         "trace": _entry("cli.server.trace", "trace", "Copy messages to amq.rabbitmq.trace."),
     },
@@ -77,7 +75,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "user": _entry("cli.admin.accounts", "user", "Add, delete and list users."),
         "vhost": _entry("cli.admin.accounts", "vhost", "Add, delete and list virtual hosts."),
         "permission": _entry("cli.admin.accounts", "permission", "Set permissions of users."),
-        "policy": _entry("cli.admin.policies", "policy", "Set options by pattern of names."),
+        "policy": _entry("cli.admin.policies", "policy", "Set arguments of queues by patterns."),
         "operator-policy": _entry(
             "cli.admin.policies", "operator_policy", "Set limits that no policy exceeds."
         ),

@@ -47,7 +47,8 @@ selector_option = click.option(
     "--selector",
     default="",
     metavar="CONDITION",
-    help="Which messages: a condition on headers and properties, such as \"region = 'north'\".",
+    help='Only messages that match this condition on headers and properties, such as "region '
+    "= 'north'\".",
 )
 
 
@@ -111,7 +112,7 @@ def tell_of_alarms(event: Event) -> None:
 
     if isinstance(event, Blocked):
         why = printable(event.reason)
-        click.echo(f"the broker holds publishers: {why}; waiting", err=True)
+        click.echo(f"the broker blocks publishers: {why}; waiting", err=True)
     elif isinstance(event, Unblocked):
         click.echo("the broker accepts messages again", err=True)
 

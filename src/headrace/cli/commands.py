@@ -97,7 +97,12 @@ class Commands(Group):
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        command = getattr(importlib.import_module(entry.module), entry.name)
+        try:
+            command = getattr(importlib.import_module(entry.module), entry.name)
+        except ImportError:
+            if ctx.resilient_parsing:  # Completion does not fail for one command.
+                return None
+            raise
         assert isinstance(command, click.Command)
         command.short_help = entry.help
         return command

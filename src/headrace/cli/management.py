@@ -25,8 +25,8 @@ from headrace.cli.output import Answer, printable
 from headrace.server.config.settings import Settings
 
 ANSWER_S = 60.0  # How long the broker may be silent.
-NAMES_S = 1.0  # How long completion waits for a broker,
-NAMES_MAX = 500  # and how many names it reads.
+NAMES_S = 1.0  # Time limit of completion for a broker's answer.
+NAMES_MAX = 500  # Maximum number of names that completion reads.
 ELSEWHERE = "name another with --data or --socket"
 
 
@@ -40,7 +40,8 @@ def management_option(function: Function) -> Function:
         cls=FromEnvironment,
         envvar="HEADRACE_MANAGEMENT_SOCKET",
         type=click.Path(path_type=Path),
-        help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
+        help="The broker's management socket, if it is not in --data; also "
+        "HEADRACE_MANAGEMENT_SOCKET.",
     )
     @functools.wraps(function)
     def command(*args: object, data: Path, where: Path | None, **options: object) -> object:
@@ -110,11 +111,11 @@ def exchange(
             except OSError as error:
                 raise failed(socket, error) from None
             if not line:
-                raise click.ClickException(f"the broker at {socket} ended the conversation")
+                raise click.ClickException(f"the broker at {socket} closed the connection")
             answer: Answer = json.loads(line)
             if "error" in answer:
                 raise click.ClickException(printable(str(answer["error"])))
-            if "busy" in answer:  # Sent to show that a long search goes on.
+            if "busy" in answer:  # A long search continues.
                 continue
             yield answer
             if "done" in answer:
@@ -163,7 +164,7 @@ def open_socket(
 def failed(path: Path, error: OSError) -> click.ClickException:
     """Return the error of a broker that cannot be reached."""
     with contextlib.suppress(OSError):  # The directory of the terminal is gone.
-        path = path.absolute()  # It may be another one than the broker's.
+        path = path.absolute()  # So that a wrong directory is visible.
     where = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")
@@ -173,4 +174,4 @@ def failed(path: Path, error: OSError) -> click.ClickException:
     if isinstance(error, TimeoutError):
         return click.ClickException(f"the broker at {where} does not answer")
     why = os.strerror(error.errno) if error.errno else str(error)
-    return click.ClickException(f"the broker at {where} cannot be asked: {why}")
+    return click.ClickException(f"the broker at {where} cannot be reached: {why}")

@@ -39,11 +39,11 @@ def format_option(function: Function) -> Function:
         "--format",
         "form",
         type=click.Choice(["table", "tsv", "json"]),
-        help="A table, values with tabs between them, or one JSON object per line. "
-        "[table on a terminal, tsv elsewhere]",
+        help="A table, values separated by tabs, or one JSON object per line. [table on a "
+        "terminal, tsv elsewhere]",
     )
     @json_flag
-    @click.option("--no-header", is_flag=True, help="Values with tabs, without their names above.")
+    @click.option("--no-header", is_flag=True, help="Omit the line of column names.")
     @functools.wraps(function)
     def command(
         *args: object, form: str | None, as_json: bool, no_header: bool, **options: object
@@ -78,7 +78,10 @@ def text_option(function: Function) -> Function:
 def json_flag(function: Function) -> Function:
     """Add the flag ``--json`` of all commands that print JSON."""
     return click.option(
-        "--json", "as_json", is_flag=True, help="One JSON object a line; as --format json."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="One JSON object per line; the same as --format json.",
     )(function)
 
 
@@ -145,12 +148,12 @@ def print_tables(rows: Iterable[Row], columns: Sequence[str]) -> int:
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     count = 0
     stream = iter(rows)
-    some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
-    while some or not count:
-        print_table(some, columns, room)
-        count += len(some)
-        some = list(itertools.islice(stream, ROWS_OF_A_TABLE))
-        if not some:
+    batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+    while batch or not count:
+        print_table(batch, columns, room)
+        count += len(batch)
+        batch = list(itertools.islice(stream, ROWS_OF_A_TABLE))
+        if not batch:
             break
         click.echo()
     return count

@@ -158,7 +158,7 @@ def _print(reader: pa.RecordBatchReader, form: str, file: TextIO) -> None:
         writer.writerows(map(_cell, row) for row in _rows(reader))
         return
     if len(set(names)) < len(names):
-        raise click.ClickException("two columns have one name: give one of them another with AS")
+        raise click.ClickException("two columns have the same name: rename one with AS")
     rows = (dict(zip(names, row, strict=True)) for row in _rows(reader))
     if form == "json":
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -175,7 +175,7 @@ def _rows(reader: pa.RecordBatchReader) -> Iterator[list[object]]:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it: bytes as text, or in base64 if they are none; moments in ISO 8601."""
+    """Return a value for JSON: bytes as text, or base64 if not UTF-8; times in ISO 8601."""
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, bytes):

@@ -186,7 +186,7 @@ class Lease(Blocking, Closing):
         self._run(self._source.leave())
 
     def info(self) -> LeaseState:
-        """Return the lease's state; RequestRefused with code `not-found` when there is none."""
+        """Return the lease's state; RequestRefused with code `not-found` if it does not exist."""
         return self._run(self._source.info())
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class Sink(Blocking, Closing):
         return self._run(self._source.state())
 
     def last(self) -> int | None:
-        """Return the last committed batch of the owner; None when there is none."""
+        """Return the number of the owner's last committed batch; None before the first commit."""
         return self._run(self._source.last())
 
     def commit(self, batch: int, staged: Iterable[Staged | str]) -> SinkState:
@@ -441,7 +441,7 @@ def list_groups(requests: Requests, stream: str = "") -> list[GroupState]:
 
 
 def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """Return the super stream behind an exchange; RequestRefused when it is none."""
+    """Return the super stream behind an exchange; RequestRefused if the exchange has none."""
     return LOOP.run(_super_streams.super_stream(requests.source, exchange))
 
 

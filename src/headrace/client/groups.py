@@ -28,8 +28,8 @@ class GroupState:
     pin: bool  # Whether retention leaves what it has not read.
     owner: str  # Who claimed it last.
     claimed: bool  # Whether that claim is live.
-    lag: int  # Messages that it has not read,
-    lag_octets: int  # and roughly their octets.
+    lag: int  # Messages that the group has not read.
+    lag_octets: int  # Approximate bytes of these messages.
     gone: int  # Messages that retention took before it read them.
 
 
@@ -96,7 +96,7 @@ class Groups:
         if fields.get("ids", 0) is None:
             del fields["ids"]
         answer = await self._requests.ask(what, group=self.name, **fields)
-        return {told["stream"]: _state(told) for told in answer["groups"]}
+        return {state["stream"]: _state(state) for state in answer["groups"]}
 
 
 async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[GroupState]:
@@ -104,8 +104,8 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
     fields: dict[str, object] = {"stream": stream} if stream else {}
     while True:
         answer = await requests.ask("group.list", **fields)
-        for told in answer["groups"]:
-            yield _state(told)
+        for state in answer["groups"]:
+            yield _state(state)
         if "next" not in answer:
             return
         fields["after"] = answer["next"]
@@ -113,15 +113,15 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
 
 def _said(positions: Mapping[str, Position]) -> dict[str, object]:
     """Return positions as a request has them."""
-    said: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for stream, position in positions.items():
         if isinstance(position, datetime):
             if position.tzinfo is None:
                 raise ValueError(f"a moment needs a time zone: {position!r}")
-            said[stream] = {"timestamp_ms": int(position.timestamp() * 1000)}
+            fields[stream] = {"timestamp_ms": int(position.timestamp() * 1000)}
         else:
-            said[stream] = position
-    return said
+            fields[stream] = position
+    return fields
 
 
 def _state(told: Answer) -> GroupState:

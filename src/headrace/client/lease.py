@@ -168,7 +168,7 @@ class Lease(AsyncClosing):
         return taken
 
     def untake(self, taken: LeaseRange) -> None:
-        """Have the next `take` give these messages again: no program has them."""
+        """Make the next `take` return these messages again: the program did not receive them."""
         self._next = taken.first
 
     async def read(
@@ -219,7 +219,7 @@ class Lease(AsyncClosing):
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
         """Return the messages of `[first, last)` that are marked bad, as ranges."""
         answer = await self._ask("rejected", first=first, last=last)
-        return [(one[0], one[1]) for one in answer["numbers"]]
+        return [(numbers[0], numbers[1]) for numbers in answer["numbers"]]
 
     async def release(self, *, force: bool = False, forget: bool = False) -> int:
         """Requeue the messages taken and not settled; return their number.
@@ -236,7 +236,7 @@ class Lease(AsyncClosing):
         await self._ask("leave", owner=self.owner)
 
     async def info(self) -> LeaseState:
-        """Return the lease's state; RequestRefused with code `not-found` when there is none."""
+        """Return the lease's state; RequestRefused with code `not-found` if it does not exist."""
         return _state(await self._ask("info"))
 
     async def close(self) -> None:
@@ -254,7 +254,7 @@ async def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
     """Return the leases of a queue, or of all queues that the user may read."""
     fields = {"queue": queue} if queue else {}
     answer = await requests.ask("lease.list", **fields)
-    return [_state(found) for found in answer["leases"]]
+    return [_state(lease) for lease in answer["leases"]]
 
 
 def _listed(item: int | tuple[int, int]) -> int | list[int]:

@@ -91,12 +91,12 @@ class Message:
         body = repr(self.body[:SHOWN_BYTES])
         if len(self.body) > SHOWN_BYTES:
             body += f"… {len(self.body)} bytes"
-        said = [
-            f"{one.name}={getattr(self, one.name)!r}"
-            for one in fields(self)
-            if one.repr and one.name != "body" and getattr(self, one.name) != _default(one)
+        properties = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in fields(self)
+            if field.repr and field.name != "body" and getattr(self, field.name) != _default(field)
         ]
-        return f"{type(self).__name__}({', '.join([body, *said])})"
+        return f"{type(self).__name__}({', '.join([body, *properties])})"
 
     @classmethod
     def of(cls, content: Message | bytes | bytearray | memoryview | str) -> Message:
@@ -124,7 +124,7 @@ class Message:
             return self.body.decode()
 
     def json(self) -> Any:  # As json.loads: JSON has no narrower type that is of use.
-        """Return the body parsed as JSON; ValueError when it is none."""
+        """Return the body parsed as JSON; ValueError if it is not JSON."""
         return json.loads(self.body)
 
 
@@ -243,7 +243,7 @@ def milliseconds(expiration: timedelta) -> str:
 
 
 def expiration_of(text: str | None) -> timedelta | None:
-    """Return the time to live; None for text that is no number."""
+    """Return the time to live; None for a text that is not a number."""
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 12:
         return None
     return timedelta(milliseconds=int(text))

@@ -32,8 +32,8 @@ class Snapshot:
     first: int  # The position of its first ready message.
     last: int  # Behind that of its last: what comes later is beyond.
     bounds: tuple[int, ...]  # Positions that cut it into about equal parts.
-    messages: int  # Ready ones, at that moment,
-    octets: int  # and what their bodies have.
+    messages: int  # Number of ready messages at that moment.
+    octets: int  # Bytes of the bodies of these messages.
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the parts as ranges of positions, to be read in parallel."""

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
     from headrace.client.connection.connection import Connection
 
-CHUNK_MESSAGES: Final = 16_384  # Of one branch,
-CHUNK_OCTETS: Final = 16 << 20  # or this many octets of bodies.
+CHUNK_MESSAGES: Final = 16_384  # Maximum messages of a branch.
+CHUNK_OCTETS: Final = 16 << 20  # Maximum bytes of bodies of a branch.
 PREPARING_MAX: Final = 4  # Branches whose prepare is not answered.
 FORMAT: Final = 0x48525342
 PREPARE_S: Final = 120.0  # How long a prepare or a decision may take.
@@ -118,7 +118,7 @@ class Sink:
             raise
 
     async def last(self) -> int | None:
-        """Return the last committed batch of the owner; None when there is none."""
+        """Return the number of the owner's last committed batch; None before the first commit."""
         state = await self.state()
         return None if state is None else state.last
 
@@ -128,7 +128,7 @@ class Sink:
         Raises RequestRefused with code `not-found` or `precondition` when a part is gone: the batch
         must be written again.
         """
-        names = [one if isinstance(one, str) else one.branches for one in staged]
+        names = [work if isinstance(work, str) else work.branches for work in staged]
         names = [name for name in names if name]
         return _state(
             await self._ask("batch.commit", epoch=self.epoch, batch=batch, branches=names)
@@ -179,9 +179,9 @@ class Stage(AsyncClosing):
         self._own: Connection | None = None
         self._channel: Channel | None = None
         self._requests: Requests | None = None
-        self._chunk = -1  # The branch at work,
-        self._count = 0  # how many messages are in it,
-        self._octets = 0  # and how many octets.
+        self._chunk = -1  # The number of the open branch; -1 before the first.
+        self._count = 0  # Messages in the open branch.
+        self._octets = 0  # Bytes of bodies in the open branch.
         self._chunk_messages = chunk_messages
         self._chunk_octets = chunk_octets
         self._preparing: deque[asyncio.Task[bool]] = deque()
@@ -199,11 +199,11 @@ class Stage(AsyncClosing):
 
         With `mandatory`, a message that no queue gets makes the stage fail.
         """
-        each = [Message.of(one) for one in several(messages)]
+        batch = [Message.of(message) for message in several(messages)]
         await self.publish_columns(
-            len(each),
-            Octets.of(one.body for one in each),
-            properties=Octets.of(properties_of(one) for one in each),
+            len(batch),
+            Octets.of(message.body for message in batch),
+            properties=Octets.of(properties_of(message) for message in batch),
             routing_key=Octets(routing_key.encode()),
             exchange=Octets(exchange.encode()),
             mandatory=mandatory,

@@ -19,8 +19,8 @@ class Partition:
     key: str  # Of its binding.
     stream: str
     id: int  # Of the stream; one that is made again has another.
-    first: int  # The offset of its oldest message,
-    next: int  # and that of the next to come.
+    first: int  # The offset of the oldest message.
+    next: int  # The offset of the next message.
     octets: int
 
 
@@ -35,7 +35,7 @@ class SuperStream:
 
 
 async def super_stream(requests: Requests, exchange: str) -> SuperStream:
-    """Return the super stream behind an exchange; RequestRefused when it is none."""
+    """Return the super stream behind an exchange; RequestRefused if the exchange has none."""
     return _read(await requests.ask("superstream.info", exchange=exchange))
 
 
@@ -45,8 +45,8 @@ async def add_partition(requests: Requests, exchange: str, stream: str = "") -> 
     It is declared like the first partitions. When `stream` is a partition already, nothing changes.
     """
     if not stream:  # The name is chosen here, for the request may be sent twice.
-        found = await super_stream(requests, exchange)
-        taken = {partition.stream for partition in found.partitions}
+        present = await super_stream(requests, exchange)
+        taken = {partition.stream for partition in present.partitions}
         numbers = count(len(taken))
         stream = next(name for n in numbers if (name := f"{exchange}-{n}") not in taken)
     return _read(await requests.ask("superstream.add", exchange=exchange, stream=stream))
@@ -55,13 +55,13 @@ async def add_partition(requests: Requests, exchange: str, stream: str = "") -> 
 async def list_super_streams(requests: Requests) -> dict[str, int]:
     """Return the super streams that the user may read, with their numbers of partitions."""
     answer = await requests.ask("superstream.list")
-    return {one["exchange"]: one["partitions"] for one in answer["super_streams"]}
+    return {row["exchange"]: row["partitions"] for row in answer["super_streams"]}
 
 
 def _read(answer: Answer) -> SuperStream:
     partitions = tuple(
-        Partition(**{name: told[name] for name in Partition.__slots__})
-        for told in answer["partitions"]
+        Partition(**{name: row[name] for name in Partition.__slots__})
+        for row in answer["partitions"]
     )
     return SuperStream(
         exchange=answer["exchange"], type=answer["type"], by=answer["by"], partitions=partitions

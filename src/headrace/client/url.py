@@ -142,8 +142,8 @@ def _parse(url: str) -> Settings:
         raise InvalidUrl("malformed query in the URL of a broker") from None
     for key, value in pairs:
         if key not in _PARAMETERS:
-            known = ", ".join(sorted(_PARAMETERS))
-            raise InvalidUrl(f"unknown parameter {key!r} in the URL of a broker; known: {known}")
+            names = ", ".join(sorted(_PARAMETERS))
+            raise InvalidUrl(f"unknown parameter {key!r} in the URL of a broker; known: {names}")
         if key in values:
             raise InvalidUrl(f"parameter {key!r} appears twice in the URL of a broker")
         values[key] = value
@@ -203,8 +203,8 @@ def _version(label: str) -> Version:
     for version in Version:
         if version.label == label:
             return version
-    known = ", ".join(version.label for version in Version)
-    raise InvalidUrl(f"version={label!r} is not one of {known}")
+    labels = ", ".join(version.label for version in Version)
+    raise InvalidUrl(f"version={label!r} is not one of {labels}")
 
 
 def _verify(values: dict[str, str]) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is ready in a queue, cut into parts that are looked at: the messages stay there.
+"""Ready messages of a queue, divided into parts that are browsed: the messages stay there.
 
-Messages consumed before a part is read are not seen, nor are later arrivals.
+Messages that are consumed before a part is read are missing, and so are later arrivals.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class GroupInUseError(RuntimeError):
 
 
 class StreamMissingError(RuntimeError):
-    """There is no such stream."""
+    """The stream does not exist."""
 
 
 def missing(stream: str) -> StreamMissingError:

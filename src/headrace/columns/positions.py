@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where streams begin and end, and the offsets that the bounds of a read mean."""
+"""First and last offsets of streams, and the offsets of a read's bounds."""
 
 from __future__ import annotations
 

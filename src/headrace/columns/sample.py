@@ -55,7 +55,7 @@ def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
 
 
 def inferred(options: ReadOptions, decoding: DecodeOptions) -> StructType:
-    """The schema of the oldest and newest records there are; OptionError when there are none."""
+    """Return the schema of the oldest and newest records; OptionError without records."""
     bodies = list(sample(options, decoding))
     try:
         if not bodies:

@@ -323,12 +323,12 @@ def recovered_messages(site: Site) -> None:
     for _ in range(2):
         peer.delivered()
     peer.send(BasicRecover(requeue=True))
-    heard = [peer.next()[1] for _ in range(3 if site.version is V0_9_1 else 2)]
-    again = [one for one in heard if isinstance(one, Content)]
-    must(len(again) == 2, "both messages, and in 0-9-1 recover-ok")
-    for body, one in zip((b"x", b"y"), again, strict=True):
-        flag = isinstance(one.method, BasicDeliver) and one.method.redelivered
-        must(one.body == body and flag, f"{body!r} marked as redelivered, not {one.method}")
+    methods = [peer.next()[1] for _ in range(3 if site.version is V0_9_1 else 2)]
+    contents = [content for content in methods if isinstance(content, Content)]
+    must(len(contents) == 2, "both messages, and in 0-9-1 recover-ok")
+    for body, content in zip((b"x", b"y"), contents, strict=True):
+        flag = isinstance(content.method, BasicDeliver) and content.method.redelivered
+        must(content.body == body and flag, f"{body!r} marked as redelivered, not {content.method}")
 
 
 @check("0-9-1/s004")
@@ -341,10 +341,10 @@ def recovered_to_the_original_client(site: Site) -> None:
     peer.delivered()
     other.consume(queue, "other")
     peer.send(BasicRecover(requeue=False))
-    heard = [peer.next()[1] for _ in range(2)]
-    again = [one for one in heard if isinstance(one, Content)]
-    must(len(again) == 1 and again[0].body == b"x", "the message, and recover-ok")
-    method = again[0].method
+    methods = [peer.next()[1] for _ in range(2)]
+    contents = [content for content in methods if isinstance(content, Content)]
+    must(len(contents) == 1 and contents[0].body == b"x", "the message, and recover-ok")
+    method = contents[0].method
     assert isinstance(method, BasicDeliver)
     must(method.consumer_tag == "mine" and method.redelivered, f"the same consumer, not {method}")
 

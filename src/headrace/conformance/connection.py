@@ -39,13 +39,13 @@ def another_protocol(site: Site) -> None:
     """A header of another protocol is answered with a header that is served, or not, and an end."""
     peer = site.raw()
     peer.send_bytes(b"HTTP\x01\x01\x00\x09")
-    said = b""
+    answer = b""
     while octets := peer.read(1):
-        said += octets
+        answer += octets
     if site.version.label == "0-9-1":
-        must(len(said) == 8 and said[:4] == b"AMQP", f"a protocol header, not {said[:20]!r}")
+        must(len(answer) == 8 and answer[:4] == b"AMQP", f"a protocol header, not {answer[:20]!r}")
     else:
-        must(not said or said in HEADERS, f"no method, not {said[:20]!r}")
+        must(not answer or answer in HEADERS, f"no method, not {answer[:20]!r}")
 
 
 @check("0-9-1/connection.start#02", "0-9/connection.start#server-support")
@@ -85,8 +85,8 @@ def an_unknown_mechanism(site: Site) -> None:
     peer = site.raw()
     peer.greet()
     peer.send(ConnectionStartOk(mechanism="NONSENSE", response=b"x", locale="en_US"), 0)
-    said = peer.read(1)
-    must(not said, "the end of the stream, not an answer")
+    answer = peer.read(1)
+    must(not answer, "the end of the stream, not an answer")
 
 
 @check(

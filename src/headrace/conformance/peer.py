@@ -71,10 +71,10 @@ class Peer(RawClient):
         """Send a method, which must be answered with this code; the channel is opened again."""
         self.send(method, channel)
         closed = self.closed(channel)
-        what = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
+        expected = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
         must(
             (closed.code, closed.fatal) == (code, fatal),
-            f"{what}, not the {'connection' if closed.fatal else 'channel'} with {closed.code} "
+            f"{expected}, not the {'connection' if closed.fatal else 'channel'} with {closed.code} "
             f"{closed.text}",
         )
         if not fatal:
@@ -89,7 +89,7 @@ class Peer(RawClient):
         return True
 
     def delivered(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
-        """The next thing that comes must be a delivery."""
+        """Return the next delivery; fail if another method arrives."""
         return self.content(BasicDeliver, channel)
 
     def bodies(self, queue: str) -> list[bytes]:

@@ -52,7 +52,7 @@ class Report:
     @property
     def broken(self) -> list[Verdict]:
         """The rules that do not hold."""
-        return [one for one in self.verdicts if one.broken]
+        return [verdict for verdict in self.verdicts if verdict.broken]
 
 
 def put_to(check: Check, settings: Settings, version: Version) -> str:
@@ -87,9 +87,9 @@ def report(
         OSError: no broker answers at the address.
     """
     product = product_of(settings, version)
-    found = Report(version, product)
+    report = Report(version, product)
     if not product:
-        return found
+        return report
     wanted = set(names) or set(CHECKS)
     titles: dict[str, list[str]] = {}
     broken: dict[str, list[str]] = {}
@@ -103,12 +103,12 @@ def report(
         for rule in rules:
             titles.setdefault(rule, []).append(check.title)
             broken.setdefault(rule, []).extend([wrong] if wrong else [])
-    found.verdicts = [
+    report.verdicts = [
         Verdict(RULES[rule], tuple(titles[rule]), "; ".join(broken[rule]))
         for rule in RULES
         if rule in titles
     ]
-    return found
+    return report
 
 
 def product_of(settings: Settings, version: Version) -> str:

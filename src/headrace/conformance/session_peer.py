@@ -99,10 +99,10 @@ class SessionPeer:
 
     def count(self, queue: str) -> int:
         """Return the number of ready messages of a queue, which must exist."""
-        found = self.session.query_queue(queue)
-        if found is None:
+        state = self.session.query_queue(queue)
+        if state is None:
             raise BrokenRule(f"queue {queue} is gone")
-        return found.message_count or 0
+        return state.message_count or 0
 
     def holds(self, queue: str, count: int) -> bool:
         """Return True once a queue holds so many messages; some brokers count a bit late."""
@@ -118,8 +118,8 @@ class SessionPeer:
 
     def exists(self, queue: str) -> bool:
         """Return True if the queue exists."""
-        found: Struct | None = self.session.query_queue(queue)
-        return found is not None
+        state: Struct | None = self.session.query_queue(queue)
+        return state is not None
 
     def subscribe(self, queue: str, messages: int = 100, **how: Any) -> Subscription:
         """Subscribe with this credit."""
@@ -128,15 +128,15 @@ class SessionPeer:
         return subscription
 
     def taken(self, subscription: Subscription, count: int) -> list[Transfer]:
-        """The next messages of a subscription."""
-        found: list[Transfer] = []
+        """Return the next messages of a subscription."""
+        transfers: list[Transfer] = []
         for _ in range(count):
             try:
-                found.append(subscription.receive(self.answer_s))
+                transfers.append(subscription.receive(self.answer_s))
             except TimeoutError:
-                text = f"{len(found)} messages come within {self.answer_s:g} s, not {count}"
+                text = f"{len(transfers)} messages come within {self.answer_s:g} s, not {count}"
                 raise BrokenRule(text) from None
-        return found
+        return transfers
 
     def silent(self, subscription: Subscription, why: str) -> None:
         """Nothing more may have come when all that was said is done."""
@@ -148,12 +148,12 @@ class SessionPeer:
         with self.session.subscribe(queue) as subscription:
             subscription.flow(1000)
             subscription.flush()
-            found: list[Transfer] = []
+            transfers: list[Transfer] = []
             while (transfer := subscription.receive_nowait()) is not None:
-                found.append(transfer)
-            if found:
-                self.session.accept(*found)
-        return [transfer.body for transfer in found]
+                transfers.append(transfer)
+            if transfers:
+                self.session.accept(*transfers)
+        return [transfer.body for transfer in transfers]
 
     def accepts(self, *transfers: Transfer) -> None:
         """Say message.accept, whether or not the messages were acquired."""

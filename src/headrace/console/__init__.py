@@ -20,5 +20,5 @@ functions, and no handler: what the API refuses, a page refuses with the same wo
 ``call.path`` has the decoded segments of the path, ``call.query`` the query, ``await call.body()``
 the JSON object of the request. ``await call.ask("delete queue", name=…)`` runs an operation of the
 broker as the user of the request; its errors become HTTP errors by themselves. Other errors are
-raised as :class:`~headrace.console.http.errors.HttpError`. The answer gets its headers elsewhere.
+raised as :class:`~headrace.console.http_errors.HttpError`. The answer gets its headers elsewhere.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's certificate, which is read again when its files change."""
+"""The console's TLS certificate, which is read again when its files change."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ log = logging.getLogger(__name__)
 
 
 class Certificate:
-    """A context of TLS with a certificate from files. Clients need no certificates."""
+    """A TLS context with a certificate from files. Clients need no certificate."""
 
     def __init__(self, chain: Path, key: Path | None) -> None:
         """Read the files.
 
         Raises:
-            OSError: a file cannot be read, or has no certificate.
+            OSError: a file cannot be read, or is not a certificate or key.
         """
         self._chain = chain
         self._key = key
-        self._stamps = self._now()
+        self._stamps = self._stamps_of_files()
         self.context = context_of(chain, key)
 
     def renew(self) -> bool:
-        """Read the files again; return True if new connections get what they have.
+        """Read the files again; return True if new connections get the new certificate.
 
-        If a file cannot be used, nothing changes.
+        If a file cannot be used, the present certificate stays.
         """
-        self._stamps = self._now()
+        self._stamps = self._stamps_of_files()
         try:
-            context_of(self._chain, self._key)  # The context in use must not get half of a pair.
+            context_of(self._chain, self._key)  # A wrong pair must not reach the context in use.
             self.context.load_cert_chain(self._chain, self._key)
         except OSError as error:
             log.warning("the certificate stays as it was: %s: %s", self._chain, error)
@@ -43,21 +43,21 @@ class Certificate:
         return True
 
     def renew_if_changed(self) -> None:
-        """Read the files again if they were written since the last look."""
-        if self._stamps != self._now():
+        """Read the files again if they changed since the last check."""
+        if self._stamps != self._stamps_of_files():
             self.renew()
 
-    def _now(self) -> list[tuple[int, int] | None]:
+    def _stamps_of_files(self) -> list[tuple[int, int] | None]:
         return [stamp_of(path) for path in (self._chain, self._key) if path is not None]
 
 
 def stamp_of(path: Path) -> tuple[int, int] | None:
-    """Return what tells one content of a file from the next; None without the file."""
+    """Return time and inode of a file, which change with its content; None without the file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino
+    return status.st_mtime_ns, status.st_ino
 
 
 def context_of(chain: Path, key: Path | None) -> ssl.SSLContext:

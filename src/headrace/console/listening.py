@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listening sockets of the console, opened by its own process or by the broker for it."""
+"""Listening sockets of the console, opened by its process or by the broker that starts it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class ConsoleError(Exception):
 
 
 def check_loopback(host: str) -> None:
-    """Refuse an address that others can reach.
+    """Refuse an address that other machines can reach.
 
     Raises:
-        ConsoleError: it is none of this machine's own.
+        ConsoleError: the address is not a loopback address.
     """
     with contextlib.suppress(ValueError):
         if host == "localhost" or ipaddress.ip_address(host).is_loopback:
@@ -51,20 +51,20 @@ async def listen(hosts: Sequence[str], number: int) -> list[socket.socket]:
                 asyncio.Protocol, host, number, reuse_address=True, start_serving=False
             )
             try:
-                sockets += (socket.socket(fileno=os.dup(one.fileno())) for one in server.sockets)
+                sockets += (socket.socket(fileno=os.dup(sock.fileno())) for sock in server.sockets)
                 number = server.sockets[0].getsockname()[1]
             finally:
                 server.close()
-        for one in sockets:
-            one.listen(BACKLOG)
+        for sock in sockets:
+            sock.listen(BACKLOG)
     except BaseException:
-        for one in sockets:
-            one.close()
+        for sock in sockets:
+            sock.close()
         raise
     return sockets
 
 
 def address_of(sock: socket.socket) -> str:
-    """Return the address and port of a listening socket, as a URL has them."""
+    """Return the address and port of a listening socket in the form of a URL."""
     address, number = sock.getsockname()[:2]
     return f"[{address}]:{number}" if ":" in address else f"{address}:{number}"

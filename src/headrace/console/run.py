@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's process: its ports, and its end."""
+"""The console's process: opens its ports, serves until a signal, and stops."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api import table
+from headrace.console.api.routes import ROUTES as API_ROUTES
+from headrace.console.auth.addresses import check_url
 from headrace.console.auth.basic_bearer import Authentication
 from headrace.console.auth.oauth import check
-from headrace.console.auth.origin import check_url
 from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
@@ -28,23 +28,23 @@ from headrace.console.listening import (
     check_loopback,
     listen,
 )
-from headrace.console.metrics.table import ROUTES as METRICS_ROUTES
-from headrace.console.pages import table as pages
+from headrace.console.metrics import aggregated, per_object
 from headrace.console.pages.rendering import error_page
+from headrace.console.pages.routes import ROUTES as PAGE_ROUTES
 from headrace.console.state.broker_mirror import BrokerMirror
 from headrace.heap import return_large_blocks
 
 if TYPE_CHECKING:
     import ssl
 
-    from headrace.console.http.errors import HttpError
     from headrace.console.http.routes import Route
+    from headrace.console.http_errors import HttpError
     from headrace.console.settings import ConsoleSettings
 
 log = logging.getLogger(__name__)
 
-CHECK_S = 1.0  # How often silent connections are closed, and the certificate is looked at.
-STOP_S = 2.0  # How long requests may take to end at the end.
+CHECK_S = 1.0  # Between two checks for silent connections and for a changed certificate.
+STOP_S = 2.0  # How long requests may take after the console stops.
 
 
 class Console:
@@ -62,10 +62,10 @@ class Console:
         self._chores: list[asyncio.Task[None]] = []
 
     async def start(self) -> dict[str, str]:
-        """Listen; return the addresses: ``http``, and ``metrics`` where there are metrics.
+        """Listen; return the addresses ``http`` and ``metrics``, the latter if metrics are enabled.
 
         Raises:
-            ConsoleError: a port, or a file of TLS, cannot be used.
+            ConsoleError: a port or a file of TLS cannot be used, or a setting is wrong.
         """
         settings = self.settings
         if settings.url:
@@ -86,24 +86,26 @@ class Console:
         scheme = "http" if context is None else "https"
         try:
             sockets = await self._sockets(settings.http_fds, settings.port)
-            routes = (*table.ROUTES, *pages.ROUTES)
+            routes = (*API_ROUTES, *PAGE_ROUTES)
             api = await self._listen(routes, sockets, context, error_page)
-            found = {"http": f"{scheme}://{api}"}
+            addresses = {"http": f"{scheme}://{api}"}
             if settings.metrics_port is not None:
                 sockets = await self._sockets(settings.metrics_fds, settings.metrics_port)
-                metrics = await self._listen(METRICS_ROUTES, sockets, context)
-                found["metrics"] = f"{scheme}://{metrics}/metrics"
+                metrics = await self._listen(
+                    (*aggregated.ROUTES, *per_object.ROUTES), sockets, context
+                )
+                addresses["metrics"] = f"{scheme}://{metrics}/metrics"
         except OSError as error:
             await self.stop()
             raise ConsoleError(error.strerror or str(error)) from error
         self._chores = [
-            asyncio.create_task(self._look_after()),
+            asyncio.create_task(self._maintain()),
             asyncio.create_task(self.state.keep()),
         ]
-        return found
+        return addresses
 
     async def _sockets(self, fds: tuple[int, ...], number: int) -> list[socket.socket]:
-        """Return the sockets of a port: those that the parent opened, or new ones."""
+        """Return the sockets of a port: opened by the parent process, or new."""
         if fds:
             return [socket.socket(fileno=fd) for fd in fds]
         return await listen(self.settings.hosts, number)
@@ -115,9 +117,9 @@ class Console:
         context: ssl.SSLContext | None,
         error_page: Callable[[HttpError], bytes] | None = None,
     ) -> str:
-        """Serve a port by its sockets; return the first address.
+        """Serve routes on sockets; return the first address.
 
-        ``error_page`` makes the HTML of errors; None where there are no pages.
+        ``error_page`` makes the HTML of errors; None for a port without pages.
         """
         port = Port(
             routes,
@@ -131,14 +133,14 @@ class Console:
         self._ports.append(port)
         loop = asyncio.get_running_loop()
         protocol = "http" if error_page is not None else "http/prometheus"
-        told = protocol if context is None else protocol.replace("http", "https", 1)
+        name = protocol if context is None else protocol.replace("http", "https", 1)
         for sock in sockets:
             server = await loop.create_server(port.server, sock=sock, ssl=context, backlog=BACKLOG)
             self._listening.append(server)
-            self.state.console_listens.append((told, address_of(sock)))
+            self.state.console_listens.append((name, address_of(sock)))
         return address_of(sockets[0])
 
-    async def _look_after(self) -> None:
+    async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
             for port in self._ports:
@@ -152,7 +154,7 @@ class Console:
             self._certificate.renew()
 
     async def stop(self) -> None:
-        """Close the ports, and let the requests end."""
+        """Close the ports; requests have ``STOP_S`` to end."""
         for chore in self._chores:
             chore.cancel()
         for server in self._listening:
@@ -161,7 +163,7 @@ class Console:
             port.server.pre_shutdown()
         await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
         pending = set(self._chores)
-        while pending:  # None may use the history then.
+        while pending:  # No task may use the history after this.
             _, pending = await asyncio.wait(pending, timeout=STOP_S)
             for chore in pending:
                 chore.cancel()
@@ -172,19 +174,19 @@ class Console:
 async def run(
     settings: ConsoleSettings, ready: Callable[[dict[str, str]], None], *, with_parent: bool
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``with_parent``: or until standard input ends.
+    """Serve until SIGTERM or SIGINT, and with ``with_parent`` until standard input ends.
 
     ``ready`` gets the addresses.
 
     Raises:
-        ConsoleError: a port, or a file of TLS, cannot be used.
+        ConsoleError: a port or a file of TLS cannot be used, or a setting is wrong.
     """
     raise_open_files()
     return_large_blocks()
-    over = asyncio.Event()
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, over.set)
+        loop.add_signal_handler(number, stopping.set)
     console = Console(settings)
     loop.add_signal_handler(signal.SIGHUP, console.renew_certificate)
     addresses = await console.start()
@@ -192,14 +194,14 @@ async def run(
         ready(addresses)
         log.info("the console listens on %s", ", ".join(addresses.values()))
         if with_parent:
-            loop.add_reader(0, over.set)  # Nothing is written there: it is readable at its end.
-        await over.wait()
+            loop.add_reader(0, stopping.set)  # Nobody writes to it, so it is readable at its end.
+        await stopping.wait()
     finally:
         await console.stop()
 
 
 def certificate_of(settings: ConsoleSettings) -> Certificate | None:
-    """Return the certificate of TLS; None for HTTP in clear.
+    """Return the certificate of TLS; None for HTTP without TLS.
 
     Raises:
         ConsoleError: a file cannot be used.

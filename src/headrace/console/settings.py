@@ -6,23 +6,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-HTTP_PORT = 15672  # RabbitMQ's port of its management plug-in,
-METRICS_PORT = 15692  # and of its Prometheus plug-in.
-RABBITMQ_VERSION = "4.1.0"  # The level of the API, by which clients choose what they ask for.
+HTTP_PORT = 15672  # Of RabbitMQ's management plug-in.
+METRICS_PORT = 15692  # Of RabbitMQ's Prometheus plug-in.
+RABBITMQ_VERSION = "4.1.0"  # The version of the API, by which clients choose their requests.
 HISTORY = Path("console") / "history.sqlite"
 NO_HISTORY = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuthClient:
-    """The console as a client of an OAuth 2 authorization server; it has no secret."""
+    """The console as a public client of an OAuth 2 authorization server, without a secret."""
 
     client_id: str
     authorization_endpoint: str  # Where browsers log in.
     token_endpoint: str
     scopes: str = "openid"
-    issuer: str = ""  # That answers must name, if they name one; empty: any.
-    authorities: Path | None = None  # That sign the token endpoint's certificate; None: system's.
+    issuer: str = ""  # Required issuer of answers that name one; empty: any.
+    authorities: Path | None = None  # Of the token endpoint's certificate; None: the system's.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class ConsoleSettings:
     host: str = "127.0.0.1"  # Addresses to listen on, separated by commas.
     port: int = HTTP_PORT
     metrics_port: int | None = METRICS_PORT  # None: no metrics.
-    http_fds: tuple[int, ...] = ()  # Listening sockets of the port; none: it opens its own,
-    metrics_fds: tuple[int, ...] = ()  # and those of the metrics' port.
-    names: tuple[str, ...] = ()  # Host names that requests may be for, beside addresses.
-    url: str = ""  # The address that browsers have behind a proxy; empty: that of their requests.
+    http_fds: tuple[int, ...] = ()  # Listening sockets of the port; empty: the console opens them.
+    metrics_fds: tuple[int, ...] = ()  # The same, of the metrics' port.
+    names: tuple[str, ...] = ()  # Further host names that requests may have.
+    url: str = ""  # The address of the console behind a proxy; empty: that of the requests.
     tls_cert: Path | None = None
     tls_key: Path | None = None
-    plain_ok: bool = False  # Serve HTTP without TLS on other addresses than loopback.
+    plain_ok: bool = False  # Allow HTTP without TLS on addresses that are not loopback.
     rabbitmq_version: str = RABBITMQ_VERSION
     pipelines: tuple[Path, ...] = ()  # Directories of pipelines, and files of query listeners.
     history: str = ""  # Path of the history's file; empty: beside the socket; "none": no file.
@@ -49,7 +49,7 @@ class ConsoleSettings:
     @property
     def hosts(self) -> list[str]:
         """The addresses to listen on."""
-        return [one.strip() for one in self.host.split(",") if one.strip()]
+        return [host.strip() for host in self.host.split(",") if host.strip()]
 
     @property
     def history_path(self) -> Path | None:

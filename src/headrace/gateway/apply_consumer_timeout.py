@@ -9,7 +9,7 @@ from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.v0_10.commands import message
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
-from headrace.gateway.v0_x.methods import basic
+from headrace.gateway.v0_x.methods import consumers
 from headrace.model.queue_kinds.multi_queue import head_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
         arguments: tuple[Any, ...]
         head = head_of(consumer)
         if isinstance(head, BasicConsumer):
-            enforce, arguments = basic.enforce_timeout, (head.connection, head.channel, head)
+            enforce, arguments = consumers.enforce_timeout, (head.connection, head.channel, head)
         elif isinstance(head, Subscription):
             enforce, arguments = message.enforce_timeout, (head.session, head)
         else:

@@ -2,8 +2,8 @@
 """Approximate arrival times of messages, from a few thousand marks shared by a broker.
 
 Messages get increasing seqs. A mark is a time and the next seq at that time; two marks give the
-interval in which a message arrived. The journal knows exact times of what it keeps; marks serve all
-other messages, at no cost for each.
+interval in which a message arrived. The journal knows the exact times of its messages; marks serve
+all others, at no cost for each.
 
 Marks thin out with age: when there are too many, those closer to others than a 200th of their age
 are dropped. A time is exact to a 100th of the message's age, or half a second.

@@ -38,7 +38,7 @@ class Contents(Protocol):
         """Return the headers and properties of a message.
 
         Raises:
-            UnreadableError: it is malformed.
+            UnreadableError: the message is malformed.
         """
 
     def rewrite(
@@ -64,7 +64,7 @@ class Contents(Protocol):
         """Return the message with headers added, and with a timestamp unless that is None.
 
         Raises:
-            UnreadableError: they do not fit.
+            UnreadableError: the headers do not fit.
         """
 
     def counted(self, message: Message, count: int) -> bytes:
@@ -73,7 +73,7 @@ class Contents(Protocol):
         ``count`` is at most 255.
 
         Raises:
-            UnreadableError: it does not fit.
+            UnreadableError: the header does not fit.
         """
 
     def traced(
@@ -86,20 +86,20 @@ class Contents(Protocol):
         """
 
     def values(self, message: Message) -> Values:
-        """Return what a selector sees of a message in memory."""
+        """Return the headers and properties of a message in memory, as selectors read them."""
 
     def leased(self, message: Message) -> bytes:
         """Return the data of a leased message as readers see it.
 
         Raises:
-            UnreadableError: it cannot be converted.
+            UnreadableError: the message cannot be converted.
         """
 
     def joined(self, message: Message) -> bytes:
         """Return the data of a message in the form of streams: class basic, in one piece.
 
         Raises:
-            UnreadableError: it cannot be converted.
+            UnreadableError: the message cannot be converted.
         """
 
     def header(self, message: Message, name: str) -> object:

@@ -61,7 +61,7 @@ class Counters:
         self.queues_ended = QueueTally()  # In virtual hosts that were deleted.
         self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
         self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Of messages, by reason and strategy.
-        self.sampled_gone: list[object] | None = None  # What samplers knew of deleted queues.
+        self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
         self.letters_ms = 0  # In this millisecond,
         self.letters_left = 0  # dead letters still allowed before they are postponed.
         self.arrivals = Arrivals()  # Approximate arrival times by seq.

@@ -32,7 +32,7 @@ DEATHS_MAX = 128  # Entries of x-death; the oldest are dropped.
 def with_death(
     content: Content, queue: str, reason: str, now_ms: int, *, rerouted: bool, detail: str = ""
 ) -> dict[str, object]:
-    """Return the headers after one more death; ``rerouted``: CC no longer counts.
+    """Return the headers after one more death; with ``rerouted`` the CC header is removed.
 
     ``detail`` says why a message could not be converted.
     """
@@ -40,14 +40,14 @@ def with_death(
     if detail:
         headers[CONVERSION_ERROR] = detail
     deaths = as_list(headers.get(X_DEATH))
-    known = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
-    same = [d for d in known if d.get("queue") == queue and d.get("reason") == reason]
-    others = [d for d in known if d.get("queue") != queue or d.get("reason") != reason]
-    if same:
-        count = same[0].get("count")
+    entries = [d for d in deaths if isinstance(d, dict)] if isinstance(deaths, list) else []
+    previous = [d for d in entries if d.get("queue") == queue and d.get("reason") == reason]
+    others = [d for d in entries if d.get("queue") != queue or d.get("reason") != reason]
+    if previous:
+        count = previous[0].get("count")
         if not isinstance(count, int) or not 0 <= count < DEATH_COUNT_MAX:
             count = 0  # Forged by a client.
-        death = {**same[0], "count": count + 1}
+        death = {**previous[0], "count": count + 1}
     else:
         death = {
             "count": 1,
@@ -59,7 +59,7 @@ def with_death(
         }
         if content.expiration is not None:
             death["original-expiration"] = content.expiration
-    if not known:
+    if not entries:
         headers["x-first-death-reason"] = reason
         headers["x-first-death-queue"] = queue
         headers["x-first-death-exchange"] = content.exchange

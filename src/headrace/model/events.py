@@ -69,7 +69,7 @@ class Churn:
 
 
 class Events:
-    """The listeners of one broker, and what is counted without any."""
+    """The listeners of one broker, and the counts that need none."""
 
     def __init__(self, counters: Counters | None = None) -> None:
         """Events are dated by the clock of ``counters``."""
@@ -104,7 +104,7 @@ class Events:
         """Check that a change can be audited.
 
         Raises:
-            NotRecorded: it cannot, so it must not be made.
+            NotRecorded: the change cannot be audited, so it must not be made.
         """
         reason = "" if self.refusal is None else self.refusal()
         if reason:
@@ -117,11 +117,11 @@ class Events:
         """
         if not self._listeners:
             return
-        known = {name: value for name, value in facts.items() if value is not None}
-        if "user_who_performed_action" not in known:
+        fields = {name: value for name, value in facts.items() if value is not None}
+        if "user_who_performed_action" not in fields:
             actor = self.actor
-            known["user_who_performed_action"] = INTERNAL_USER if actor is None else actor.name
-        event = Event(kind, 0 if self._counters is None else self._counters.now_ms, known)
+            fields["user_who_performed_action"] = INTERNAL_USER if actor is None else actor.name
+        event = Event(kind, 0 if self._counters is None else self._counters.now_ms, fields)
         for listener in list(self._listeners):
             try:
                 listener(event)
@@ -169,7 +169,7 @@ def binding_facts(binding: Binding, vhost: str) -> dict[str, object]:
     }
 
 
-def tell_purged(events: Events, vhost: str, queue: Queue, messages: int) -> None:
+def report_purged(events: Events, vhost: str, queue: Queue, messages: int) -> None:
     """Report that a client purged a queue."""
     if events.has_listeners:
         events.emit("queue.purged", name=queue.name, vhost=vhost, messages=messages)

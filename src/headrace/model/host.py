@@ -73,7 +73,7 @@ class RoutingHost(Host, Protocol):
         first: Exchange,
         routing_key: str,
         headers: Headers,
-        found: dict[Queue, None],
+        queues: dict[Queue, None],
         alternates: int = ...,
         observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
@@ -139,7 +139,7 @@ class TopologyHost(Protocol):
     def check_room(self, name: str, more: int = 1) -> None:
         """Raise PreconditionFailed if ``more`` queues would exceed the limit."""
 
-    def check_definition(self, octets: int, what: str, name: str = "") -> None:
+    def check_definition(self, octets: int, description: str, name: str = "") -> None:
         """Raise LimitReached if definitions would use more memory than they may."""
 
     def declare_queue(

@@ -61,7 +61,7 @@ class Facts:
         self.change(key, value)
 
     def check(self, key: bytes, value: bytes | None) -> None:
-        """Raise what :meth:`put` would raise."""
+        """Check a fact: raise the errors of :meth:`put`."""
         if not 0 < len(key) <= FACT_KEY_MAX:
             raise ResourceError(f"the key of a fact has 1 to {FACT_KEY_MAX} bytes, not {len(key)}")
         if value is None:
@@ -84,7 +84,7 @@ class Facts:
         """Check that ``count`` more facts with ``octets`` bytes in all fit.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: the facts do not fit.
         """
         if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
             raise ResourceError(

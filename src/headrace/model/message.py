@@ -12,8 +12,8 @@ in ten queues is ten of these around one shared ``data``.
 A body too large for one read of the socket is in ``parts`` instead: the payloads of its frames,
 each an object of its own, so that it is never copied; then ``data`` ends with the header.
 
-What is done with a message is in functions: an object of a class with methods has a pointer to
-their table, and a million messages wait in memory.
+Operations on a message are functions: an object of a class with methods has a pointer to their
+table, and a million messages wait in memory.
 """
 
 from typing import Any

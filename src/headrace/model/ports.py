@@ -8,25 +8,32 @@ store.
 """
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import cython
 
 if not cython.compiled:
     from headrace.model.message import Message
 
-if TYPE_CHECKING:
-    from headrace.model.transaction.prepared_branch import PreparedBranch
+
+class PreparedBranch(NamedTuple):
+    """A prepared transaction branch, as recovered by the store."""
+
+    xid: bytes
+    status: int  # 0 while prepared, or an operator's decision.
+    damaged: bool  # Part of it was lost with a damaged record.
+    publishes: list[tuple[Message, list[int]]]  # With the ids of the queues.
+    settles: list[tuple[int, Message, int]]  # Queue id, message, outcome.
 
 
 class Span:
-    """Messages that were appended in one turn, and nothing else that an answer may wait for."""
+    """The messages that were appended in one turn, if an answer waits for nothing else."""
 
     def is_consumed(self) -> bool:
         """Return True if consumers have settled all of them, in all their queues.
 
-        Their answers need not wait for the disk then: a crash forgets no message but those that a
-        consumer was given, and acknowledged if it had to.
+        Then their answers need not wait for the disk: a crash loses only messages that a consumer
+        got, and acknowledged if it had to.
         """
         return False
 
@@ -103,7 +110,7 @@ class Store:
         self.bound = self.appended
 
     def span(self) -> Span | None:
-        """Return what was appended in this turn; None if an answer to it waits for the disk."""
+        """Return the span of this turn's messages; None if an answer to them waits for the disk."""
         return None
 
     def settle_each(self, queue_id: int, messages: list[Message]) -> None:
@@ -204,7 +211,7 @@ class Store:
         """Read the log, so that ``facts`` and definitions are known.
 
         Raises:
-            OSError, StoreError: it cannot be read, or parts are missing.
+            OSError, StoreError: the log cannot be read, or parts are missing.
         """
 
     def recover(self) -> Iterable[tuple[int, Message, int]]:

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Scheduler:
-    """Calls what is due; the time, in milliseconds of the wall clock, is passed in."""
+    """Calls functions when they are due; the caller passes the wall clock in milliseconds."""
 
     def __init__(self, wake: Callable[[int], None] | None = None) -> None:
         self.wake = wake  # Called when the earliest deadline moves earlier.
@@ -29,7 +29,7 @@ class Scheduler:
 
     @property
     def next_ms(self) -> int:
-        """Return the earliest deadline; 0 if there is none."""
+        """The earliest deadline; 0 if there is none."""
         heap = self._heap
         while heap:
             when, _, key = heap[0]
@@ -63,7 +63,7 @@ class Scheduler:
         self._due.pop(key, None)
 
     def run(self, now_ms: int) -> int:
-        """Call what is due; return the next deadline, 0 if there is none."""
+        """Call the due functions; return the next deadline, 0 if there is none."""
         while True:
             when = self.next_ms
             if not when or when > now_ms:
@@ -71,9 +71,9 @@ class Scheduler:
             key = heappop(self._heap)[2]
             call = self._due.pop(key)[1]
             try:
-                again = call(now_ms)
+                next_call_ms = call(now_ms)
             except Exception:  # A failing call must not stop the others.
-                log.exception("what was due failed")
+                log.exception("a scheduled call failed")
                 continue
-            if again:
-                self.put(key, max(again, now_ms + 1), call)
+            if next_call_ms:
+                self.put(key, max(next_call_ms, now_ms + 1), call)

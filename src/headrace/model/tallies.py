@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is counted of queues, exchanges and channels; every count only grows.
+"""Counts of queues, exchanges and channels; every count only grows.
 
 Each object has a tally of its own, so that a count is one addition without a call. When the object
-ends, its tally is added to that of what has ended, and nothing counted is lost. What is counted is
+ends, its tally is added to that of ended objects, so that no count is lost. The counts are listed
 in ``headrace.measures``, with the names of RabbitMQ's ``message_stats``.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from headrace.measures import REASONS, STRATEGIES
 
 DISABLED, AT_MOST_ONCE, AT_LEAST_ONCE = STRATEGIES
-# So that counting a death makes no text.
+# Names of the counters, so that counting a death builds no text.
 DEATHS = {
     strategy: {reason: f"dead_{reason}_{strategy}" for reason in REASONS} for strategy in STRATEGIES
 }
@@ -162,9 +162,9 @@ class ChannelTally:
 
 
 class Sizes:
-    """A histogram of the sizes of published bodies; those of the first bucket are not counted.
+    """A histogram of the sizes of published bodies.
 
-    They are what is left of all that were published.
+    Bodies of the first bucket are not counted: they are the published bodies less all counted ones.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Sizes:
         self.larger = 0
 
     def note(self, size: int) -> None:
-        """Count a body that is larger than the first bucket takes."""
+        """Count a body that is larger than those of the first bucket."""
         if size <= 1_000:
             self.up_to_1k += 1
         elif size <= 10_000:
@@ -198,7 +198,7 @@ class Sizes:
             self.larger += 1
 
     def counts(self, published: int) -> tuple[int, ...]:
-        """Return the bodies in each bucket alone, of as many as were published."""
+        """Return the number of bodies in each bucket, given the number of all published bodies."""
         others = (
             *(self.up_to_1k, self.up_to_10k, self.up_to_100k, self.up_to_1m),
             *(self.up_to_10m, self.up_to_50m, self.up_to_100m, self.larger),

@@ -33,7 +33,7 @@ cdef class Endpoint(Output):
     cpdef forget_publishes(self)
     cpdef hold(self, object store, unsigned long long position)
     cpdef promise(self, object store, unsigned long long position)
-    cpdef take_back(self)
+    cpdef drop_promised(self)
     cpdef bint is_held(self) except -1
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     cdef int begin_turn(self) except -1

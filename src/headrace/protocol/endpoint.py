@@ -37,6 +37,16 @@ class DurableLog(Protocol):
         """True while the disk takes no records."""
 
 
+class BodySink(Protocol):
+    """Takes the body of a content as it arrives, instead of memory."""
+
+    def add(self, octets: bytes) -> None:
+        """Take the next bytes."""
+
+    def abandon(self) -> None:
+        """Forget the body: the rest does not come."""
+
+
 class Endpoint(Output):
     """One peer's side of one connection: input by ``feed``, output by ``Output``."""
 
@@ -91,7 +101,7 @@ class Endpoint(Output):
             if position > self.held_until:
                 self.held_until = position
 
-    def take_back(self) -> None:
+    def drop_promised(self) -> None:
         """Drop the promised answers that were not sent, and all output after the first."""
         if self.promised:
             self.promised = self.held_until = 0

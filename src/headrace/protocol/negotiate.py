@@ -24,6 +24,10 @@ NUMBERS: dict[Version, tuple[int, int, int]] = {
     V0_10: (0, 10, 0),
 }
 
+HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
+TLS_RECORD = b"\x16\x03"  # A handshake of SSL 3 or any TLS.
+SHOWN_OCTETS = 16  # Of a peer with another protocol, in the log.
+
 
 # Keeps 0-9-1/connection.start#01, 0-9-1/connection.start#02, 0-9/connection.start#protocol-name,
 # 0-9/connection.start#server-support, 0-10/s006.
@@ -52,3 +56,15 @@ def numbers_of(header: bytes) -> tuple[int, int, int]:
     if header[4:6] == b"\x01\x01":
         return header[6], header[7], 0
     return header[5], header[6], header[7]
+
+
+def describe_unserved(octets: bytes) -> str:
+    """Return a sentence about the first bytes of a peer that is not served."""
+    if octets.startswith(TLS_RECORD):
+        return "TLS on a port without TLS"
+    if octets[:4] in HTTP:
+        return "HTTP on an AMQP port"
+    if octets.startswith(b"AMQP"):
+        numbers = "-".join(map(str, numbers_of(octets)))
+        return f"a client asks for AMQP {numbers}, which is not served"
+    return f"the first bytes are not an AMQP header: {octets[:SHOWN_OCTETS]!r}"

@@ -31,7 +31,7 @@ cdef class BufferPool:
     @cython.locals(buffer=bytearray)
     cpdef bytearray take(self)
     @cython.locals(size=Py_ssize_t)
-    cpdef give(self, bytearray buffer)
+    cpdef put_back(self, bytearray buffer)
     cpdef tick(self)
     cpdef int count(self, Py_ssize_t octets) except -1
     cpdef finish(self)

@@ -61,7 +61,7 @@ class BufferPool:
             return buffer
         return bytearray(BUFFER_SIZE)
 
-    def give(self, buffer: bytearray) -> None:
+    def put_back(self, buffer: bytearray) -> None:
         """Return a buffer to the pool."""
         size = len(buffer)
         if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_OCTETS_MAX:
@@ -100,7 +100,7 @@ class Feed:
         """Return the next octets to send, framed, and whether they are the last.
 
         Raises:
-            OSError: they cannot be read.
+            OSError: the file cannot be read.
         """
         return b"", True
 
@@ -290,12 +290,12 @@ class Output:
 
     def gather(self) -> list[tuple[bytes | bytearray, int, int]]:
         """Return the octets that can be sent together, as :meth:`front` would one by one."""
-        found: list[tuple[bytes | bytearray, int, int]] = []
+        gathered: list[tuple[bytes | bytearray, int, int]] = []
         for source, lo, hi, number in self.chain or ():
-            if number == -2 or len(found) >= GATHERED_MAX:
+            if number == -2 or len(gathered) >= GATHERED_MAX:
                 break
-            found.append((source, lo, hi))
-        return found or [self.front()]
+            gathered.append((source, lo, hi))
+        return gathered or [self.front()]
 
     def feed_from(self, feed: Feed) -> None:
         """Send what a feed gives, when there is nothing else to send."""
@@ -375,7 +375,7 @@ class Output:
         """Return the empty buffer to the pool."""
         if self.buffer is not None:
             self.pool.count(-self.capacity)
-            self.pool.give(self.buffer)
+            self.pool.put_back(self.buffer)
             self.buffer = None
         self.capacity = 0
         self.head = 0

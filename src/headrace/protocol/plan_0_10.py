@@ -205,7 +205,7 @@ def illegal(name: str, value: int, index: int) -> ExecutionError:
 
 
 class Step(NamedTuple):
-    """How one field is read and packed. A bit has neither reader nor packer."""
+    """Reader and packer of one field. A bit has neither."""
 
     flag: int  # Its packing flag; 0 in a struct without.
     name: str
@@ -385,7 +385,9 @@ class Codec:
         return fragments, at
 
     def _pack_fragments(self, fragments: Sequence[Struct]) -> bytes:
-        return encode_array(Array(_VBIN16_CODE, [VBin16(self._encode(one)) for one in fragments]))
+        return encode_array(
+            Array(_VBIN16_CODE, [VBin16(self._encode(fragment)) for fragment in fragments])
+        )
 
     def _read_xid(self, d: bytes, at: int) -> tuple[Struct, int]:
         """Read the corrected form, or the standard's: 2 octets of size, which are not 0 there."""

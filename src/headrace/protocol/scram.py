@@ -95,15 +95,15 @@ def attributes(message: bytes, names: str) -> dict[str, str]:
         parts = message.decode().split(",")
     except UnicodeDecodeError:
         raise ScramError("not UTF-8") from None
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for part in parts:
         name, equals, value = part.partition("=")
-        if len(name) != 1 or not equals or name in found:
+        if len(name) != 1 or not equals or name in fields:
             raise ScramError("malformed attributes")
-        found[name] = value
-    if "".join(found)[: len(names)] != names or "m" in found:
-        raise ScramError(f"the attributes {', '.join(found)} are not {', '.join(names)}")
-    return found
+        fields[name] = value
+    if "".join(fields)[: len(names)] != names or "m" in fields:
+        raise ScramError(f"the attributes {', '.join(fields)} are not {', '.join(names)}")
+    return fields
 
 
 def unbase64(text: str) -> bytes:
@@ -138,7 +138,7 @@ def read_client_first(message: bytes) -> ClientFirst:
     """Read the client's first message.
 
     Raises:
-        ScramError: it is malformed, or asks for channel binding.
+        ScramError: the message is malformed, or asks for channel binding.
     """
     try:
         text = message.decode()
@@ -148,11 +148,15 @@ def read_client_first(message: bytes) -> ClientFirst:
     authzid, comma, bare = rest.partition(",")
     if flag not in ("n", "y") or not comma or (authzid and not authzid.startswith("a=")):
         raise ScramError("channel binding is not served" if flag[:1] == "p" else "malformed header")
-    found = attributes(bare.encode(), "nr")
-    if not found["r"] or len(found["r"]) > NONCE_CHARACTERS_MAX or not found["r"].isprintable():
+    fields = attributes(bare.encode(), "nr")
+    if not fields["r"] or len(fields["r"]) > NONCE_CHARACTERS_MAX or not fields["r"].isprintable():
         raise ScramError("a nonce is missing or too long")
     return ClientFirst(
-        f"{flag},{authzid},", unescape(authzid[2:]), unescape(found["n"]), found["r"], bare.encode()
+        f"{flag},{authzid},",
+        unescape(authzid[2:]),
+        unescape(fields["n"]),
+        fields["r"],
+        bare.encode(),
     )
 
 
@@ -198,13 +202,13 @@ class Server:
         """Check the client's last message; return the server's.
 
         Raises:
-            ScramError: it is malformed, or proves nothing.
+            ScramError: the message is malformed, or its proof is wrong.
         """
         without, _, proof_text = message.rpartition(b",p=")
-        found = attributes(without, "cr")
+        fields = attributes(without, "cr")
         proof = unbase64(proof_text.decode("ascii", "replace"))
-        bound = unbase64(found["c"]) == self._first.header.encode()
-        fresh = hmac.compare_digest(found["r"].encode(), self._nonce.encode())
+        bound = unbase64(fields["c"]) == self._first.header.encode()
+        fresh = hmac.compare_digest(fields["r"].encode(), self._nonce.encode())
         if not bound or not fresh or len(proof) != KEY_SIZE:
             raise ScramError("the last message does not follow from the first")
         text = b",".join((self._first.bare, self.challenge, without))
@@ -236,14 +240,14 @@ class Client:
             ScramError: the server does not do what the standard says, or does not know us.
         """
         if self._signature:
-            found = attributes(challenge, "v")
-            if not hmac.compare_digest(unbase64(found["v"]), self._signature):
+            fields = attributes(challenge, "v")
+            if not hmac.compare_digest(unbase64(fields["v"]), self._signature):
                 raise ScramError("the server does not know the password either")
             self.done = True
             return b""
-        found = attributes(challenge, "rsi")
-        salt, iterations = unbase64(found["s"]), found["i"]
-        if not found["r"].startswith(self._nonce) or found["r"] == self._nonce:
+        fields = attributes(challenge, "rsi")
+        salt, iterations = unbase64(fields["s"]), fields["i"]
+        if not fields["r"].startswith(self._nonce) or fields["r"] == self._nonce:
             raise ScramError("the server's nonce does not follow from ours")
         if not iterations.isdecimal() or len(iterations) > 7 or not salt:
             raise ScramError("malformed challenge")
@@ -251,7 +255,7 @@ class Client:
             raise ScramError(f"{iterations} iterations are too few or too many")
         secret = salted(self._password, salt, int(iterations))
         stored_key, server_key = keys(secret)
-        without = f"c=biws,r={found['r']}".encode()
+        without = f"c=biws,r={fields['r']}".encode()
         text = b",".join((self._bare, challenge, without))
         client_key = hmac.digest(secret, b"Client Key", "sha256")
         mask = hmac.digest(stored_key, text, "sha256")

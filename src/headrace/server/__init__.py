@@ -1,1 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The broker as a process: it makes the parts, and serves clients and operators.
+
+- `broker`: makes the parts, starts and stops them, runs their timers
+- `vhosts`: starts and stops virtual hosts
+- `reload`: settings that change in a running broker
+- `systemd`: notifications to systemd
+- `config`: settings, logs, the process
+- `net`: listeners, transports, TLS, the PROXY protocol
+- `login`: logins, tokens, changes of accounts
+- `data`: the data directory and its backups
+- `definitions`: import and export
+- `management`: operations of operators, on a Unix socket
+- `qmf`: the management of Qpid's tools
+- `observe`: alarms, audit log, events
+- `cluster`: brokers that share a database; `cluster_relay`: connections to another one
+- `relay`: processes with the clients' sockets
+"""

@@ -30,15 +30,15 @@ from headrace.model.scheduler import Scheduler
 from headrace.server.config.identity import introduction
 from headrace.server.config.logs import LogError, Logs
 from headrace.server.config.networks import contains, networks_of
+from headrace.server.config.offers import offers_of
 from headrace.server.config.process import MemoryReturn, limit_memory, memory_max
 from headrace.server.config.settings import SettingError, Settings, StartError
 from headrace.server.data.storage import Storage
 from headrace.server.data.unsynced import UnsyncedChanges
 from headrace.server.login.account_changes import USERS_S, AccountChanges
 from headrace.server.login.login import LoginService, LoginSettingError
-from headrace.server.login.offers import offers_of
 from headrace.server.management.managed_broker import ManagedBroker
-from headrace.server.management.operations import OPERATIONS, ROWS
+from headrace.server.management.operations import OPERATIONS
 from headrace.server.management.socket import ManagementSocket, SocketError, socket_path
 from headrace.server.management.ticket_file import TicketFile
 from headrace.server.management.tickets import Tickets
@@ -54,7 +54,7 @@ from headrace.server.observe.alarms import ALARM_S, Alarms
 from headrace.server.observe.audit_file import audit_file
 from headrace.server.observe.audit_log import AuditLog
 from headrace.server.observe.loop_delay import LoopDelay
-from headrace.server.qmf.agent import Agent
+from headrace.server.plug_ins import serve_beside
 from headrace.server.relay.processes import RelayError, RelayProcesses
 from headrace.server.reload import Reloadable, Reloaded, reload
 from headrace.server.vhosts import VirtualHosts
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.cluster.membership import Joined
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.relay.relays import Relays
+    from headrace.server.cluster_relay.relays import Relays
     from headrace.store.file_bodies.staging import Staging
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,18 @@ class Broker:
         *,
         read_settings: Callable[[], Settings] | None = None,
         logs: Logs | None = None,
+        failed: Callable[[str], None] = log.critical,
     ) -> None:
-        """``read_settings`` reads the settings again from their source, for :meth:`reload`."""
+        """Keep the settings.
+
+        Args:
+            settings: those of the start.
+            read_settings: reads them again from their source, for :meth:`reload`.
+            logs: the log of the process, if this is its broker.
+            failed: called with the reason when the broker can no longer serve and should stop.
+        """
         self._first_settings = settings
+        self._failed = failed
         self.read_settings = read_settings
         self.logs = logs
         self.counters = Counters(memory_max=memory_max(settings.memory_max), now_ms=clock_ms())
@@ -195,14 +204,14 @@ class Broker:
         self.chores += [
             asyncio.create_task(self.every(TICK_S, self.tick)),
             asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
-            asyncio.create_task(self.every(TICK_S, self.audit.tell_folded)),
+            asyncio.create_task(self.every(TICK_S, self.audit.write_folded)),
             asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
-            asyncio.create_task(self.every(CHECK_S, self.revocation.look)),
+            asyncio.create_task(self.every(CHECK_S, self.revocation.poll)),
             asyncio.create_task(self.loop_delay.watch()),
         ]
         managed.started_ms = clock_ms()
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "broker.started", pid=os.getpid(), version=__version__, listens=self.addresses
             )
         if self.logs is not None:
@@ -239,7 +248,7 @@ class Broker:
         return await asyncio.to_thread(Storage, settings, self.counters, shared)
 
     def poster(self) -> Callable[[Callable[[], None]], None]:
-        """Return what calls a function on this loop, from any thread, and then ends the turn."""
+        """Return a caller of functions on this loop, from any thread, that then ends the turn."""
         loop = asyncio.get_running_loop()
 
         def run(call: Callable[[], None]) -> None:
@@ -267,7 +276,7 @@ class Broker:
             lambda number: str(data.vhost(number)),
             self.events,
         )
-        from headrace.server.relay.relays import Relays
+        from headrace.server.cluster_relay.relays import Relays
 
         assert self.login is not None
         self.relays = managed.context.elsewhere = Relays(
@@ -283,6 +292,7 @@ class Broker:
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
         self.node.freezer = self.freezer
+        self.node.fatal = self._failed
         if joined.members.port == 0:
             listener = next(iter(self.ports.listeners.values()))
             joined.members.port = listener.address[1]
@@ -350,7 +360,7 @@ class Broker:
             transports=self.transports,
             stored=self.stored,
             staged=self.staged,
-            make_agent=lambda vhost: Agent(managed, vhost),
+            serve_beside=lambda vhost: serve_beside(managed, vhost),
         )
         self.accounts = AccountChanges(
             login.access,
@@ -505,7 +515,7 @@ class Broker:
         data = None if self.settings.memory else self.settings.data
         path = socket_path(self.settings.management_socket, data)
         if path is not None:
-            self.management = ManagementSocket(managed, path, OPERATIONS, ROWS)
+            self.management = ManagementSocket(managed, path, OPERATIONS)
             await self.management.open()
 
     # --- Settings that change -------------------------------------------------------------------
@@ -523,7 +533,7 @@ class Broker:
         except (SettingError, LogError, StartError, TlsError) as error:
             log.error("nothing is reloaded: %s", error)
             if self.audit.active:
-                self.audit.tell(
+                self.audit.record(
                     "settings.reloaded",
                     user=self.events.actor,
                     allowed=False,
@@ -532,7 +542,7 @@ class Broker:
             raise
         if not done["certificates"]:
             self.renew_relays()  # There may be a port for TLS now.
-        names = ", ".join(one["name"] for one in done["changed"]) or "nothing"
+        names = ", ".join(change["name"] for change in done["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
         if done["restart"]:
             log.warning("these need a restart: %s", ", ".join(done["restart"]))
@@ -567,7 +577,7 @@ class Broker:
         self.revocation.check()
         log.info("certificates were read again")
         if self.audit.active:
-            self.audit.tell("certificates.reloaded")
+            self.audit.record("certificates.reloaded")
 
     def facts_of(self, number: int) -> dict[str, str]:
         """Return the facts of a connection that log lines have."""
@@ -616,10 +626,10 @@ class Broker:
             managed.unsynced.tick()
         self.counters.arrivals.note(clock_ms(), self.counters.next_seq)
         if self.logs is not None:
-            self.logs.tell_repeats()
+            self.logs.log_repeats()
         managed.reactor.turn()
         managed.reactor.pool.tick()
-        self.memory_return.look(self.counters.memory_used)
+        self.memory_return.note(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
         """Run the scheduler at a time, which is earlier than its timer."""
@@ -652,10 +662,10 @@ class Broker:
         reactor = managed.reactor
         managed.context.line(name).advance()
         if managed.storage.stores[name].full or reactor.blocked:
-            managed.alarms.look()
+            managed.alarms.check()
         reactor.turn()
         if reactor.held:
-            reactor.look_at_held()
+            reactor.flush_held()
 
     def staged(self, staging: Staging) -> None:
         """Continue after the thread of a staging has finished some work."""
@@ -666,8 +676,8 @@ class Broker:
     def check_alarms(self) -> None:
         """Block publishers while memory or disk run out, and unblock them afterwards."""
         assert self.alarms is not None
-        self.alarms.look()
-        self.alarms.sip()
+        self.alarms.check()
+        self.alarms.read_once()
 
     # --- Stop -----------------------------------------------------------------------------------
 
@@ -693,7 +703,7 @@ class Broker:
             self.managed.tickets.close()
         if self.access is not None:
             self.access.close()
-        self.audit.tell("broker.stopped", pid=os.getpid())
+        self.audit.record("broker.stopped", pid=os.getpid())
         self.audit.close()
         if self.storage is not None:
             if self.reactor is not None:

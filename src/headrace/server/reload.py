@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, TypedDict
 from headrace.gateway.apply_consumer_timeout import retime
 from headrace.server.config.identity import introduction
 from headrace.server.config.networks import contains, networks_of
+from headrace.server.config.offers import offers_of
 from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings, StartError
 from headrace.server.login.login import LoginSettingError
-from headrace.server.login.offers import offers_of
 from headrace.server.net.ports import ENCRYPTED, Move, PortError
 from headrace.server.net.tls import make_context
 from headrace.server.observe.audit_file import audit_file
@@ -132,7 +132,7 @@ def set_groups(broker: Reloadable, settings: Settings) -> None:
         vhost.groups.owner_ms = int(settings.group_owner_timeout_s * 1000)
         vhost.groups.pin_octets_max = settings.group_pin_size_max
         vhost.sinks.keep_ms = int(settings.staged_s * 1000)
-        vhost.jobs.messages_max = settings.errand_messages_max
+        vhost.jobs.messages_max = settings.job_messages_max
 
 
 def set_0_10(broker: Reloadable, settings: Settings) -> None:
@@ -180,7 +180,7 @@ APPLY: dict[Apply, tuple[str, ...]] = {
         *("product", "product_version", "tls_product", "tls_product_version"),
     ),
     set_context: ("heartbeat_s", "channel_max", "body_size_max", "output_size_max"),
-    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "errand_messages_max"),
+    set_groups: ("group_owner_timeout_s", "group_pin_size_max", "staged_s", "job_messages_max"),
     set_rules: ("unknown_arguments", "default_queue_type", "definitions_size_max"),
     set_0_10: ("session_timeout_s", "sessions_detached_max", "specification_arguments"),
     set_consumer_timeout: ("ack_timeout_s", "ack_timeout_closes"),
@@ -292,10 +292,11 @@ def reload(broker: Reloadable, wanted: Settings) -> Reloaded:
         "restart": {row.name: NEEDS_RESTART[row.name] for row in changed if row not in now},
         "certificates": ready.renews,
     }
-    tell(broker, answer)
+    audit_reload(broker, answer)
     if names.intersection(AUDIT):
         ready.begin_audit()
-        tell(broker, answer)  # The old log says where it goes on, the new one why it begins.
+        # The old log has the name of the new one, the new log why it begins.
+        audit_reload(broker, answer)
     broker.turn()
     return answer
 
@@ -313,14 +314,15 @@ def shown(value: object) -> object:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def tell(broker: Reloadable, answer: Reloaded) -> None:
+def audit_reload(broker: Reloadable, answer: Reloaded) -> None:
     """Note the changes in the audit log."""
     if broker.audit.active:
-        broker.audit.tell(
+        broker.audit.record(
             "settings.reloaded",
             user=broker.context.events.actor,
             changed={
-                one["name"]: [one.get("before"), one.get("after")] for one in answer["changed"]
+                change["name"]: [change.get("before"), change.get("after")]
+                for change in answer["changed"]
             },
             restart=list(answer["restart"]),
         )

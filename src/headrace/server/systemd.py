@@ -32,7 +32,7 @@ class Supervisor:
         if period.isdigit() and int(period) and ours:
             self.watchdog_s = int(period) / 1e6
 
-    def tell(self, *lines: str) -> None:
+    def notify(self, *lines: str) -> None:
         """Send assignments such as ``READY=1``, one a line; a missing listener is no error."""
         if not self.address:
             return
@@ -45,18 +45,18 @@ class Supervisor:
 
     def ready(self, status: str) -> None:
         """Report that the broker serves, at start or after a reload."""
-        self.tell("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
+        self.notify("READY=1", f"STATUS={status}", f"MAINPID={os.getpid()}")
 
     def reloading(self) -> None:
         """Report a reload; :meth:`ready` follows."""
-        self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self.notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
         """Report that the broker stops."""
-        self.tell("STOPPING=1", "STATUS=stopping")
+        self.notify("STOPPING=1", "STATUS=stopping")
 
     async def watch(self) -> None:
         """Send keep-alives at the requested interval."""
         while self.watchdog_s:
-            self.tell("WATCHDOG=1")
+            self.notify("WATCHDOG=1")
             await asyncio.sleep(self.watchdog_s / 2)

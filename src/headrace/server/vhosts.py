@@ -34,7 +34,7 @@ POLL_S = 0.01
 
 
 class Agent(Protocol):
-    """Serves one virtual host beside its clients, as that of QMF does."""
+    """Serves one virtual host beside its clients, as a plug-in does."""
 
     def close(self) -> None:
         """End with the virtual host."""
@@ -56,10 +56,11 @@ class VirtualHosts:
         transports: Collection[Transport],
         stored: Callable[[str], None],
         staged: Callable[[Staging], None],
-        make_agent: Callable[[VirtualHost], Agent],
+        serve_beside: Callable[[VirtualHost], list[Agent]],
     ) -> None:
         """``vhosts``, by name, belongs to this object. ``stored`` is called with a virtual host
-        whose store has synced, ``staged`` with a staging whose thread has finished something.
+        whose store has synced, ``staged`` with a staging whose thread has finished something,
+        ``serve_beside`` with a virtual host that is recovered: it starts the plug-ins.
         """
         self.vhosts = vhosts
         self._context = context
@@ -71,9 +72,9 @@ class VirtualHosts:
         self._transports = transports
         self._stored = stored
         self._staged = staged
-        self._make_agent = make_agent
+        self._serve_beside = serve_beside
         self._event_publisher: EventPublisher | None = None
-        self._agents: dict[str, Agent] = {}  # Of QMF, by virtual host.
+        self._agents: dict[str, list[Agent]] = {}  # By virtual host.
 
     def add(self, name: str, number: int, disk: Disk | None = None) -> None:
         """Start a virtual host with everything its store kept.
@@ -111,8 +112,7 @@ class VirtualHosts:
         self.vhosts[name] = vhost
         Coordinator(context, vhost)
         Pipeline(context, vhost)
-        if settings.qmf:
-            self._agents[name] = self._make_agent(vhost)
+        self._agents[name] = self._serve_beside(vhost)
         reactor.stores.append(store)
         reactor.lines.append(context.line(name))
         store.notify = partial(self._stored, name)
@@ -188,8 +188,7 @@ class VirtualHosts:
         if self._event_publisher is not None and self._event_publisher.vhost is vhost:
             self._event_publisher.close()
             self._event_publisher = None
-        agent = self._agents.pop(name, None)
-        if agent is not None:
+        for agent in self._agents.pop(name, ()):
             agent.close()
         for transport in self._transports_of(vhost):
             transport.connection.force_close(reason)
@@ -230,4 +229,6 @@ class VirtualHosts:
         """Return the user and the name of a connection; empty where unknown."""
         connection = self._context.connections.get(number)
         user = None if connection is None else connection.user
-        return "" if user is None else user.name, self._context.telling.names.get(number, "")
+        return "" if user is None else user.name, self._context.connection_events.names.get(
+            number, ""
+        )

@@ -19,9 +19,9 @@ SUBMITTED = "PYSPARK_SUBMIT_ARGS"  # May set the same by `spark.pyspark.python`.
 
 
 def name_python() -> None:
-    """Let Spark's workers be this Python, unless they are that already or another is named.
+    """Make Spark's workers use this Python, unless they do already or another one is set.
 
-    Spark's JVM takes the name over when it starts: before the first session.
+    Call it before the first session: Spark's JVM reads the variable when it starts.
     """
     if PYTHON in os.environ or "spark.pyspark.python" in os.environ.get(SUBMITTED, ""):
         return

@@ -162,7 +162,7 @@ class QueryListener(StreamingQueryListener):
         )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query ended, with an error or as it was told."""
+        """A query ended, with an error or because it was stopped."""
         run = str(event.runId)
         with self._lock:
             last = self._latest.pop(run, None)
@@ -282,6 +282,6 @@ def _ours(offset: object) -> Mapping[str, object]:
 
 
 def _finite(rate: float | str) -> float:
-    """A rate; Spark gives NaN where there is none, in JSON as text."""
+    """Return a rate; Spark sends NaN, as text in JSON, if it has none."""
     number = float(rate)
     return number if 0 <= number < float("inf") else 0.0

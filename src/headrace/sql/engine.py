@@ -27,7 +27,7 @@ _OURS: Final = re.compile(rf"\b{OURS}\d+ AS ")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one query may use: bytes of memory for sorts and joins, and threads."""
+    """Limits of one query: bytes of memory for sorts and joins, and threads."""
 
     memory: int = MEMORY
     threads: int = 2
@@ -113,9 +113,9 @@ def _said() -> Iterator[None]:
 
 
 def sentence(error: Exception) -> str:
-    """Return what an error of DuckDB or Arrow says, in one line.
+    """Return the text of an error of DuckDB or Arrow in one line.
 
-    One of our own, from a read within the query, has passed through both with its traceback.
+    An error of our own, from a read within the query, has passed through both with its traceback.
     """
     text = str(error).partition("\n\nLINE ")[0]  # The line shows names of ours.
     ours = _RAISED.findall(text) if "Traceback" in text else []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query needs of each place: columns, and bounds of offsets and moments.
+"""The columns, and the bounds of offsets and times, that a query needs of each source.
 
-DuckDB plans the query over tables without rows, and its plan says what each scan projects and
-filters. Bounds only save reading: DuckDB filters again.
+DuckDB plans the query over tables without rows. Its plan has the projection and the filters of
+each scan. Bounds only save reading: DuckDB filters again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 OFFSET_END: Final = 1 << 63  # Behind every offset.
-# Pruning by statistics would find that there are no rows, and plan no scan.
+# Pruning by statistics would find empty tables and plan no scan.
 DISABLED: Final = "statistics_propagation,empty_result_pullup"
 _TERM: Final = re.compile(
     r"\((offset|timestamp) (>=|>|<=|<|=) (?:(\d{1,19})|'([^']+)'::TIMESTAMP WITH TIME ZONE)\)"
@@ -32,7 +32,7 @@ _TERM: Final = re.compile(
 
 @dataclass(slots=True)
 class Needs:
-    """The columns of a place, and bounds that its rows have in every scan of the query."""
+    """The columns of a source, and bounds that its rows have in every scan of the query."""
 
     columns: set[str] = field(default_factory=set)
     first: int = 0
@@ -41,7 +41,7 @@ class Needs:
     until: datetime | None = None
 
     def widen(self, other: Needs) -> None:
-        """Need what another scan needs, too."""
+        """Add the needs of another scan."""
         self.columns |= other.columns
         self.first = min(self.first, other.first)
         self.last = max(self.last, other.last)
@@ -52,9 +52,9 @@ class Needs:
 def needs(
     connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
 ) -> dict[str, Needs]:
-    """Return what a query needs of each place that its plan scans.
+    """Return the needs of a query for each source that its plan scans.
 
-    A place that is not in the answer may be needed as a whole. Errors are DuckDB's: of binding.
+    A source that is not in the result may be needed as a whole. Binding errors are DuckDB's.
     """
     for name, schema in schemas.items():
         connection.register(f"{name}_empty", schema.empty_table())

@@ -43,7 +43,7 @@ LOCAL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What queries may name: a broker, archives by name, and with `files` directories by path."""
+    """Sources of queries: a broker, archives by name, and with `files` directories by path."""
 
     url: str
     archives: Mapping[str, Path] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class Source:
     """The rows of a place."""
 
     def table(self, needed: Needs | None) -> object:
-        """Return what DuckDB reads, with no more than is needed if that is known."""
+        """Return the object that DuckDB reads, with only the needed columns and offsets."""
         raise NotImplementedError
 
 

@@ -154,7 +154,7 @@ def _value(
 
 
 def _rename(node: JsonObject, ours: str, alias: str) -> None:
-    """Let a node be a table with a name of ours."""
+    """Replace a node by a table with a generated name."""
     kept = {key: node[key] for key in ("sample", "query_location", "query_location_length")}
     names = node["column_name_alias"]
     node.clear()

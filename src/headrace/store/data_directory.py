@@ -139,15 +139,16 @@ class DataDirectory:
 
     def _check_cluster(self, wanted: str) -> None:
         """Refuse a directory whose data is of another cluster."""
-        found = cluster_of(self.path)
-        if found and not wanted:
+        recorded = cluster_of(self.path)
+        if recorded and not wanted:
             raise StoreError(
                 f"data directory {self.path} is a copy of what a cluster has: start with the "
                 f"setting cluster, or delete the file {CLUSTER_FILE} in it to leave the cluster"
             )
-        if found and found != wanted:
+        if recorded and recorded != wanted:
             raise StoreError(
-                f"data directory {self.path} is of cluster {found}, the database holds {wanted}: "
+                f"data directory {self.path} is of cluster {recorded}, "
+                f"the database holds {wanted}: "
                 "name the other database, or start with an empty directory"
             )
 

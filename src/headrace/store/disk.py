@@ -11,10 +11,23 @@ import fcntl
 import os
 import shutil
 from collections.abc import Sequence
-
-from headrace.store.file_change import Change
+from typing import NamedTuple
 
 PIECES_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
+# Kinds of changes of files.
+WRITE = 1  # Write octets to a file, which is created if missing.
+REMOVE = 2  # Remove a file.
+REMOVE_DIRECTORY = 3  # Remove a directory and its files.
+TRUNCATE = 4  # Cut a file at the place, or extend it with zeros.
+
+
+class Change(NamedTuple):
+    """A change of a file or directory."""
+
+    kind: int
+    path: str
+    at: int = 0
+    pieces: Sequence[bytes | bytearray | memoryview] = ()  # Of a write.
 
 
 class Disk:
@@ -186,8 +199,8 @@ class Disk:
 
     def free(self, path: str) -> int:
         """Return the free bytes on the file system of a directory."""
-        found = os.statvfs(path)
-        return found.f_bavail * found.f_frsize
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
 
     def lock(self, handle: int) -> bool:
         """Lock a file for this process; return False if another has the lock."""

@@ -3,4 +3,4 @@
 
 
 class StoreError(Exception):
-    """A data directory that cannot be used; the text says which, and why."""
+    """An unusable data directory or file; the text names it and the reason."""

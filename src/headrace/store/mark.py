@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file ``mark`` of a data directory: what it knows of its other files.
+"""The file ``mark`` of a data directory: the versions of its other files.
 
 A start compares them. An older copy of ``definitions.db`` would bring back users that were deleted,
 and a new one would look like a new data directory. A missing ``identity`` or ``schema`` is written
@@ -57,13 +57,13 @@ def read_mark(disk: Disk, path: Path) -> Mark | None:
     if not octets:
         return None
     try:
-        found = json.loads(octets)
+        fields = json.loads(octets)
         return Mark(
-            int(found["schema"]),
-            str(found["identity"]),
-            str(found["catalog"]),
-            int(found["changes"]),
-            tuple(int(number) for number in found.get("vhosts", ())),
+            int(fields["schema"]),
+            str(fields["identity"]),
+            str(fields["catalog"]),
+            int(fields["changes"]),
+            tuple(int(number) for number in fields.get("vhosts", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         log.warning("%s is damaged and is rewritten", path / NAME)

@@ -50,8 +50,8 @@ def write_anew(
     """
     handle, end, lost = make(disk, path, old, kept, octets, size)
     log.error(
-        "%s failed to be written: all %d octets of it are in a new file now, read back and "
-        "compared; %d octets of the old one could not be read",
+        "%s failed to be written: all %d bytes of it are in a new file now, read back and "
+        "compared; %d bytes of the old one could not be read",
         path,
         end,
         lost,
@@ -93,10 +93,10 @@ def make(
             digest.update(part)
         disk.sync(handle)
         disk.drop_cache(handle)
-        found = hashlib.blake2b()
+        actual = hashlib.blake2b()
         for at in range(0, end, CHUNK):
-            found.update(disk.read(handle, min(CHUNK, end - at), at))
-        if found.digest() != digest.digest():
+            actual.update(disk.read(handle, min(CHUNK, end - at), at))
+        if actual.digest() != digest.digest():
             raise OSError(errno.EIO, f"{made} does not have the written content")
         disk.rename(made, path)
         disk.sync_directory(path.rpartition("/")[0])
@@ -109,8 +109,8 @@ def make(
 def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
     """Read bytes of a failed file; return them, and how many are zeros because unreadable."""
     try:
-        found = disk.read(handle, size, at)
-        return found + bytes(size - len(found)), size - len(found)
+        octets = disk.read(handle, size, at)
+        return octets + bytes(size - len(octets)), size - len(octets)
     except OSError:
         if size <= PAGE:
             return bytes(size), size

@@ -78,9 +78,9 @@ def link_tree(source: Path, target: Path) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         with os.scandir(source) as entries:
-            found = list(entries)
+            names = list(entries)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for entry in found:
+        for entry in names:
             if entry.is_dir(follow_symlinks=False):
                 link_tree(Path(entry.path), target / entry.name)
             elif not entry.name.endswith(SKIPPED):

@@ -97,7 +97,7 @@ class LocalBroker(_Address):
         return self
 
     def stop(self) -> None:
-        """Stop it as SIGTERM would: clients are told, what must be kept is written.
+        """Stop it as SIGTERM would: clients are notified, pending records are written.
 
         Raises BrokerFailed when it takes longer than `STOP_TIMEOUT_S`.
         """
@@ -154,18 +154,17 @@ def read(settings: Fields) -> Fields:
     """Return settings with texts such as "64MiB" as values.
 
     Raises:
-        SettingError: there is none of that name, or the text says no value.
+        SettingError: a setting does not exist, or a text is not a value of it.
     """
-    from headrace.server.config.settings import SETTINGS, SettingError, closest
+    from headrace.server.config.settings import BY_NAME, SettingError, closest
 
-    rows = {row.name: row for row in SETTINGS}
-    found = {}
+    values = {}
     for name, value in settings.items():
-        row = rows.get(name)
+        row = BY_NAME.get(name)
         if row is None:
             raise SettingError(name, "test", f"there is no such setting{closest(name)}")
-        found[name] = row.read(value, "test") if isinstance(value, str) else value
-    return found
+        values[row.name] = row.read(value, "test") if isinstance(value, str) else value
+    return values
 
 
 def flags(settings: Fields) -> list[str]:
@@ -225,7 +224,7 @@ class ChildBroker(_Address):
         return self
 
     def stop(self) -> int:
-        """Have it stop by SIGTERM; return its exit status."""
+        """Stop the process with SIGTERM; return its exit status."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:

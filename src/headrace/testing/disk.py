@@ -222,7 +222,7 @@ class FaultyDisk(Disk):
             file.platter[lo:hi] = bytes(hi - lo)
 
     def _lose_some(self, file: StoredFile, *, for_good: bool = False) -> None:
-        """Let each block reach the platter, or not; none of them is dirty any more."""
+        """Write each dirty block to the platter or lose it; then no block is dirty."""
         reached: dict[int, bool] = {}  # One sync writes a block once, however it came to be.
         for at, block in _blocks(file.unsynced):
             number = at // BLOCK

@@ -66,12 +66,12 @@ class Engine:
         self.reach_standby()
 
     def reach_standby(self) -> None:
-        """Let the standby have all."""
+        """Replicate all entries to the standby."""
         self.replicated = (self.epoch, self.last)
         self.replicated_objects = (dict(self.parts), dict(self.sizes))
 
     def fail_over(self) -> None:
-        """Let the standby be the primary: what it does not have is lost."""
+        """Promote the standby: entries that it lacks are lost."""
         parts, sizes = self.replicated_objects
         self.parts, self.sizes = dict(parts), dict(sizes)
         self.epoch, kept = self.replicated
@@ -96,7 +96,7 @@ class MemoryLedger:
         self.epoch = engine.epoch
         return Position(engine.epoch, engine.last, engine.front)
 
-    def look(self) -> Position:
+    def read_position(self) -> Position:
         """See :class:`Ledger`."""
         self.engine.fail_before()
         return Position(self.engine.epoch, self.engine.last, self.engine.front)

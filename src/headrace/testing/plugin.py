@@ -45,30 +45,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     names = getattr(item, "fixturenames", ())
     for node, mark in item.iter_markers_with_node(MARKER):
         if mark.args or not mark.kwargs:
-            said = f"@pytest.mark.{MARKER} takes settings by name, such as memory_max='64MiB'"
-            pytest.fail(said, pytrace=False)
+            reason = f"@pytest.mark.{MARKER} takes settings by name, such as memory_max='64MiB'"
+            pytest.fail(reason, pytrace=False)
         if SESSION in names:
-            said = f"{SESSION} takes settings of {INI} in pytest's configuration, not of a marker"
-            pytest.fail(said, pytrace=False)
+            reason = f"{SESSION} takes settings of {INI} in pytest's configuration, not of a marker"
+            pytest.fail(reason, pytrace=False)
         if MODULE in names and not isinstance(node, pytest.Module):
-            said = f"{MODULE} takes settings of the module's pytestmark, not of one test's marker"
-            pytest.fail(said, pytrace=False)
+            reason = f"{MODULE} takes settings of the module's pytestmark, not of one test's marker"
+            pytest.fail(reason, pytrace=False)
 
 
 def _settings(request: pytest.FixtureRequest) -> Fields:
     """The settings of a broker: those nearer to the test count before others."""
-    found: Fields = {}
+    settings: Fields = {}
     for line in request.config.getini(INI):
         name, separator, value = line.partition("=")
         if not separator:
             raise pytest.UsageError(f"{INI}: {line!r} is not NAME=VALUE")
-        found[name.strip()] = value.strip()
+        settings[name.strip()] = value.strip()
     node = request.node
     if isinstance(node, pytest.Session):
-        return found
+        return settings
     for mark in reversed(list(node.iter_markers(MARKER))):
-        found |= mark.kwargs
-    return found
+        settings |= mark.kwargs
+    return settings
 
 
 @pytest.fixture

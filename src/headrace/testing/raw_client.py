@@ -43,7 +43,7 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.spec.tables import V0_8, V0_9_1, Version
-from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, Unexpected, tls_of
+from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, Unexpected
 from headrace.wire.frame import (
     FRAME_BODY,
     FRAME_END,
@@ -107,24 +107,15 @@ class RawClient(RawSocket):
     ) -> None:
         super().__init__(host, port, timeout_s=timeout_s, window=window, tls=tls)
         self.version = version
-        self.user, self.password, self.vhost = "guest", "guest", "/"
         self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
         self.probe = ""  # The last queue that was declared here: `silent` asks for it.
 
     @classmethod
-    def at(cls, settings: Settings, version: Version, *, window: int = 0) -> Self:
+    def at(cls, settings: Settings, version: Version = V0_9_1, *, window: int = 0) -> Self:
         """Connect to where a URL says, to log in as it says."""
-        client = cls(
-            settings.host,
-            settings.port,
-            version,
-            timeout_s=settings.connection_timeout_s,
-            window=window,
-            tls=tls_of(settings),
-        )
-        client.user, client.password = settings.username, settings.password
-        client.vhost = settings.vhost
+        client = super().at(settings, window=window)
+        client.version = version
         return client
 
     # --- Methods --------------------------------------------------------------------------------
@@ -220,7 +211,7 @@ class RawClient(RawSocket):
     # --- Opening --------------------------------------------------------------------------------
 
     def client_properties(self) -> dict[str, Value]:
-        """Return what the client says of itself. The capability asks why a login is refused."""
+        """Return the client properties. The capability requests the reason of a refused login."""
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def greet(self) -> ConnectionStart:
@@ -373,8 +364,14 @@ class RawClient(RawSocket):
         self, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
     ) -> None:
         """Send a method with content."""
+        self.send_bytes(self.content_frames(method, properties, body, channel))
+
+    def content_frames(
+        self, method: MethodBase, properties: PropertiesBase, body: bytes, channel: int = 1
+    ) -> bytes:
+        """Return the frames of a method with content."""
         header = encode_content_header(self.version, properties.CLASS_ID, len(body), properties)
-        self.send_bytes(
+        return (
             method_frame(channel, method, self.version)
             + encode_frame(FRAME_HEADER, channel, header)
             + body_frames(channel, body, self.frame_max)

@@ -31,10 +31,9 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.spec.tables import V0_10
-from headrace.testing.raw_socket import HUNG_UP, RawSocket, tls_of
+from headrace.testing.raw_socket import HUNG_UP, RawSocket
 
 if TYPE_CHECKING:
-    from headrace.client.url import Settings
     from headrace.wire.types_0_10 import Value
 
 FRAME_HEAD_SIZE = 12
@@ -50,20 +49,6 @@ class RawClient010(RawSocket):
     """One connection. `open` logs in and opens the virtual host; before, nothing is sent."""
 
     product: ClassVar[str] = "headrace raw client"  # What connection.start-ok says of the client.
-    user, password, vhost = "guest", "guest", "/"
-
-    @classmethod
-    def at(cls, settings: Settings) -> Self:
-        """Connect to where a URL says, to log in as it says."""
-        client = cls(
-            settings.host,
-            settings.port,
-            timeout_s=settings.connection_timeout_s,
-            tls=tls_of(settings),
-        )
-        client.user, client.password = settings.username, settings.password
-        client.vhost = settings.vhost
-        return client
 
     # --- Controls and commands ------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ Framing and a session's state are those of `headrace.protocol`. What no session 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.protocol.codec_0_10 import (
     Command,
@@ -43,10 +43,9 @@ from headrace.protocol.v0_10.events import (
 )
 from headrace.protocol.v0_10.session.session import Session
 from headrace.protocol.v0_x.handshake import STATE_OPEN, Role
-from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket, tls_of
+from headrace.testing.raw_socket import HUNG_UP, TIMEOUT_S, RawSocket
 
 if TYPE_CHECKING:
-    from headrace.client.url import Settings
     from headrace.testing.raw_socket import Tls
     from headrace.untyped import Result
     from headrace.wire.types_0_10 import Value
@@ -85,7 +84,6 @@ class SessionClient(RawSocket):
     """One connection. `open` logs in and opens the virtual host; `attach` begins a session."""
 
     product = "headrace raw client"  # What connection.start-ok says of the client.
-    user, password, vhost = "guest", "guest", "/"
     insist = False  # On this broker: it must not redirect us.
 
     def __init__(
@@ -107,19 +105,6 @@ class SessionClient(RawSocket):
         self.closed = False  # At the end of the stream.
         self.sessions: dict[bytes, RawSession] = {}
         self.push()
-
-    @classmethod
-    def at(cls, settings: Settings) -> Self:
-        """Connect to where a URL says, to log in as it says."""
-        client = cls(
-            settings.host,
-            settings.port,
-            timeout_s=settings.connection_timeout_s,
-            tls=tls_of(settings),
-        )
-        client.user, client.password = settings.username, settings.password
-        client.vhost = settings.vhost
-        return client
 
     def open(self) -> Control:
         """Log in and open the virtual host; return the answer to connection.open."""

@@ -8,6 +8,7 @@ whatever the broker does against expectation.
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import time
@@ -32,7 +33,7 @@ class Unexpected(Exception):
 
 
 class Tls(NamedTuple):
-    """How to encrypt a socket."""
+    """TLS parameters of a socket."""
 
     context: ssl.SSLContext
     server_name: str  # That the certificate must have.
@@ -55,7 +56,10 @@ def hanging_up() -> Iterator[None]:
 
 
 class RawSocket:
-    """One socket to a broker."""
+    """One socket to a broker, and what a client logs in with there."""
+
+    address = ""  # As a URL says it, without user and password; "" if there was no URL.
+    user, password, vhost = "guest", "guest", "/"
 
     def __init__(
         self,
@@ -79,6 +83,26 @@ class RawSocket:
             self.socket = _encrypt(self.socket, tls)
         _open.add(self)
 
+    @classmethod
+    def at(cls, settings: Settings, *, window: int = 0) -> Self:
+        """Connect to where a URL says, to log in as it says. Raises OSError as the constructor."""
+        raw = cls(
+            settings.host,
+            settings.port,
+            timeout_s=settings.connection_timeout_s,
+            window=window,
+            tls=tls_of(settings),
+        )
+        raw.address = settings.address
+        raw.user, raw.password = settings.username, settings.password
+        raw.vhost = settings.vhost
+        return raw
+
+    def limit(self, timeout_s: float) -> None:
+        """Give every later read and write this time limit."""
+        self.timeout_s = timeout_s
+        self.socket.settimeout(timeout_s)
+
     def __enter__(self) -> Self:
         return self
 
@@ -86,7 +110,7 @@ class RawSocket:
         self.drop()
 
     def failed(self, text: str) -> Unexpected:
-        """Return what to raise for what was not expected."""
+        """Return the exception for unexpected input."""
         return Unexpected(text)
 
     # --- Sending --------------------------------------------------------------------------------
@@ -119,6 +143,14 @@ class RawSocket:
             return False
         self.rest += data
         return bool(data)
+
+    def is_readable(self, seconds: float) -> bool:
+        """Return True if within this time there is something to read: bytes, or the end."""
+        if self.rest:
+            return True
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def read(self, size: int) -> bytes:
         """Return the next bytes; fewer than `size` only at the end of the stream."""

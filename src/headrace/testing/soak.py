@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace soak``: kill a working broker again and again, and check what it promised.
 
-Publishers, consumers and transactions work on a broker in a process of its own, which gets SIGKILL
-at a random moment and is started again on the same data, many times. What the clients were told is
+Publishers, consumers and transactions work on a broker in a separate process, which gets SIGKILL at
+a random moment and is started again on the same data, many times. The answers that clients got are
 the history, and these are its laws:
 
 1. A confirmed message is delivered at least once, unless it was settled. So is all that a
@@ -326,46 +326,46 @@ class Soak:
             await session.transfer(Message(transfer.body), BRANCH[1])
             await session.accept(transfer)
             await session.dtx_end(xid)
-        known = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
+        branch = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
         await session.dtx_prepare(xid)
-        known.said = "prepared"
+        branch.said = "prepared"
         await self.decide(session, xid)
 
     async def decide(self, session: BranchSession, xid: Xid) -> None:
         """Commit a prepared branch, or roll it back."""
-        known = self.history.branches[xid.global_id or b""]
+        branch = self.history.branches[xid.global_id or b""]
         commit = self.random.random() < 0.7
-        known.said = "commit" if commit else "rollback"
+        branch.said = "commit" if commit else "rollback"
         await (session.dtx_commit(xid) if commit else session.dtx_rollback(xid))
         self.over(xid.global_id or b"", commit)
 
     def over(self, name: bytes, commit: bool) -> None:
         """The outcome of a branch is known to be durable."""
         history = self.history
-        known = history.branches.pop(name)
+        branch = history.branches.pop(name)
         if commit:
-            history.settled.add(known.taken)
-            history.confirmed.add(known.moved)
-            history.undone.discard(known.moved)
+            history.settled.add(branch.taken)
+            history.confirmed.add(branch.moved)
+            history.undone.discard(branch.moved)
             history.commits += 1
         else:
-            history.undone.add(known.moved)
+            history.undone.add(branch.moved)
 
     async def resolve(self, session: BranchSession) -> None:
         """After a restart: compare the prepared branches with what was said, and decide them."""
         history = self.history
         xids = await session.dtx_recover()
         # Those of staged batches are the matter of :mod:`headrace.testing.soak_batches`.
-        found = {xid.global_id or b"": xid for xid in xids if xid.format == FORMAT}
-        for name in found.keys() - history.branches.keys():
+        prepared = {xid.global_id or b"": xid for xid in xids if xid.format == FORMAT}
+        for name in prepared.keys() - history.branches.keys():
             history.violation(f"branch {name!r} is over, and there again")
-        for name, known in list(history.branches.items()):
-            if name in found:
-                await self.decide(session, found[name])
+        for name, branch in list(history.branches.items()):
+            if name in prepared:
+                await self.decide(session, prepared[name])
             else:
-                if known.said == "prepared":
+                if branch.said == "prepared":
                     history.violation(f"prepared branch {name!r} is lost")
-                self.over(name, known.said == "commit")
+                self.over(name, branch.said == "commit")
 
     # --- The run ----------------------------------------------------------------------------
 
@@ -434,7 +434,7 @@ class Soak:
         return bool(self.history.settled and self.history.commits) and self.batches.last >= 0
 
     async def until(self, tasks: list[asyncio.Task[None]], happened: Callable[[], bool]) -> None:
-        """Let the clients work until something has happened; an error of theirs ends the run."""
+        """Run the clients until an event; an error of a client ends the run."""
         async with asyncio.timeout(MOVES_S):
             while not happened():
                 for task in tasks:
@@ -455,19 +455,19 @@ class Soak:
     def judge(self) -> None:
         """Apply the laws that need the whole history."""
         history = self.history
-        there = history.delivered
-        for key in history.confirmed - there - history.settled:
+        delivered = history.delivered
+        for key in history.confirmed - delivered - history.settled:
             history.violation(f"{key} was confirmed and is lost")
-        for key in history.undone & there:
+        for key in history.undone & delivered:
             history.violation(f"{key} was rolled back and is there")
         for keys in history.unanswered:
-            seen = {key in there for key in keys}
+            seen = {key in delivered for key in keys}
             if len(seen) > 1:
                 history.violation(f"of the transaction {keys} only a part happened")
         for taken, moved in history.steps:
-            if moved in there and taken in self.left:
+            if moved in delivered and taken in self.left:
                 history.violation(f"{moved} is there and {taken} was not taken")
-            if moved not in there and taken not in self.left:
+            if moved not in delivered and taken not in self.left:
                 history.violation(f"{taken} was taken and {moved} is not there")
 
     def report(self) -> str:

@@ -89,21 +89,21 @@ class Batches:
         last = await sink.last()
         self.check(-1 if last is None else last)
         await sink.close()
-        wanted = [
+        expected = [
             body for batch in range(self.last + 1) for part in content(batch) for body in part
         ]
         async with connection.channel() as channel:
-            found = []
-            while (got := await channel.get(QUEUE, no_ack=True)) is not None:
-                found.append(got.body)
-        self.compare(QUEUE, found, wanted)
+            bodies = []
+            while (delivery := await channel.get(QUEUE, no_ack=True)) is not None:
+                bodies.append(delivery.body)
+        self.compare(QUEUE, bodies, expected)
         stream = connection.stream(LOG)
         end = await stream.last_offset()
         read = []
         if end:
             async for batch in stream.read(0, end):
                 read += [record.message().body for record in batch]
-        self.compare(LOG, read, wanted)
+        self.compare(LOG, read, expected)
 
     def compare(self, name: str, found: list[bytes], wanted: list[bytes]) -> None:
         """Note what is missing from a queue, or there without reason or too often."""

@@ -67,7 +67,7 @@ def run(asked: Fields) -> int:
     threading.Thread(target=stop_with_input, daemon=True).start()
     try:
         query.awaitTermination()
-    except Exception as error:  # noqa: BLE001 - Whatever it is, it is told.
+    except Exception as error:  # noqa: BLE001 - Every error is reported.
         sys.stderr.write(f"the query failed: {error}\n")
         return 1
     return 0

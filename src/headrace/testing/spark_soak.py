@@ -59,7 +59,7 @@ class Publisher(threading.Thread):
         self._stream = stream
 
     def run(self) -> None:
-        """Publish until told to stop; what a lost connection left open is published again."""
+        """Publish until the stop; messages unconfirmed at a loss are published again."""
         while not self.stopping.is_set():
             try:
                 with blocking.connect(self._url, reconnect=None) as connection:
@@ -81,7 +81,7 @@ class Publisher(threading.Thread):
 
 
 class SparkSoak:
-    """One run. `say` is told how it goes."""
+    """One run. `say` gets its progress."""
 
     def __init__(
         self,
@@ -145,12 +145,12 @@ class SparkSoak:
         """Compare what is in the target with what went in."""
         with blocking.connect(self.broker.url) as connection:
             stream = connection.stream("soak.to")
-            found: Counter[int] = Counter()
+            counts: Counter[int] = Counter()
             for block in stream.read_blocks(0, stream.last_offset()):
-                found.update(int(block.bodies.row(row)) for row in range(block.count))
-        lost = [number for number in range(count) if number not in found]
-        twice = [number for number, times in found.items() if times > 1]
-        if lost or twice or len(found) != count:
+                counts.update(int(block.bodies.row(row)) for row in range(block.count))
+        lost = [number for number in range(count) if number not in counts]
+        twice = [number for number, times in counts.items() if times > 1]
+        if lost or twice or len(counts) != count:
             raise SoakError(
                 f"of {count} messages {len(lost)} are lost ({lost[:5]} …), "
                 f"{len(twice)} are there more than once ({twice[:5]} …)"
@@ -278,16 +278,16 @@ class SparkSoak:
             children = psutil.Process(self._child.pid).children(recursive=True)
         except psutil.Error:
             return False  # It ended by itself just now.
-        found: dict[int, tuple[psutil.Process, int]] = {}
+        processes: dict[int, tuple[psutil.Process, int]] = {}
         for process in children:
             with contextlib.suppress(psutil.Error):  # Tasks come and go.
                 if wanted(" ".join(process.cmdline())):
-                    found[process.pid] = process, process.ppid()
-        forked = [process for process, parent in found.values() if parent in found]
-        if not found:
+                    processes[process.pid] = process, process.ppid()
+        forked = [process for process, parent in processes.values() if parent in processes]
+        if not processes:
             return False
         try:
-            self.random.choice(forked or [process for process, _ in found.values()]).kill()
+            self.random.choice(forked or [process for process, _ in processes.values()]).kill()
         except psutil.Error:
             return False
         return True

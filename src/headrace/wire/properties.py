@@ -291,7 +291,7 @@ def with_header_entry_at(data: bytes, at: int, entry: bytes) -> bytes:
     if end >= len(data) or not scan_basic(data, start, end, scan):
         raise MalformedError("a content header is malformed")
     flags = scan.flags
-    lo = start + 14  # Start of the entries,
+    lo = start + 14  # Start of the entries.
     if scan.content_type_at >= 0:
         lo = scan.content_type_at + scan.content_type_len
     if scan.content_encoding_at >= 0:

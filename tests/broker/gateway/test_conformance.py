@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli.check.conformance import conformance
+from headrace.cli.check.conformance import LABELS, conformance
 from headrace.client.url import parse_url
 from headrace.conformance import CHECKS, Check, Site, site
+from headrace.conformance.run import VERSIONS
 from headrace.protocol.codec_0_10 import ExchangeDeclare, ExchangeQuery
 from headrace.protocol.codec_0_10 import QueueDeclare as QueueDeclare010
 from headrace.protocol.codec_0_10 import QueueDelete as QueueDelete010
@@ -52,6 +53,10 @@ def settings_of(served: Served) -> Settings:
 def test_the_broker_conforms(served: Served, check: Check, version: Version) -> None:
     with site(settings_of(served), version) as one:
         check.run(one)
+
+
+def test_the_command_names_the_versions() -> None:
+    assert tuple(VERSIONS) == LABELS
 
 
 def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Path) -> None:

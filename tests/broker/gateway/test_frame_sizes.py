@@ -20,26 +20,16 @@ from headrace.protocol.codec_0_x import (
     QueueDeclare,
     QueueDeclareOk,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.spec.tables import V0_9_1
-from headrace.testing.raw_client import RawClient, method_frame
-from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, body_frames, encode_frame
+from headrace.testing.raw_client import RawClient
+from headrace.wire.frame import FRAME_BODY, FRAME_HEADER
 
 if TYPE_CHECKING:
     from support.brokers.broker_process import Served
 
 SMALL = 4096
 SIZES = [0, 1, SMALL - 8, SMALL - 7, 3 * (SMALL - 8), 50_000, 65_536, 65_537, 300_000]
-
-
-def publish(raw: RawClient, method: BasicPublish, properties: BasicProperties, body: bytes) -> None:
-    header = encode_content_header(V0_9_1, 60, len(body), properties)
-    raw.send_bytes(
-        method_frame(1, method)
-        + encode_frame(FRAME_HEADER, 1, header)
-        + body_frames(1, body, raw.frame_max)
-    )
 
 
 def content(
@@ -83,15 +73,15 @@ def test_bodies_are_cut_to_what_the_receiver_takes(
         if how == "return":
             # The one with small frames gets its own message back.
             message = BasicPublish(routing_key=f"{name}-none", mandatory=True)
-            publish(small, message, BasicProperties(priority=1), body)
+            small.send_content(message, BasicProperties(priority=1), body)
             got = content(small, BasicReturn, size)
         elif how == "waiting":
             small.send(BasicConsume(queue=name, no_ack=True))
             small.expect(BasicConsumeOk)
-            publish(large, message, BasicProperties(priority=1), body)
+            large.send_content(message, BasicProperties(priority=1), body)
             got = content(small, BasicDeliver, size)
         else:
-            publish(large, message, BasicProperties(priority=1), body)
+            large.send_content(message, BasicProperties(priority=1), body)
             large.send(QueueDeclare(queue=name, passive=True))
             assert large.expect(QueueDeclareOk).message_count == 1
             if how == "later":
@@ -115,7 +105,7 @@ def test_small_frames_reach_a_receiver_of_large_ones(served: Served, name: str) 
         large.expect(QueueDeclareOk)
         large.send(BasicConsume(queue=name, no_ack=True))
         large.expect(BasicConsumeOk)
-        publish(small, BasicPublish(routing_key=name), BasicProperties(), body)
+        small.send_content(BasicPublish(routing_key=name), BasicProperties(), body)
         assert content(large, BasicDeliver, len(body))[1] == body
 
 
@@ -129,7 +119,7 @@ def test_a_header_is_never_cut(served: Served, name: str) -> None:
         small.expect(QueueDeclareOk)
         small.send(BasicConsume(queue=name, no_ack=True))
         small.expect(BasicConsumeOk)
-        publish(large, BasicPublish(routing_key=name), properties, octets(9000))
+        large.send_content(BasicPublish(routing_key=name), properties, octets(9000))
         got = content(small, BasicDeliver, 9000)
     assert got[0] == properties
     assert got[1] == octets(9000)

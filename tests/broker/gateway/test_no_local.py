@@ -14,8 +14,6 @@ from headrace.model.ports import Store
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
-    BasicProperties,
-    BasicPublish,
     BasicReturn,
     ExchangeDeclare,
     ExchangeDeclareOk,
@@ -27,9 +25,7 @@ from headrace.protocol.codec_0_x import (
     QueueUnbindOk,
     TxCommit,
     TxSelect,
-    encode_content_header,
 )
-from headrace.spec.tables import V0_9_1
 from support.clients.version_clients import SPEAKERS, Said, Speaker
 
 if TYPE_CHECKING:
@@ -84,9 +80,7 @@ def pair(rig: Rig) -> tuple[Client, Client]:
 
 
 def publish(client: Client, key: str = "a.b", *, exchange: str = "e", **properties: Any) -> None:
-    header = encode_content_header(V0_9_1, 60, 1, BasicProperties(**properties))
-    method = BasicPublish(exchange=exchange, routing_key=key, mandatory=True)
-    client.send_content(method, header, b"m")
+    client.publish(key, b"m", exchange=exchange, mandatory=True, **properties)
 
 
 def returned(client: Client) -> bool:

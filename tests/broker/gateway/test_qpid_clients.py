@@ -18,7 +18,6 @@ from headrace.protocol.codec_0_x import (
     BasicConsumeOk,
     BasicDeliver,
     BasicProperties,
-    BasicPublish,
     BasicQos,
     BasicQosOk,
     ChannelClose,
@@ -31,7 +30,6 @@ from headrace.protocol.codec_0_x import (
     QueueDeclare,
     QueueDeclareOk,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
@@ -67,8 +65,7 @@ def declare(client: Client, queue: str = "q", **flags: Any) -> None:
 
 
 def publish(client: Client, body: bytes = b"m", queue: str = "q", **properties: Any) -> None:
-    header = encode_content_header(client.version, 60, len(body), BasicProperties(**properties))
-    client.send_content(BasicPublish(routing_key=queue), header, body)
+    client.publish(queue, body, **properties)
 
 
 def refused(client: Client) -> int:

@@ -13,6 +13,7 @@ from headrace.client.blocking import Connection, connect
 from headrace.client.blocking_pipeline import Requests, Sink, Stage
 from headrace.client.bulk.encode import Octets, properties_of
 from support.brokers.broker_process import Served
+from support.queue_contents import all_ready
 
 SINK = "sink"
 
@@ -80,9 +81,7 @@ def test_a_batch_survives_kill_9_at_every_stage(served: Served) -> None:
         with Requests(connection) as requests:
             assert requests.ask("sink.show", sink=SINK)["branches"] == 0
         with connection.channel() as channel:
-            bodies = []
-            while (got := channel.get("q", no_ack=True)) is not None:
-                bodies.append(got.text().strip())
+            bodies = [message.text().strip() for message in all_ready(channel, "q")]
         assert sorted(bodies) == sorted(f"{p}.{n}" for p in range(2) for n in range(300))
 
 

@@ -41,13 +41,13 @@ def test_a_consumer_that_takes_too_long_loses_what_it_holds(rig: Rig, version: s
     slow.declare("q", {"x-consumer-timeout": 1000})
     slow.consume("q")
     slow.publish(Said(b"1", routing_key="q"))
-    assert [said.body for said in slow.received()] == [b"1"]
+    assert [delivery.body for delivery in slow.received()] == [b"1"]
     quick.consume("q")
     wait(rig, 1300)
-    assert [said.body for said in quick.received() + slow.received()] == [b"1"]
+    assert [delivery.body for delivery in quick.received() + slow.received()] == [b"1"]
     slow.settle(True)  # Too late, and no harm.
     slow.publish(Said(b"2", routing_key="q"))
-    assert [said.body for said in quick.received() + slow.received()] == [b"2"]
+    assert [delivery.body for delivery in quick.received() + slow.received()] == [b"2"]
 
 
 @every_version

@@ -23,6 +23,7 @@ from headrace.gateway.security.passwords import hash_password
 from headrace.model.policy.accounts import Account, Permission
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing.broker import ChildBroker, LocalBroker
+from support.queue_contents import all_ready
 from support.timeouts import PATIENCE_S
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "1"))
@@ -40,10 +41,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
 
 
 def rest(channel: blocking.Channel, queue: str) -> list[bytes]:
-    found = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(message.body)
-    return found
+    return [message.body for message in all_ready(channel, queue)]
 
 
 @pytest.mark.parametrize("in_memory", [False, True])

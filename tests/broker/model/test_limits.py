@@ -50,8 +50,8 @@ def got(channel: BlockingChannel, queue: str) -> list[bytes]:
 
 
 def count(channel: BlockingChannel, queue: str) -> int:
-    found: int = channel.queue_declare(queue, passive=True).method.message_count
-    return found
+    messages: int = channel.queue_declare(queue, passive=True).method.message_count
+    return messages
 
 
 def reject_one(channel: BlockingChannel, queue: str) -> None:

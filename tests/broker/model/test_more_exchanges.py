@@ -51,10 +51,10 @@ def test_a_consistent_hash_spreads_and_keeps_together(
                 headers={"user": value},
             )
         )
-    found = counts(rig)
-    assert sum(found.values()) == 60
-    assert all(count % 3 == 0 for count in found.values())
-    assert all(found[name] for name in "abc")
+    shares = counts(rig)
+    assert sum(shares.values()) == 60
+    assert all(count % 3 == 0 for count in shares.values())
+    assert all(shares[name] for name in "abc")
 
 
 @every_version
@@ -70,9 +70,9 @@ def test_one_binding_gets_each_message(rig: Rig, version: str, kind: str) -> Non
         speaker.bind(name, "x", "")
     for number in range(60):
         speaker.publish(Said(exchange="x", routing_key=f"k{number}"))
-    found = counts(rig)
-    assert sum(found.values()) == 60
-    assert all(8 < found[name] < 32 for name in "abc")
+    shares = counts(rig)
+    assert sum(shares.values()) == 60
+    assert all(8 < shares[name] < 32 for name in "abc")
 
 
 @every_version
@@ -94,5 +94,5 @@ def test_further_routing_keys_are_followed_and_blind_ones_hidden(
         speaker.commit()
     assert counts(rig) == {"a": 1, "b": 1, "c": 1, "d": 0}
     speaker.consume("c")
-    (said,) = speaker.received()
-    assert said.headers == {"CC": headers["CC"], "n": 1}
+    (delivery,) = speaker.received()
+    assert delivery.headers == {"CC": headers["CC"], "n": 1}

@@ -53,8 +53,8 @@ def lay_down(data: Path) -> None:
     for vhost, rules in VHOSTS.items():
         if vhost != "/":
             directory.add_vhost(vhost)
-            given = directory.snapshot().permissions["guest", "/"]
-            directory.set_permission("guest", vhost, given)
+            permission = directory.snapshot().permissions["guest", "/"]
+            directory.set_permission("guest", vhost, permission)
         directory.parameters.change({Key(vhost, *name): value for name, value in rules.items()})
     directory.close()
 
@@ -219,15 +219,15 @@ def test_priorities_by_levels(speak: Speak, version: str) -> None:
     channel.declare_queue(queue, arguments={"x-qpid-priorities": 2})
     for priority in (0, 4, 5, 9, 3):
         channel.publish(Message(str(priority).encode(), priority=priority), queue)
-    found = [channel.get(queue, no_ack=True) for _ in range(5)]
-    assert [message and message.body for message in found] == [b"5", b"9", b"0", b"4", b"3"]
+    deliveries = [channel.get(queue, no_ack=True) for _ in range(5)]
+    assert [message and message.body for message in deliveries] == [b"5", b"9", b"0", b"4", b"3"]
 
 
 @every
 def test_what_would_change_behaviour_unseen_is_refused(speak: Speak, version: str) -> None:
     queue = f"strange-{version}"
-    told = "invalid arg 'x-qpid-replay-period' for queue"
-    with pytest.raises(ClientError, match=told):
+    text = "invalid arg 'x-qpid-replay-period' for queue"
+    with pytest.raises(ClientError, match=text):
         speak().declare_queue(queue, arguments={"x-qpid-replay-period": 5})
     channel = speak()
     with pytest.raises(ClientError):
@@ -250,8 +250,8 @@ def test_each_virtual_host_says_what_strange_names_do(speak: Speak, version: str
 
 @every
 def test_strange_arguments_of_exchanges_fare_alike(speak: Speak, version: str) -> None:
-    told = "invalid arg 'qpid.cat' for exchange"
-    with pytest.raises(ClientError, match=told):
+    text = "invalid arg 'qpid.cat' for exchange"
+    with pytest.raises(ClientError, match=text):
         speak("strict").declare_exchange("x", "direct", arguments={"qpid.cat": 1})
     speak("lax").declare_exchange("x", "direct", arguments={"qpid.cat": 1, "x-algorithm": "jump"})
     with pytest.raises(ClientError, match="invalid arg 'hash-property' for exchange"):
@@ -281,13 +281,13 @@ def test_an_alternate_exchange_has_several_names(speak: Speak, version: str) -> 
 
 @every
 def test_strange_arguments_of_bindings_fare_alike(speak: Speak, version: str) -> None:
-    told = "invalid arg 'qpid.cat' for a binding of exchange 'amq.direct'"
+    text = "invalid arg 'qpid.cat' for a binding of exchange 'amq.direct'"
     queue = f"tied-{version}"
     for vhost in "strict", "lax", "/":
         speaker = speak(vhost)
         speaker.declare_queue(queue)
         if vhost == "strict" or (vhost == "/" and version == "0-10"):
-            with pytest.raises(ClientError, match=told):
+            with pytest.raises(ClientError, match=text):
                 speaker.bind_queue(queue, "amq.direct", "k", arguments={"qpid.cat": 1})
         else:
             speaker.bind_queue(queue, "amq.direct", "k", arguments={"qpid.cat": 1})
@@ -298,7 +298,7 @@ def test_strange_arguments_of_bindings_fare_alike(speak: Speak, version: str) ->
 
 @every
 def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None:
-    for arguments, told in (
+    for arguments, text in (
         ({"qpid.max_count": 1, "x-max-length": 2}, "it contradicts 'x-max-length'"),
         (
             {"x-delayed-retry-min": 500, "x-delayed-retry-max": 100},
@@ -311,7 +311,7 @@ def test_contradictory_arguments_are_refused(speak: Speak, version: str) -> None
             "at-least-once contradicts",
         ),
     ):
-        with pytest.raises(ClientError, match=told):
+        with pytest.raises(ClientError, match=text):
             speak().declare_queue(f"no-{version}", durable=True, arguments=arguments)  # type: ignore[arg-type]
 
 
@@ -371,18 +371,18 @@ def channel_of(broker: LocalBroker) -> Any:
 def test_texts_that_pika_users_match(broker: LocalBroker) -> None:
     channel = channel_of(broker)
     channel.queue_declare("short-pika")
-    what = "for queue 'short-pika' in vhost '/'"
+    subject = "for queue 'short-pika' in vhost '/'"
     for arguments, text in (
         (
             {"x-max-length": 2},  # What the policy says is not what was declared.
             (
-                f"inequivalent arg 'x-max-length' {what}: received the value '2' of type "
+                f"inequivalent arg 'x-max-length' {subject}: received the value '2' of type "
                 "'signedint' but current is none"
             ),
         ),
         (
             {"qpid.max_count": "x"},
-            f"invalid arg 'qpid.max_count' {what}: expected a number",
+            f"invalid arg 'qpid.max_count' {subject}: expected a number",
         ),
     ):
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as closed:

@@ -48,19 +48,19 @@ def read(
     broker: ChildBroker, name: str, offset: Any, count: int, prefetch: int = 20
 ) -> list[tuple[int, bytes]]:
     """Read so many messages and acknowledge them; each with its offset."""
-    found: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
     with channel_to(broker) as channel:
         channel.basic_qos(prefetch_count=prefetch)
         arguments = {"x-stream-offset": offset}
         for method, properties, body in channel.consume(
             name, arguments=arguments, inactivity_timeout=PATIENCE_S
         ):
-            assert method is not None, f"only {len(found)} of {count} messages came"
-            found.append((properties.headers["x-stream-offset"], body))
+            assert method is not None, f"only {len(records)} of {count} messages came"
+            records.append((properties.headers["x-stream-offset"], body))
             channel.basic_ack(method.delivery_tag)
-            if len(found) == count:
-                return found
-    return found
+            if len(records) == count:
+                return records
+    return records
 
 
 def test_many_readers_get_the_same_octets_from_any_offset(headrace_process: ChildBroker) -> None:
@@ -89,13 +89,13 @@ def test_next_gives_only_what_comes(headrace_process: ChildBroker) -> None:
     publish(headrace_process, "s", [b"before"])
     with channel_to(headrace_process) as channel:
         channel.basic_qos(prefetch_count=10)
-        found: list[bytes] = []
-        channel.basic_consume("s", lambda c, m, p, body: found.append(body))
+        bodies: list[bytes] = []
+        channel.basic_consume("s", lambda c, m, p, body: bodies.append(body))
         publish(headrace_process, "s", [b"after"])
         deadline = time.monotonic() + PATIENCE_S
-        while not found and time.monotonic() < deadline:
+        while not bodies and time.monotonic() < deadline:
             channel.connection.process_data_events(0.1)
-        assert found == [b"after"]
+        assert bodies == [b"after"]
 
 
 def test_a_time_and_an_interval_begin_where_they_say(headrace_process: ChildBroker) -> None:

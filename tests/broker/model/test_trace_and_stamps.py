@@ -39,12 +39,12 @@ def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
     speaker.consume("q")
     for body in (b"small", big):
         speaker.publish(Said(body, routing_key="q", headers={"h": 1}, content_type="text/plain"))
-    assert [said.body for said in speaker.received()] == [b"small", big]
-    found = traces(rig)
-    assert [said.routing_key for said in found] == ["publish.", "deliver.q"] * 2
-    assert [said.body for said in found] == [b"small", b"small", big, big]
-    assert all(said.exchange == TRACE for said in found)
-    published, delivered = found[0].headers, found[1].headers
+    assert [copy.body for copy in speaker.received()] == [b"small", big]
+    copies = traces(rig)
+    assert [copy.routing_key for copy in copies] == ["publish.", "deliver.q"] * 2
+    assert [copy.body for copy in copies] == [b"small", b"small", big, big]
+    assert all(copy.exchange == TRACE for copy in copies)
+    published, delivered = copies[0].headers, copies[1].headers
     for headers in (published, delivered):
         assert headers["exchange_name"] == ""
         assert headers["routing_keys"] == ["q"]
@@ -57,7 +57,7 @@ def test_publishes_and_deliveries_are_copied(rig: Rig, version: str) -> None:
     assert delivered["redelivered"] == 0
     assert delivered["connection"] == "connection 1"
     assert delivered["channel"] == published["channel"]
-    rig.vhost.trace_no_more()
+    rig.vhost.stop_tracing()
     assert not rig.vhost.was_traced
     speaker.publish(Said(b"unseen", routing_key="q"))
     assert rig.vhost.queues["traces"].ready_count == 0
@@ -69,8 +69,8 @@ def test_a_property_that_is_not_utf_8_is_copied_as_bytes(rig: Rig) -> None:
     rig.vhost.bind(TRACE, (QUEUE, "traces"), "publish.#")
     rig.vhost.trace("here", lambda number: ("guest", f"connection {number}"))
     speaker.publish(Said(b"body", routing_key="q", content_type="\udcff\u00e4"))
-    [found] = traces(rig)
-    assert found.headers["properties"]["content_type"] == b"\xff\xc3\xa4"
+    [copy] = traces(rig)
+    assert copy.headers["properties"]["content_type"] == b"\xff\xc3\xa4"
 
 
 @every_version
@@ -83,11 +83,11 @@ def test_a_delayed_publish_is_copied_when_it_is_due(rig: Rig, version: str) -> N
     speaker.publish(Said(b"later", routing_key="q", headers={"x-delay": 100}))
     assert rig.vhost.queues["traces"].ready_count == 0
     rig.pass_time(100)
-    [found] = traces(rig)
-    assert found.body == b"later"
-    assert found.headers["routed_queues"] == ["q"]
-    assert found.headers["user"] == "guest"
-    assert found.headers["properties"]["headers"]["x-delay"] == -100
+    [copy] = traces(rig)
+    assert copy.body == b"later"
+    assert copy.headers["routed_queues"] == ["q"]
+    assert copy.headers["user"] == "guest"
+    assert copy.headers["properties"]["headers"]["x-delay"] == -100
 
 
 def test_what_is_got_is_traced_with_who_got_it(rig: Rig) -> None:
@@ -99,10 +99,10 @@ def test_what_is_got_is_traced_with_who_got_it(rig: Rig) -> None:
     speaker.publish(Said(b"body", routing_key="q"))
     getter = rig.client()
     getter.call(BasicGet(queue="q", no_ack=True), BasicGetOk)
-    [found] = traces(rig)
-    assert found.headers["user"] == "guest"
-    assert found.headers["connection"] == f"connection {getter.there.number}"
-    assert found.headers["channel"] == 1
+    [copy] = traces(rig)
+    assert copy.headers["user"] == "guest"
+    assert copy.headers["connection"] == f"connection {getter.there.number}"
+    assert copy.headers["channel"] == 1
 
 
 def test_traces_are_not_traced_and_go_nowhere_unbound(rig: Rig) -> None:
@@ -123,8 +123,8 @@ def test_traces_are_not_traced_and_go_nowhere_unbound(rig: Rig) -> None:
 STAMPED = ("timestamp_in_ms", "x-routed-by", "x-opt-rabbitmq-sent-time")
 
 
-def stamps_of(said: Said) -> dict[str, Any]:
-    return {name: said.headers[name] for name in STAMPED if name in said.headers}
+def stamps_of(delivery: Said) -> dict[str, Any]:
+    return {name: delivery.headers[name] for name in STAMPED if name in delivery.headers}
 
 
 @every_version
@@ -153,5 +153,5 @@ def test_what_waits_is_stamped_when_it_goes(rig: Rig) -> None:
     speaker.publish(Said(b"1", routing_key="q"))
     rig.vhost.stamp(Stamps("here", sent_time=True))
     speaker.consume("q")
-    (said,) = speaker.received()
-    assert stamps_of(said) == {"x-opt-rabbitmq-sent-time": rig.counters.now_ms}
+    (delivery,) = speaker.received()
+    assert stamps_of(delivery) == {"x-opt-rabbitmq-sent-time": rig.counters.now_ms}

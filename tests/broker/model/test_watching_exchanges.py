@@ -16,7 +16,7 @@ every_version = pytest.mark.parametrize("version", list(SPEAKERS))
 
 
 def bodies(speaker: Speaker) -> list[bytes]:
-    return [said.body for said in speaker.received()]
+    return [delivery.body for delivery in speaker.received()]
 
 
 def with_id(body: bytes, name: str, **headers: Any) -> Said:
@@ -70,10 +70,11 @@ def test_an_exchange_numbers_its_messages(rig: Rig, version: str) -> None:
     for number in range(3):
         speaker.publish(Said(b"%d" % number, exchange="x", headers={"mine": number}))
     speaker.consume("q")
-    found = [
-        (said.headers["qpid.msg_sequence"], said.headers["mine"]) for said in speaker.received()
+    numbers = [
+        (delivery.headers["qpid.msg_sequence"], delivery.headers["mine"])
+        for delivery in speaker.received()
     ]
-    assert found == [(1, 0), (2, 1), (3, 2)]
+    assert numbers == [(1, 0), (2, 1), (3, 2)]
 
 
 @every_version
@@ -137,13 +138,13 @@ def test_what_no_queue_got_may_come_again(rig: Rig, version: str) -> None:
     speaker = SPEAKERS[version](rig)
     speaker.declare_exchange("x", "direct", arguments={"x-message-deduplication": True})
     speaker.declare("q")
-    said = with_id(b"1", "a")
-    said.routing_key = "k"
+    message = with_id(b"1", "a")
+    message.routing_key = "k"
     if version not in ("0-10", "0-9 message"):  # There the client hears of it as of an error.
-        speaker.publish(said)
+        speaker.publish(message)
     speaker.bind("q", "x", "k")
-    speaker.publish(said)
-    speaker.publish(said)
+    speaker.publish(message)
+    speaker.publish(message)
     assert rig.vhost.queues["q"].ready_count == 1
 
 

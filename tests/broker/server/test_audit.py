@@ -122,8 +122,12 @@ def test_notes_of_commands_are_few(tmp_path: Path) -> None:
         directory._db.execute("UPDATE acts SET id = id + ?", (ACTS_MAX,))
         ChangeNotes(directory._db, "another").begin()
         ChangeNotes(directory._db, "x" * 5000).begin()
-        assert [act.what for act in directory.acts.take()] == ["user add", "another", "x" * 1024]
-        assert directory.acts.take() == []
+        assert [act.what for act in directory.notes.pop_all()] == [
+            "user add",
+            "another",
+            "x" * 1024,
+        ]
+        assert directory.notes.pop_all() == []
 
 
 def test_commands_to_the_broker_are_audited(broker: LocalBroker, data: Path, log: Log) -> None:
@@ -271,21 +275,21 @@ def test_a_full_disk_loses_lines_and_the_file_says_how_many(
     disk = FullDisk(monkeypatch)
     file = AuditFile(path)
     written = AuditLog(file=file)
-    written.tell("first")
+    written.record("first")
     until(path.read_text, "the first")
     disk.room = room
-    written.tell("second")
-    written.tell("third")
+    written.record("second")
+    written.record("third")
     until(lambda: disk.refused, "the disk is full")
     refused = disk.refused
-    written.tell("fourth")
+    written.record("fourth")
     until(lambda: disk.refused > refused + 2, "it is tried again")
     assert file.failing == os.strerror(errno.ENOSPC)
     disk.room = room  # A little is not enough, perhaps.
     until(lambda: not disk.room or not file.failing, "it was tried")
     disk.room = 1 << 30
     until(lambda: not file.failing and "lines.lost" in path.read_text(), "there is room")
-    written.tell("last")
+    written.record("last")
     written.close()
     found = []
     for text in path.read_text().splitlines():
@@ -321,24 +325,24 @@ def test_a_strict_log_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("headrace.server.observe.audit_file.LINES_MAX", 3)
     file = AuditFile(path, strict=True, sync=True)
     written = AuditLog(file=file)
-    written.tell("first")
+    written.record("first")
     until(path.read_text, "the first")
     disk.room = 30
     for number in range(3):
-        written.tell("kept", number=number)
+        written.record("kept", number=number)
         until(lambda: disk.refused, "the disk is full")
         disk.refused = 0
     until(lambda: disk.refused > 1, "it is tried again")
-    assert file.holds_up
+    assert file.refuses
     assert written.refusal() == "refused: the audit log cannot be written"
-    written.tell("too many")
+    written.record("too many")
     until(lambda: file.lost == 1, "there is no room for it")
     file.strict = False
     assert not written.refusal()
     file.strict = True
     disk.room = 1 << 30
     until(lambda: not written.refusal(), "there is room")
-    written.tell("last")
+    written.record("last")
     written.close()
     found = []
     for text in path.read_text().splitlines():
@@ -386,7 +390,7 @@ def test_nothing_happens_that_a_strict_log_cannot_hold(
                 there[version].channel().bind_queue(f"q{version}", "amq.direct", "k")
             vhost = broker._broker.vhosts["/"]
             disk.room = 0
-            broker._broker.audit.tell("test")
+            broker._broker.audit.record("test")
             until(lambda: broker._broker.audit.refusal(), "the disk is full")
             why = "refused: the audit log cannot be written"
             before = list(vhost.queues), list(vhost.exchanges), vhost.definition_octets
@@ -441,7 +445,7 @@ def test_what_is_no_file_is_written_and_never_renamed(
     with contextlib.closing(os.fdopen(reader)) as lines:
         written = AuditLog(file=(file := AuditFile(pipe, size_max=10)))
         for number in range(3):
-            written.tell("test", number=number)
+            written.record("test", number=number)
             assert json.loads(until(lines.readline, "the line"))["number"] == number
         file.rotate(3)
         written.close()
@@ -454,7 +458,7 @@ def test_no_secret_is_ever_in_the_audit_log(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     written = AuditLog(file=AuditFile(path))
     token = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhIn0.c2VjcmV0"
-    written.tell(
+    written.record(
         "command",
         command="import definitions",
         reason=f"not for {token} of amqp://ada:s3cret@host/ or http://host:80/",
@@ -493,10 +497,10 @@ def test_the_file_is_renamed_when_it_is_large_and_the_oldest_goes(tmp_path: Path
     file = AuditFile(path, size_max=1000, keep=3)
     written = AuditLog(file=file)
     for number in range(60):
-        written.tell("test", number=number)
+        written.record("test", number=number)
         until(lambda n=number: written_last(tmp_path, f'"number": {n}}}'), "the line")
     file.rotate(5)
-    written.tell("last")
+    written.record("last")
     written.close()
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names == ["audit.log", *(f"audit.log.{n}" for n in range(1, 6))][: len(names)]

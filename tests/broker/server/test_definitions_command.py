@@ -630,7 +630,7 @@ def test_objects_as_erlang_writes_them(data: Path, file: Path) -> None:
 
 def test_a_dry_run_makes_no_directory(data: Path, file: Path) -> None:
     file.write_text(json.dumps({"vhosts": [{"name": "/"}]}))
-    assert "vhosts: 1 made" in works("definitions", "import", "--dry-run", "--data", data, file)
+    assert "vhosts: 1 created" in works("definitions", "import", "--dry-run", "--data", data, file)
     assert "has no data of a broker" in refused("definitions", "export", "--data", data)
     assert not data.exists()
 

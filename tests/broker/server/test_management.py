@@ -25,13 +25,16 @@ from headrace.management_socket import short_address
 from headrace.server.login import account_changes
 from headrace.server.management import socket as management
 from headrace.server.management.call import SLICE_S
+from headrace.server.management.operation_table import OperationTable
+from headrace.server.management.operations import OPERATIONS
 from headrace.testing import LocalBroker
+from headrace.user_tags import ADMINISTER
 from support.brokers.broker_process import Served, until
 from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Call
+    from headrace.server.management.call import Call, Operation
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 
@@ -181,11 +184,11 @@ def test_too_many_operators_are_told(
     monkeypatch.setattr(management, "CLIENTS_MAX", 1)
 
     async def wait(call: Call) -> Any:
-        await call.tell({"begun": True})
+        await call.send({"begun": True})
         await call.receive()
         return {}
 
-    monkeypatch.setitem(management_table(), "wait", wait)
+    add_operation(monkeypatch, "wait", wait)
     with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:
         first.settimeout(PATIENCE_S)
         first.connect(str(data / "management.sock"))
@@ -217,7 +220,7 @@ def test_long_lists_are_made_in_slices(
         return {}
 
     monkeypatch.setattr(management.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
-    monkeypatch.setitem(management_table(), "list many", many)
+    add_operation(monkeypatch, "list many", many)
     rows = sum(1 for _ in listed(data / "management.sock", "list many"))
     assert rows == 50_000
     assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
@@ -266,8 +269,8 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
         return {}
 
     monkeypatch.setattr(management, "BUSY_S", 0.01)
-    monkeypatch.setitem(management_table(), "search", search)
-    monkeypatch.setitem(management_table(), "slow", slow)
+    add_operation(monkeypatch, "search", search)
+    add_operation(monkeypatch, "slow", slow)
     with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:
         first.settimeout(PATIENCE_S)
         first.connect(str(data / "management.sock"))
@@ -277,10 +280,11 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
     assert list(listed(data / "management.sock", "slow")) == [{"n": 1}]
 
 
-def management_table() -> dict[str, Any]:
-    from headrace.server.management.operations import OPERATIONS
-
-    return OPERATIONS
+def add_operation(monkeypatch: pytest.MonkeyPatch, name: str, run: Operation) -> None:
+    """Let the broker have one more operation."""
+    table = OperationTable()
+    table(name, ADMINISTER)(run)
+    monkeypatch.setitem(OPERATIONS, name, table.rows[0])
 
 
 # --- Lists -----------------------------------------------------------------------------------

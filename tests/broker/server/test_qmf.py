@@ -23,6 +23,7 @@ from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.wire.types_0_10 import decode_list, decode_map, encode_list, encode_map
 from support.brokers.broker_process import until
+from support.queue_contents import all_ready
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -344,9 +345,7 @@ def test_answers_reach_only_their_client(guest: Console, broker: LocalBroker) ->
         guest.send("_query_request", encode_map(query_of("queue")), reply_to)
         guest.call("echo")
         assert guest.channel.get(answers, no_ack=True) is not None
-        heard = []
-        while (got := ada.channel.get(queue, no_ack=True)) is not None:
-            heard.append(got.headers["qmf.opcode"])
+        heard = [event.headers["qmf.opcode"] for event in all_ready(ada.channel, queue)]
         assert "_query_response" not in heard
 
 

@@ -130,7 +130,7 @@ def test_a_note_of_a_command_delays_no_client(
             await asyncio.to_thread(until, lambda: "lab" in broker._broker.vhosts, "it is there")
 
     asyncio.run(check())
-    assert command.acts.take() == []
+    assert command.notes.pop_all() == []
     command.close()
 
 

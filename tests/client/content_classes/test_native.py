@@ -20,7 +20,7 @@ from headrace.client import (
     blocking,
     connect,
 )
-from headrace.client.content_classes.files import Staged
+from headrace.client.content_classes.staged_files import Staged
 from headrace.client.errors import ProtocolViolation
 from headrace.client.link.login import Login
 from headrace.client.url import Settings

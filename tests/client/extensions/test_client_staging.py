@@ -13,6 +13,7 @@ from headrace.client.blocking_pipeline import Sink, Stage
 from headrace.client.bulk.encode import Octets, properties_of
 from headrace.client.requests import RequestRefused
 from headrace.client.staging import Staged, StageError
+from support.queue_contents import all_ready
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -35,11 +36,8 @@ def queue(connection: Connection, name: str, **arguments: object) -> str:
 
 
 def bodies(connection: Connection, name: str) -> list[str]:
-    found = []
     with connection.channel() as channel:
-        while (got := channel.get(name, no_ack=True)) is not None:
-            found.append(got.text())
-    return found
+        return [message.text() for message in all_ready(channel, name)]
 
 
 def stage(

@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from headrace.console.http.routes import NOBODY
-from headrace.console.pages.table import ROUTES
+from headrace.console.pages.routes import ROUTES
 from support.console_objects import HOSTILE
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.content_classes.packets import Pace, PacketClass, StreamConsumer, packet
+from headrace.gateway.content_classes.stream import Pace, PacketClass, StreamConsumer, packet
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
@@ -32,7 +32,7 @@ class Packets(PacketClass):
         self.times: list[int] = []
         self.own: list[Consumer] = []
 
-    def say_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
+    def send_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
         self.times.append(self.vhost.counters.now_ms - START_MS)
 
     def ready(self, lane: Queue) -> bool:

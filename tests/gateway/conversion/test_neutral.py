@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.gateway.conversion.contents import rewritten, told
+from headrace.gateway.conversion.contents import rewritten, values_of_entries
 from headrace.gateway.conversion.convert import CannotConvert, Converter, body_of_frames
 from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_transfer import (
@@ -224,12 +224,12 @@ def transfer_headers(draw: st.DrawFn) -> bytes:
 def said(payload: bytes) -> dict[str, Any]:
     """Return the fields of a 0-10 header; the order of its application headers does not matter."""
     p = read_transfer(payload)
-    told = {name: getattr(p, name) for name in p.__slots__}
+    facts = {name: getattr(p, name) for name in p.__slots__}
     if p.headers is not None:
-        told["headers"] = dict(p.headers)
-    if told["reply_exchange"] is None and told["reply_key"] is None:
-        told["reply_text"] = None
-    return told
+        facts["headers"] = dict(p.headers)
+    if facts["reply_exchange"] is None and facts["reply_key"] is None:
+        facts["reply_text"] = None
+    return facts
 
 
 # --- Whatever is said comes back ------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes)
     assert refusal(lambda payload: write_basic(read_transfer(payload), 0), segment) != ""
     if refusal(read_transfer, segment) is None:
         headers = read_transfer(segment).headers or []
-        assert rewritten(headers, {**told(headers), "x-death": []})
+        assert rewritten(headers, {**values_of_entries(headers), "x-death": []})
 
 
 @settings(max_examples=100, deadline=None)

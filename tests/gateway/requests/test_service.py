@@ -18,7 +18,7 @@ from headrace.model.counters import Counters
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import ARGUMENT as LEASE
-from headrace.model.message import KIND_FILE, Message, new_message
+from headrace.model.message import KIND_FILE, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.stream.log import StreamLog
@@ -28,6 +28,7 @@ from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -76,10 +77,7 @@ class Broker:
 
     def ask(self, request: Any, publisher: int = 1, flags: int = 0, queue: str = QUEUE) -> None:
         body = json.dumps(request).encode()
-        properties = BasicProperties(reply_to="answers")
-        header = encode_content_header(V0_9_1, 60, len(body), properties)
-        data = b"\x00\x01k\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
-        message: Message = new_message(data, 3, len(body))
+        message = stored_message(body, "k", reply_to="answers")
         message.publisher = publisher
         message.flags = flags
         self.vhost.deliver(message, [self.vhost.queues[queue]], False)

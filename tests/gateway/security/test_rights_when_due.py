@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from headrace.protocol.codec_0_x import (
-    BasicProperties,
-    BasicPublish,
     ChannelClose,
     Content,
     MessageTransfer,
@@ -18,9 +16,8 @@ from headrace.protocol.codec_0_x import (
     QueueDeclare,
     TxCommit,
     TxSelect,
-    encode_content_header,
 )
-from headrace.spec.tables import V0_9, V0_9_1
+from headrace.spec.tables import V0_9
 from support.brokers.in_memory_broker import Client, Everybody, Rig, User
 
 TOPIC = "amq.topic"
@@ -65,8 +62,7 @@ def client(rig: Rig) -> Client:
 
 
 def publish(client: Client, key: str, **headers: Any) -> None:
-    header = encode_content_header(V0_9_1, 60, 1, BasicProperties(headers=headers))
-    client.send_content(BasicPublish(exchange=TOPIC, routing_key=key), header, b"x")
+    client.publish(key, b"x", exchange=TOPIC, headers=headers)
 
 
 def close_key(access: Topics) -> None:

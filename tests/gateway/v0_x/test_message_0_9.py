@@ -21,7 +21,6 @@ from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
     BasicProperties,
-    BasicPublish,
     ChannelClose,
     ChannelFlow,
     ChannelFlowOk,
@@ -59,7 +58,6 @@ from headrace.protocol.codec_0_x import (
     TxSelect,
     TxSelectOk,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.v0_x.events import MethodReceived
 from headrace.spec.tables import V0_9, V0_9_1
@@ -208,9 +206,8 @@ def test_what_class_basic_published_is_transferred(rig: Rig, product: str, seen:
     client = rig.client(V0_9, product=product)
     other = rig.client(V0_9_1)
     declare(client)
-    said = BasicProperties(type="kind", cluster_id="c", headers={"a": [1, "x"]}, priority=3)
-    header = encode_content_header(V0_9_1, 60, 4, said)
-    other.send_content(BasicPublish(routing_key="q"), header, b"body")
+    headers = {"a": [1, "x"]}
+    other.publish("q", b"body", type="kind", cluster_id="c", headers=headers, priority=3)
     consume(client)
     (got,) = transfers(client)
     assert got == MessageTransfer(
@@ -663,8 +660,7 @@ def test_a_body_too_large_for_a_frame_comes_by_reference(rig: Rig, size: int) ->
     sender = rig.client(V0_9_1)
     declare(client)
     body = bytes(range(250)) * (size // 250) + b"x" * (size % 250)
-    header = encode_content_header(V0_9_1, 60, size, BasicProperties())
-    sender.send_content(BasicPublish(routing_key="q"), header, body)
+    sender.publish("q", body)
     consume(client)
     heard = client.heard()
     (transfer,) = [method for method in heard if isinstance(method, MessageTransfer)]
@@ -799,9 +795,7 @@ def test_headers_too_large_for_a_frame_make_a_dead_letter(rig: Rig) -> None:
     sender = rig.client(V0_9_1)
     declare(client, "dead")
     declare(client, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
-    said = BasicProperties(headers={"long": "x" * 5000})
-    header = encode_content_header(V0_9_1, 60, 4, said)
-    sender.send_content(BasicPublish(routing_key="q"), header, b"body")
+    sender.publish("q", b"body", headers={"long": "x" * 5000})
     consume(client)
     put(client, b"next")
     assert bodies(client) == [b"next"]

@@ -88,11 +88,11 @@ class Scene:
             self.scheduler.run(self.counters.now_ms)
 
     def left(self) -> list[int]:
-        found = []
+        bodies = []
         while (message := self.queue.dequeue()) is not None:
-            found.append(int(message.data or b"0"))
+            bodies.append(int(message.data or b"0"))
             self.queue.remove(message)
-        return found
+        return bodies
 
 
 @pytest.fixture

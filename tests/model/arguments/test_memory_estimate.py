@@ -12,7 +12,6 @@ from headrace.model.counters import Counters
 from headrace.model.errors import LimitReached
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.registry import TYPES
-from headrace.model.message import new_message
 from headrace.model.operations.queue_view import view_of
 from headrace.model.policy.rules import Limits, Rules
 from headrace.model.ports import Store
@@ -24,8 +23,8 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
 from headrace.model.vhost.virtual_host import VirtualHost
-from support.brokers.queue_kind_host import content
 from support.memory import kept_octets
+from support.stored_message import stored_message
 
 
 def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHost:
@@ -58,7 +57,7 @@ def counted(vhost: VirtualHost) -> int:
             beside = TYPES[exchange.type](exchange.name, arguments=exchange.arguments)
         for binding in exchange.bindings:
             again = Binding(beside, binding.destination, binding.routing_key, binding.arguments)
-            octets += beside.weigh(again)
+            octets += beside.binding_octets(again)
             beside.bind(again)
     return octets
 
@@ -89,11 +88,11 @@ def test_what_comes_is_what_goes(seed: int) -> None:
     owners = [object(), object()]
 
     def step() -> None:
-        what = chance.random()
+        draw = chance.random()
         queues = [name for name in vhost.queues if not vhost.queues[name].is_hidden]
         exchanges = [name for name in vhost.exchanges if name]
         own = [name for name in exchanges if not name.startswith("amq.")]
-        if what < 0.25:
+        if draw < 0.25:
             exclusive = chance.random() < 0.3
             arguments = chance.choice(ARGUMENTS[:3] if exclusive else ARGUMENTS)
             vhost.declare_queue(
@@ -103,7 +102,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
                 owner=chance.choice(owners) if exclusive else None,
                 arguments=arguments,
             )
-        elif what < 0.4:
+        elif draw < 0.4:
             kind = chance.choice(KINDS)
             vhost.declare_exchange(
                 f"x{chance.randrange(10**9)}",
@@ -112,7 +111,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
                 auto_delete=chance.random() < 0.3,
                 arguments=exchange_arguments(kind),
             )
-        elif what < 0.8 and queues:
+        elif draw < 0.8 and queues:
             source = vhost.exchanges[chance.choice(exchanges)]
             queue = vhost.queues[chance.choice(queues)]
             if source.type == "x-super-stream" and not queue.is_stream:
@@ -126,14 +125,14 @@ def test_what_comes_is_what_goes(seed: int) -> None:
             elif source.type == "headers":
                 arguments = {"x-match": chance.choice(["all", "any"]), "h": "v" * 99, "i": 1}
             vhost.bind(source.name, ("queue", queue.name), key, arguments, queue.exclusive_owner)
-        elif what < 0.85 and own:
+        elif draw < 0.85 and own:
             vhost.bind(chance.choice(["amq.topic", "amq.fanout"]), ("exchange", own[0]), "k")
-        elif what < 0.9 and queues:
+        elif draw < 0.9 and queues:
             queue = vhost.queues[chance.choice(queues)]
             vhost.delete_queue(queue.name, owner=queue.exclusive_owner)
-        elif what < 0.94 and own:
+        elif draw < 0.94 and own:
             vhost.delete_exchange(chance.choice(own))
-        elif what < 0.97:
+        elif draw < 0.97:
             vhost.owner_gone(chance.choice(owners))
         else:
             vhost.counters.now_ms += 600
@@ -347,7 +346,7 @@ def test_what_is_read_ahead_counts_as_memory_in_use() -> None:
     stream = vhost.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
     assert isinstance(stream, Stream)
     for number in range(5):
-        message = new_message(content(f"{number}", {"h": "v" * 100}), 2, 1)
+        message = stored_message(b"%d" % number, "", headers={"h": "v" * 100})
         message.seq = number
         stream.enqueue(message)
     assert stream.message_count() == 5

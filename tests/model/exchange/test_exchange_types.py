@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.exchange import DirectExchange, Exchange
+from headrace.model.exchange.direct import DirectExchange
 from headrace.model.exchange.hash import WEIGHT_MAX, WEIGHTS_MAX, jump
 from headrace.model.exchange.random import RandomExchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
+
+if TYPE_CHECKING:
+    from headrace.model.exchange.exchange import Exchange
 
 KEYS = [f"order.{number}" for number in range(10_000)]
 
@@ -194,9 +197,12 @@ def test_local_random_takes_classic_queues_without_a_key() -> None:
 
 
 def test_known_arguments_are_those_of_the_type() -> None:
-    given = {"hash-header": "h", "alternate-exchange": "y", "x-super-stream": True, "z": 1}
-    assert known_arguments("direct", given) == {"alternate-exchange": "y", "x-super-stream": True}
-    assert known_arguments("x-consistent-hash", given) == {
+    arguments = {"hash-header": "h", "alternate-exchange": "y", "x-super-stream": True, "z": 1}
+    assert known_arguments("direct", arguments) == {
+        "alternate-exchange": "y",
+        "x-super-stream": True,
+    }
+    assert known_arguments("x-consistent-hash", arguments) == {
         "hash-header": "h",
         "alternate-exchange": "y",
     }

@@ -35,8 +35,8 @@ def bound(vhost: VirtualHost, exchange: str, count: int = MANY) -> None:
 
 
 def routed(vhost: VirtualHost, exchange: str, n: int) -> list[str]:
-    found = vhost.route(exchange, str(n), lambda: {"n": n})
-    return [queue.name for queue in found.queues]
+    routed_to = vhost.route(exchange, str(n), lambda: {"n": n})
+    return [queue.name for queue in routed_to.queues]
 
 
 def steps(vhost: VirtualHost, exchange: Exchange) -> list[int]:

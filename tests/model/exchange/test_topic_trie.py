@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.exchange import FanoutExchange, TopicExchange
-from headrace.model.exchange.topic_trie import TopicTrie
+from headrace.model.exchange.fanout import FanoutExchange
+from headrace.model.exchange.topic import TopicExchange, TopicTrie
 
 WORDS = st.sampled_from(["a", "b", "", "long-word"])
 KEYS = st.lists(WORDS, min_size=1, max_size=6).map(".".join)

@@ -21,7 +21,7 @@ from headrace.model.lease.lease import Lease
 from headrace.model.lease.log import LeaseLog
 from headrace.model.lease.registry import SettleResult, TakeResult
 from headrace.model.lease.rejects import BLOCK
-from headrace.model.message import REDELIVERED, Message, new_message
+from headrace.model.message import REDELIVERED, Message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
@@ -31,11 +31,10 @@ from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     decode_content_header,
-    encode_content_header,
 )
-from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -60,20 +59,12 @@ def finish(steps: Generator[None, None, T], most: int = 10_000) -> T:
     raise AssertionError("it does not end")
 
 
-def written(body: bytes, **properties: Any) -> Message:
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    data = b"\x00\x01q\x00\x00" + framed(2, 0, header)
-    if body:
-        data += framed(3, 0, body)
-    return new_message(data, 3, len(body))
-
-
 def properties_of(data: bytes, address_len: int) -> BasicProperties:
     at = address_len + 2
     size = get32(data, at + 3)
-    found = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])[2]
-    assert isinstance(found, BasicProperties)
-    return found
+    properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])[2]
+    assert isinstance(properties, BasicProperties)
+    return properties
 
 
 class Host:
@@ -99,7 +90,7 @@ class Host:
 
     def publish(self, count: int = 1, *, priority: int = 0, ttl_ms: int = 0) -> None:
         for _ in range(count):
-            message = written(b"%d" % self.number)
+            message = stored_message(b"%d" % self.number)
             self.number += 1
             message.priority = priority
             message.deadline_ms = self.counters.now_ms + ttl_ms if ttl_ms else 0
@@ -123,12 +114,12 @@ class Host:
     def rest(self, queue: Queue | None = None) -> list[int]:
         """Take what is in a queue off it."""
         queue = queue or self.queue
-        found = []
+        bodies = []
         while (message := queue.get(Consumer(queue, "", True))) is not None:
             assert message.data is not None
-            found.append(number_of(message.data))
+            bodies.append(number_of(message.data))
             queue.remove(message)
-        return found
+        return bodies
 
     def pass_time(self, seconds: float) -> None:
         for _ in range(20):
@@ -184,10 +175,10 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
 
 def test_octets_limit_a_take_but_never_to_nothing() -> None:
     host, lease = claimed(10)
-    one = host.take(lease, octets=1)
-    assert one.last == 1
-    assert host.take(lease, octets=3 * one.octets)[:2] == (1, 4)
-    assert host.take(lease, octets=4 * one.octets - 1)[:2] == (4, 7)
+    smallest = host.take(lease, octets=1)
+    assert smallest.last == 1
+    assert host.take(lease, octets=3 * smallest.octets)[:2] == (1, 4)
+    assert host.take(lease, octets=4 * smallest.octets - 1)[:2] == (4, 7)
     assert host.rest() == [7, 8, 9]
 
 
@@ -282,11 +273,11 @@ def number_of_letter(message: Message) -> int:
 
 
 def letters(host: Host) -> list[int]:
-    found = []
+    bodies = []
     while (message := host.dead.get(Consumer(host.dead, "", True))) is not None:
-        found.append(number_of_letter(message))
+        bodies.append(number_of_letter(message))
         host.dead.remove(message)
-    return found
+    return bodies
 
 
 def test_many_rejects_are_done_in_slices() -> None:

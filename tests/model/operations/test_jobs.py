@@ -10,15 +10,13 @@ import pytest
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
 from headrace.model.errors import AccessRefused, IllegalState, ResourceError
-from headrace.model.message import REDELIVERED, new_message
+from headrace.model.message import REDELIVERED
 from headrace.model.operations import jobs, move
 from headrace.model.operations.move import Job
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
-from headrace.spec.tables import V0_9_1
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.contents import Content
@@ -41,18 +39,17 @@ def vhost() -> VirtualHost:
 
 def fill(vhost: VirtualHost, count: int, queue: str = "a") -> None:
     for n in range(count):
-        header = encode_content_header(V0_9_1, 60, 1, BasicProperties(headers={"n": n}))
-        data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, b"x")
-        vhost.deliver(new_message(data, len(ADDRESS), 1), [vhost.queues[queue]], False)
+        message = stored_message(b"x", "a", headers={"n": n})
+        vhost.deliver(message, [vhost.queues[queue]], False)
 
 
-def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.Running:
-    what = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
+def begin(vhost: VirtualHost, name: str, **options: Any) -> jobs.JobRun:
+    request = {"do": "move", "from": "a", "to": "b", "count": options.get("count")}
     job = Job(vhost, vhost.queues["a"], target=vhost.queues["b"], **options)
-    return vhost.jobs.begin(name, what, job, 1)
+    return vhost.jobs.begin(name, request, job, 1)
 
 
-def finish(vhost: VirtualHost, running: jobs.Running) -> None:
+def finish(vhost: VirtualHost, running: jobs.JobRun) -> None:
     while not running.over:
         step(vhost)
 
@@ -62,9 +59,9 @@ def test_the_latest_are_remembered(vhost: VirtualHost, monkeypatch: pytest.Monke
     for n in range(5):
         finish(vhost, begin(vhost, f"e{n}", count=1))
     assert [vhost.jobs.describe(f"e{n}") is None for n in range(5)] == [True, True, *[False] * 3]
-    known = vhost.jobs.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
-    assert isinstance(known, dict)
-    assert known["done"] == 1
+    result = vhost.jobs.find("e4", {"do": "move", "from": "a", "to": "b", "count": 1})
+    assert isinstance(result, dict)
+    assert result["done"] == 1
     again = jobs.Jobs(vhost)  # As after a restart.
     assert again.describe("e4") == vhost.jobs.describe("e4")
     with pytest.raises(IllegalState):
@@ -89,9 +86,9 @@ def test_what_is_too_large_to_remember_is_remembered_in_short(
 ) -> None:
     monkeypatch.setattr(jobs, "FACT_VALUE_MAX", 150)
     finish(vhost, begin(vhost, "long"))
-    found = vhost.jobs.describe("long")
-    assert found is not None
-    assert (found[1]["done"], found[1]["to"]) == (10, {})
+    described = vhost.jobs.describe("long")
+    assert described is not None
+    assert (described[1]["done"], described[1]["to"]) == (10, {})
 
 
 def test_reasons_are_told_apart_up_to_a_bound(
@@ -104,8 +101,9 @@ def test_reasons_are_told_apart_up_to_a_bound(
 
     running = vhost.jobs.begin("", {}, Job(vhost, vhost.queues["a"], target=nowhere), 1)
     finish(vhost, running)
-    assert running.done is not None
-    assert running.done.skipped == {**{f"reason {n}": 1 for n in range(4)}, "for other reasons": 6}
+    assert running.result is not None
+    reasons = {f"reason {n}": 1 for n in range(4)}
+    assert running.result.skipped == {**reasons, "for other reasons": 6}
 
 
 def test_the_broker_stops_and_nothing_happened(
@@ -198,11 +196,11 @@ def step(vhost: VirtualHost) -> None:
 
 def taken(vhost: VirtualHost, queue: Queue) -> list[int]:
     """Return the ready messages in order."""
-    found = []
+    bodies = []
     while (message := queue.get(Consumer(queue, "", False))) is not None:
-        found.append(number_in(vhost, message))
+        bodies.append(number_in(vhost, message))
         queue.settle(message)
-    return found
+    return bodies
 
 
 def number_in(vhost: VirtualHost, message: Message) -> Any:

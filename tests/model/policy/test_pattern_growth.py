@@ -25,9 +25,9 @@ def test_a_match_takes_time_by_the_length_of_the_name(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(a?)" * 250, "((a*)*b?)*" * 100])
 def test_a_pattern_of_permissions_has_no_captures(pattern: str) -> None:
-    found = compile_search(pattern)("a" * 200)
-    assert found is not None
-    assert found.groups() == ()  # type: ignore[attr-defined]
+    match = compile_search(pattern)("a" * 200)
+    assert match is not None
+    assert match.groups() == ()  # type: ignore[attr-defined]
     assert growth_of(lambda size: "a" * size, compile_search(pattern)) <= DOUBLED_MAX
 
 

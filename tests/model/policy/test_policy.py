@@ -329,19 +329,19 @@ def test_every_key_counts_for_what_is_there_and_no_longer(key: str, said_by: str
     value, shows, wanted = WHAT_COUNTS[key]
     vhost = made()
     vhost.make_stream = lambda name, **options: Stream(name, Segments(), **options)
-    found: Any
+    target: Any
     for kind in KEYS[key].kinds:
         if kind == EXCHANGE:
-            found = vhost.declare_exchange("it", "direct")
+            target = vhost.declare_exchange("it", "direct")
         else:
-            found = vhost.declare_queue(kind, arguments={"x-queue-type": kind}, durable=True)
+            target = vhost.declare_queue(kind, arguments={"x-queue-type": kind}, durable=True)
             assert KEYS[key].argument in QUEUE_ARGUMENTS
-        before = shows(found)
+        before = shows(target)
         policy = {"pattern": "", "definition": {key: value, **NEEDED.get(key, {})}}
         vhost.set_rules(Rules(Policies(**{said_by: {"p": policy}})))
-        assert shows(found) == wanted != before
+        assert shows(target) == wanted != before
         vhost.set_rules(Rules())
-        assert shows(found) == before
+        assert shows(target) == before
 
 
 def test_a_threshold_of_nothing_is_no_threshold() -> None:
@@ -401,8 +401,8 @@ BY_ARGUMENT = {
 ANSWERS = [  # What counts of a policy and a queue's own argument, as in docs/guides/policies.md.
     *[
         (key, kind, ARGUMENT if key in BY_ARGUMENT else SMALLER)
-        for key, known in KEYS.items()
-        for kind in sorted(known.kinds - {"stream", EXCHANGE})
+        for key, policy_key in KEYS.items()
+        for kind in sorted(policy_key.kinds - {"stream", EXCHANGE})
         if key != "overflow"
     ],
     ("overflow", "classic", ARGUMENT),
@@ -417,7 +417,7 @@ ANSWERS = [  # What counts of a policy and a queue's own argument, as in docs/gu
 
 def test_the_table_of_answers_has_every_key_and_kind() -> None:
     assert sorted((key, kind) for key, kind, _ in ANSWERS) == sorted(
-        (key, kind) for key, known in KEYS.items() for kind in known.kinds - {EXCHANGE}
+        (key, kind) for key, policy_key in KEYS.items() for kind in policy_key.kinds - {EXCHANGE}
     )
 
 

@@ -36,9 +36,9 @@ def nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_other_names_mean_ours(given: dict[str, Any], meant: dict[str, Any]) -> None:
-    found = understand(given, "queue 'q'", "refuse")
-    assert found == {**given, **meant}  # What was given stays: clients look for it.
-    assert understand(found, "queue 'q'", "refuse") == found
+    translated = understand(given, "queue 'q'", "refuse")
+    assert translated == {**given, **meant}  # What was given stays: clients look for it.
+    assert understand(translated, "queue 'q'", "refuse") == translated
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_wrong_values_are_always_refused(given: dict[str, Any], text: str, mode:
 
 
 def test_what_contradicts_is_refused_or_loses(caplog: pytest.LogCaptureFixture) -> None:
-    given = {"qpid.max_count": 5, "x-max-length": 7}
+    arguments = {"qpid.max_count": 5, "x-max-length": 7}
     for mode in ("default", "refuse"):
         with pytest.raises(InvalidArgument, match="it contradicts 'x-max-length'"):
-            understand(given, "queue 'q'", mode)
-    assert understand(given, "queue 'q'", "ignore") == given
+            understand(arguments, "queue 'q'", mode)
+    assert understand(arguments, "queue 'q'", "ignore") == arguments
     assert not caplog.text
-    assert understand(given, "queue 'q'", "log") == given
+    assert understand(arguments, "queue 'q'", "log") == arguments
     assert "argument 'qpid.max_count' is ignored: it contradicts 'x-max-length'" in caplog.text
 
 
@@ -118,9 +118,9 @@ def test_strange_names_fill_no_log_and_no_memory(caplog: pytest.LogCaptureFixtur
     ],
 )
 def test_the_text_of_a_number_is_that_number(name: str, text: str, number: object) -> None:
-    found = understand({name: text}, "queue 'q'", "default")
-    assert found[name] == number
-    assert type(found[name]) is type(number)
+    translated = understand({name: text}, "queue 'q'", "default")
+    assert translated[name] == number
+    assert type(translated[name]) is type(number)
 
 
 @pytest.mark.parametrize("text", ["", "five", "1.5", "0x5", " 5", "5\n", "\u0665", "1" * 20, "--5"])

@@ -219,7 +219,7 @@ def test_whatever_is_acquired_and_returned_counts_stay_true(
     shown = looker.seqs()
     assert len(shown) == len(set(shown))
     assert set(ready) <= set(shown)
-    rest = []
+    seqs = []
     while (message := queue.get(holder)) is not None:  # type: ignore[assignment]
-        rest.append(message.seq)
-    assert sorted(rest) == sorted(ready)
+        seqs.append(message.seq)
+    assert sorted(seqs) == sorted(ready)

@@ -16,15 +16,17 @@ from headrace.model.policy.rules import Rules
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue.queue import Queue
-from headrace.model.vhost.dead_letter_cycles import UNASKED_MAX, is_cycle
+from headrace.model.vhost.dead_letter_cycles import UNREJECTED_MAX, is_cycle
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicProperties,
     decode_content_header,
     encode_content_header,
 )
+from headrace.protocol.v0_x.frames import framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.table import TABLE_ENTRIES_MAX
+from support.stored_message import stored_message
 
 NOW_MS = 1_000_000_500
 DEAD_LETTERS_MAX = 64  # That queues send in one go.
@@ -40,16 +42,8 @@ def vhost() -> VirtualHost:
     )
 
 
-def frame(kind: int, payload: bytes) -> bytes:
-    return bytes((kind, 0, 1)) + len(payload).to_bytes(4, "big") + payload + b"\xce"
-
-
 def message(exchange: str, key: str, body: bytes = b"body", **properties: Any) -> Message:
-    """A message as the gateway keeps it."""
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    address = bytes((len(exchange),)) + exchange.encode() + bytes((len(key),)) + key.encode()
-    data = address + b"\0\0" + frame(2, header) + frame(3, body)
-    return new_message(data, len(address), len(body))
+    return stored_message(body, key, exchange, **properties)
 
 
 def enqueue(queue: Queue, *args: Any, **properties: Any) -> int:
@@ -205,7 +199,7 @@ def test_a_rejection_keeps_a_circle_going(vhost: VirtualHost) -> None:
     assert properties.headers["x-last-death-queue"] == "wait"
 
 
-@pytest.mark.parametrize(("chain", "arrives"), [(UNASKED_MAX - 1, 1), (UNASKED_MAX, 0)])
+@pytest.mark.parametrize(("chain", "arrives"), [(UNREJECTED_MAX - 1, 1), (UNREJECTED_MAX, 0)])
 def test_a_long_chain_of_full_queues_has_an_end(
     vhost: VirtualHost, chain: int, arrives: int
 ) -> None:
@@ -251,7 +245,7 @@ def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
     header = encode_content_header(V0_9_1, 60, 6, BasicProperties())
-    large = new_message(b"\0\x01q\0\0" + frame(2, header), 3, 6)
+    large = new_message(b"\0\x01q\0\0" + framed(2, 0, header), 3, 6)
     large.parts = (b"abc", b"def")
     large.seq = 7
     queue.enqueue(large)

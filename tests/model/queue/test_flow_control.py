@@ -273,9 +273,9 @@ def test_thresholds_that_make_no_sense(
 
 @pytest.fixture
 def heard(host: Host) -> list[Event]:
-    found: list[Event] = []
-    host.vhost.events.listen(lambda event: found.append(event))
-    return found
+    events: list[Event] = []
+    host.vhost.events.listen(lambda event: events.append(event))
+    return events
 
 
 def alerts(heard: list[Event]) -> list[tuple[str, int, int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.queue.not_before import Later
+from headrace.model.queue.not_before import TimedMessages
 from headrace.model.queue.queue import Queue
 from headrace.model.queue_kinds.inspecting import InspectingQueue
 from support.brokers.queue_kind_host import Host, Taker, left
@@ -118,13 +118,13 @@ def test_many_come_in_portions(host: Host) -> None:
 
 
 def test_the_earliest_is_first_and_far_is_never() -> None:
-    later = Later()
+    later = TimedMessages()
     host = Host()
     assert later.next_ms == 0
     later.add(1 << 63, host.message("1"))
     later.add(5, host.message("2"))
     assert (later.next_ms, len(later)) == (5, 2)
-    assert later.take(4, 9) == []
-    assert len(later.take(5, 9)) == 1
-    assert len(later.take_all()) == 1
+    assert later.pop_due(4, 9) == []
+    assert len(later.pop_due(5, 9)) == 1
+    assert len(later.pop_all()) == 1
     assert type(host.queue()) is Queue

@@ -9,13 +9,10 @@ import pytest
 
 from headrace.gateway.conversion.headers import BasicContents
 from headrace.model.counters import LETTERS_MAX, Counters
-from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spec.tables import V0_9_1
-from headrace.wire.frame import encode_frame
 from support.clients.manual_consumer import Taker
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -43,11 +40,7 @@ class Host:
 
     def publish(self, queue: Queue, numbers: range, priority: int = 0) -> None:
         for number in numbers:
-            properties = BasicProperties(priority=priority)
-            header = encode_content_header(V0_9_1, 60, 4, properties)
-            body = number.to_bytes(4, "big")
-            frames = encode_frame(2, 1, header) + encode_frame(3, 1, body)
-            message = new_message(b"\x00\x01q\x00\x00" + frames, 3, 4)
+            message = stored_message(number.to_bytes(4, "big"), priority=priority)
             message.priority = priority
             self.vhost.deliver(message, [queue], False)
 
@@ -61,12 +54,12 @@ class Host:
 
     def arrived(self) -> list[int]:
         """The numbers of all dead messages, in their order."""
-        found = []
+        bodies = []
         while (message := self.dead.get(Taker(self.dead))) is not None:
             assert message.data is not None
-            found.append(int.from_bytes(message.data[-5:-1], "big"))
+            bodies.append(int.from_bytes(message.data[-5:-1], "big"))
             self.dead.settle(message)
-        return found
+        return bodies
 
 
 @pytest.fixture

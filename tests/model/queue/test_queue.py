@@ -87,11 +87,11 @@ def attach(queue: Queue, consumer: Consumer) -> None:
 
 
 def bodies_left(queue: Queue) -> list[bytes | None]:
-    found = []
+    bodies = []
     while (message := queue.dequeue()) is not None:
-        found.append(message.data)
+        bodies.append(message.data)
         queue.remove(message)
-    return found
+    return bodies
 
 
 def test_messages_leave_in_the_order_they_came(queue: Queue) -> None:
@@ -236,12 +236,12 @@ def test_a_message_expires_on_time_wherever_it_stands(
 def test_the_queue_tells_the_clock_about_an_earlier_deadline(
     queue: Queue, counters: Counters
 ) -> None:
-    told: list[int] = []
-    queue.on_deadline = lambda _, deadline_ms: told.append(deadline_ms)
+    deadlines: list[int] = []
+    queue.on_deadline = lambda _, deadline_ms: deadlines.append(deadline_ms)
     enqueue(queue, b"late", deadline_ms=counters.now_ms + 500)
     enqueue(queue, b"later", deadline_ms=counters.now_ms + 900)
     enqueue(queue, b"soon", deadline_ms=counters.now_ms + 100)
-    assert told == [counters.now_ms + 500, counters.now_ms + 100]
+    assert deadlines == [counters.now_ms + 500, counters.now_ms + 100]
 
 
 def test_deadlines_of_what_comes_back_cost_the_same_however_many_there_are(

@@ -13,8 +13,6 @@ from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
     BasicNack,
-    BasicProperties,
-    BasicPublish,
     BasicQos,
     BasicReject,
     QueueBind,
@@ -22,7 +20,6 @@ from headrace.protocol.codec_0_x import (
     QueueDelete,
     QueuePurge,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_9_1
@@ -41,11 +38,6 @@ AT_LEAST_ONCE = {
 @pytest.fixture
 def client() -> Client:
     return Rig().client()
-
-
-def publish(client: Client, queue: str, body: bytes = b"body", **properties: Any) -> None:
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    client.send_content(BasicPublish(exchange="", routing_key=queue), header, body)
 
 
 def get(client: Client, queue: str, *, no_ack: bool = False) -> tuple[int, bytes, dict[str, Any]]:
@@ -84,19 +76,19 @@ def test_what_consumers_of_a_channel_may_hold_together_goes_around(
         declare(client, queue)
         client.send(BasicConsume(queue=queue, consumer_tag=str(number)))
     for queue in queues * 2:
-        publish(client, queue)
+        client.publish(queue)
     client.events.clear()
     for tag in range(1, 7):
         client.send(BasicAck(delivery_tag=tag))
-    told = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]  # type: ignore[attr-defined]
-    assert sorted(told) == ["0", "1", "1", "2", "2"]  # The first had one before.
+    tags = [e.method.consumer_tag for e in client.events if isinstance(e, ContentReceived)]  # type: ignore[attr-defined]
+    assert sorted(tags) == ["0", "1", "1", "2", "2"]  # The first had one before.
 
 
 def test_counts_are_of_64_bits_as_those_of_rabbitmq_are(client: Client) -> None:
     """Programs in Java cast them to that; what else is in the headers keeps its type."""
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
     declare(client, "q", **LIMIT, **letters)
-    publish(client, "q", headers={"mine": Short(1), "plain": 1})
+    client.publish("q", headers={"mine": Short(1), "plain": 1})
     for again in (True, False, False):
         tag, _, headers = get(client, "q")
         client.send(BasicReject(delivery_tag=tag, requeue=again))
@@ -115,10 +107,10 @@ def test_consumers_are_told_how_often_a_message_came_back(client: Client) -> Non
     declare(
         client, "q", **LIMIT, **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     )
-    publish(client, "q", headers={"mine": 1}, priority=3, expiration="60000")
-    for told in ({}, {"x-delivery-count": 1}, {"x-delivery-count": 2}):
+    client.publish("q", headers={"mine": 1}, priority=3, expiration="60000")
+    for count in ({}, {"x-delivery-count": 1}, {"x-delivery-count": 2}):
         tag, body, headers = get(client, "q")
-        assert (body, headers) == (b"body", {"mine": 1, **told})
+        assert (body, headers) == (b"body", {"mine": 1, **count})
         client.send(BasicReject(delivery_tag=tag, requeue=True))
     assert get(client, "q")[0] == 0
     _, body, headers = get(client, "dead")
@@ -129,7 +121,7 @@ def test_consumers_are_told_how_often_a_message_came_back(client: Client) -> Non
 
 def test_without_a_limit_nothing_is_told(client: Client) -> None:
     declare(client, "q")
-    publish(client, "q")
+    client.publish("q")
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     assert get(client, "q")[2] == {}
 
@@ -138,8 +130,8 @@ def test_a_dead_letter_waits_until_a_queue_accepts_it(client: Client) -> None:
     """The strategy at-least-once: without a queue for it, it stays, and arrives later, once."""
     rig = client.rig
     declare(client, "q", **AT_LEAST_ONCE)
-    publish(client, "q", b"1")
-    publish(client, "q", b"2")
+    client.publish("q", b"1")
+    client.publish("q", b"2")
     for _ in range(2):
         client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     queue = rig.vhost.queues["q"]
@@ -158,13 +150,13 @@ def test_a_full_queue_keeps_dead_letters_waiting(client: Client) -> None:
     declare(client, "dead", **{"x-max-length": 1, "x-overflow": "reject-publish"})
     declare(client, "q", **AT_LEAST_ONCE, **{"x-message-ttl": 10})
     for n in range(3):
-        publish(client, "q", b"%d" % n)
+        client.publish("q", b"%d" % n)
     rig.pass_time(10)
-    found = []
+    bodies = []
     for _ in range(3):
-        found.append(get(client, "dead", no_ack=True)[1])
+        bodies.append(get(client, "dead", no_ack=True)[1])
         rig.pass_time(60_000)
-    assert found == [b"0", b"1", b"2"]
+    assert bodies == [b"0", b"1", b"2"]
 
 
 def reject(client: Client, queue: str) -> None:
@@ -180,8 +172,8 @@ def test_a_full_queue_does_not_keep_a_dead_letter_from_others(client: Client) ->
     for name in ("room", "full"):
         client.send(QueueBind(queue=name, exchange="amq.fanout"))
     declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-exchange": "amq.fanout"})
-    publish(client, "full", b"first")
-    publish(client, "q", b"letter")
+    client.publish("full", b"first")
+    client.publish("q", b"letter")
     reject(client, "q")
     assert get(client, "room", no_ack=True)[1] == b"letter"
     rig.pass_time(60_000)
@@ -201,7 +193,7 @@ def test_a_dead_letter_is_done_when_who_refused_it_is_gone(client: Client) -> No
     for name in ("room", "full"):
         client.send(QueueBind(queue=name, exchange="amq.fanout"))
     declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-exchange": "amq.fanout"})
-    publish(client, "q")
+    client.publish("q")
     reject(client, "q")
     client.send(QueueDelete(queue="full"))
     client.send(QueueDelete(queue="room"))
@@ -216,7 +208,7 @@ def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
     circle = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 10}
     declare(client, "q", **{**AT_LEAST_ONCE, **circle})
     client.send(QueueBind(queue="q", exchange="amq.fanout"))
-    publish(client, "q", b"letter")
+    client.publish("q", b"letter")
     rig.pass_time(60_000)
     assert rig.vhost.queues["q"].pending_count == 1
     declare(client, "dead")
@@ -228,7 +220,7 @@ def test_a_dead_letter_that_could_only_go_round_waits(client: Client) -> None:
 
 def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
     declare(client, "q", **{**AT_LEAST_ONCE, "x-dead-letter-strategy": "at-most-once"})
-    publish(client, "q")
+    client.publish("q")
     client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     assert client.rig.vhost.queues["q"].pending_count == 0
     assert client.rig.counters.memory_used == 0
@@ -236,7 +228,7 @@ def test_at_most_once_drops_what_leads_nowhere(client: Client) -> None:
 
 def test_dead_letters_that_wait_go_with_their_queue_and_not_with_a_purge(client: Client) -> None:
     declare(client, "q", **AT_LEAST_ONCE)
-    publish(client, "q")
+    client.publish("q")
     client.send(BasicNack(delivery_tag=get(client, "q")[0], requeue=False))
     client.send(QueuePurge(queue="q"))
     assert client.rig.vhost.queues["q"].pending_count == 1
@@ -273,7 +265,7 @@ def test_what_comes_back_waits_longer_each_time(
     client: Client, arguments: dict[str, Any], waits: list[int]
 ) -> None:
     declare(client, "q", **arguments)
-    publish(client, "q")
+    client.publish("q")
     turns(client, waits)
     assert get(client, "q", no_ack=True)[1] == b"body"
     assert client.rig.counters.memory_used == 0
@@ -282,7 +274,7 @@ def test_what_comes_back_waits_longer_each_time(
 @pytest.mark.parametrize("kind", ["returned", "disabled"])
 def test_other_types_let_it_come_at_once(client: Client, kind: str) -> None:
     declare(client, "q", **{"x-delayed-retry-type": kind, "x-delayed-retry-min": 10})
-    publish(client, "q")
+    client.publish("q")
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     assert get(client, "q")[1] == b"body"
 
@@ -291,7 +283,7 @@ def test_retries_end_at_the_delivery_limit(client: Client) -> None:
     declare(client, "dead")
     letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     declare(client, "q", **LIMIT, **letters, **{"x-delayed-retry-min": 10})
-    publish(client, "q")
+    client.publish("q")
     turns(client, [10, 20])
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     assert get(client, "dead")[1] == b"body"
@@ -299,7 +291,7 @@ def test_retries_end_at_the_delivery_limit(client: Client) -> None:
 
 def test_what_waits_for_a_retry_goes_with_its_queue(client: Client) -> None:
     declare(client, "q", **{"x-delayed-retry-min": 10})
-    publish(client, "q")
+    client.publish("q")
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     client.send(QueueDelete(queue="q"))
     assert client.rig.counters.memory_used == 0
@@ -308,7 +300,7 @@ def test_what_waits_for_a_retry_goes_with_its_queue(client: Client) -> None:
 
 def test_an_expired_message_does_not_come_back(client: Client) -> None:
     declare(client, "q", **{"x-delayed-retry-min": 50})
-    publish(client, "q", expiration="20")
+    client.publish("q", expiration="20")
     client.send(BasicReject(delivery_tag=get(client, "q")[0], requeue=True))
     client.rig.pass_time(60)
     assert get(client, "q")[0] == 0

@@ -28,7 +28,6 @@ from headrace.protocol.codec_0_x import (
     BasicGet,
     BasicGetOk,
     BasicProperties,
-    BasicPublish,
     BasicReturn,
     ChannelClose,
     ConfirmSelect,
@@ -40,7 +39,6 @@ from headrace.protocol.codec_0_x import (
     TxRollback,
     TxSelect,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.v0_x.events import ContentReceived
 from headrace.spec.tables import V0_9_1
@@ -64,12 +62,8 @@ def publish(
     client: Client, delay: Any, body: bytes = b"body", *, exchange: str = "", **options: Any
 ) -> None:
     key = options.pop("routing_key", "q")
-    bits = {name: options.pop(name) for name in ("mandatory", "immediate") if name in options}
     headers = {"x-delay": delay, **options.pop("headers", {})}
-    header = encode_content_header(
-        V0_9_1, 60, len(body), BasicProperties(headers=headers, **options)
-    )
-    client.send_content(BasicPublish(exchange=exchange, routing_key=key, **bits), header, body)
+    client.publish(key, body, exchange=exchange, headers=headers, **options)
 
 
 def got(client: Client, queue: str = "q") -> tuple[bytes, BasicProperties] | None:
@@ -88,10 +82,10 @@ def test_a_message_arrives_when_it_is_due(rig: Rig, client: Client) -> None:
     rig.pass_time(4999)
     assert got(client) is None
     rig.pass_time(1)
-    found = got(client)
-    assert found is not None
-    assert found[0] == b"body"
-    assert found[1].headers == {"x-delay": -5000}  # It waited.
+    delivery = got(client)
+    assert delivery is not None
+    assert delivery[0] == b"body"
+    assert delivery[1].headers == {"x-delay": -5000}  # It waited.
     assert len(rig.vhost.delayed) == 0
 
 
@@ -99,9 +93,9 @@ def test_a_message_arrives_when_it_is_due(rig: Rig, client: Client) -> None:
 def test_what_waited_is_as_wide_as_before(rig: Rig, client: Client, width: type[int]) -> None:
     publish(client, width(100))
     rig.pass_time(100)
-    found = got(client)
-    assert found is not None
-    waited = found[1].headers["x-delay"]
+    delivery = got(client)
+    assert delivery is not None
+    waited = delivery[1].headers["x-delay"]
     assert waited == -100
     assert type(waited) is (int if width is UnsignedInt else width)
 
@@ -110,7 +104,7 @@ def test_the_order_is_that_of_time(rig: Rig, client: Client) -> None:
     for delay in (3000, 1000, 2000, 1000):
         publish(client, delay, b"%d" % delay)
     rig.pass_time(3000)
-    bodies = [found[0] for found in iter(lambda: got(client), None) if found]
+    bodies = [delivery[0] for delivery in iter(lambda: got(client), None) if delivery]
     assert bodies == [b"1000", b"1000", b"2000", b"3000"]
 
 
@@ -152,9 +146,9 @@ def test_a_delayed_exchange_routes_as_its_type_says(rig: Rig, client: Client, ki
         publish(client, 10, b"other", exchange="later", routing_key="b", headers={"n": 2})
     assert got(client) is None
     rig.pass_time(10)
-    found = got(client)
-    assert found is not None
-    assert found[0] == b"body"
+    delivery = got(client)
+    assert delivery is not None
+    assert delivery[0] == b"body"
     assert got(client) is None
 
 
@@ -189,9 +183,9 @@ def test_time_to_live_begins_when_it_is_due(rig: Rig, client: Client) -> None:
     publish(client, 5000, expiration="1000")
     rig.pass_time(5000)
     rig.pass_time(999)
-    found = got(client)
-    assert found is not None
-    assert found[1].expiration == "1000"
+    delivery = got(client)
+    assert delivery is not None
+    assert delivery[1].expiration == "1000"
     publish(client, 5000, expiration="1000")
     rig.pass_time(5000)
     rig.pass_time(1000)
@@ -204,9 +198,9 @@ def test_further_keys_count_when_it_is_due(rig: Rig, client: Client) -> None:
     publish(client, 10, headers={"CC": ["copy"], "BCC": ["blind"]})
     rig.pass_time(10)
     for name in ("q", "copy", "blind"):
-        found = got(client, name)
-        assert found is not None, name
-        assert found[1].headers == {"x-delay": -10, "CC": ["copy"]}
+        delivery = got(client, name)
+        assert delivery is not None, name
+        assert delivery[1].headers == {"x-delay": -10, "CC": ["copy"]}
 
 
 def test_what_leads_nowhere_comes_back_at_once(client: Client) -> None:
@@ -285,8 +279,8 @@ def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
     step = BUCKET_MS // 3
     for _ in range(count * 111 // step + 10):
         rig.pass_time(step)
-        while found := got(client):
-            seen.append(int(found[0]))
+        while delivery := got(client):
+            seen.append(int(delivery[0]))
             due = start + NEAR_MS + 1 + seen[-1] * 111
             assert due <= rig.counters.now_ms < due + step
     assert seen == list(range(count))
@@ -296,10 +290,10 @@ def test_what_is_far_away_costs_next_to_no_memory(tmp_path: Path) -> None:
 def shown(rig: Rig) -> Iterator[tuple[int, int]]:
     """Peek at what is delayed: when each is due, counted from now, and its number."""
     queue = rig.vhost.queues[NAME]
-    for one in Peek(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
-        if one is not None:
-            content = rig.vhost.contents.read(one.message)
-            yield one.due_ms - rig.counters.now_ms, content.headers["n"]
+    for peeked in Peek(rig.vhost, queue, selector=compile_selector("n <> 7")).run():
+        if peeked is not None:
+            content = rig.vhost.contents.read(peeked.message)
+            yield peeked.due_ms - rig.counters.now_ms, content.headers["n"]
 
 
 def test_what_waits_is_shown_as_it_is_due_and_stays(
@@ -343,9 +337,9 @@ def test_a_bucket_is_sorted_whatever_the_order_in_which_messages_came(
         rig.counters.next_seq = place
         publish(client, NEAR_MS + BUCKET_MS + 25 * fate.randrange(20), headers={"n": place})
     rig.counters.next_seq = 101
-    found = list(shown(rig))
-    assert found == sorted(found)
-    assert len(found) == 99, "but number 7"
+    peeked = list(shown(rig))
+    assert peeked == sorted(peeked)
+    assert len(peeked) == 99, "but number 7"
 
 
 @pytest.mark.parametrize("how", ["routed", "purged"])

@@ -157,14 +157,14 @@ def test_against_a_model(host: Host, queue: Queue) -> None:
     held: dict[int, tuple[str, int]] = {}
     taker = Taker(queue, room=0).start()
     for i in range(3000):
-        what = random.random()
-        if what < 0.5:
+        draw = random.random()
+        if draw < 0.5:
             key = random.randrange(6)
             place = host.counters.next_seq
             host.enqueue(queue, str(i), k=key)
             ready = {at: r for at, r in ready.items() if r[1] != key}
             ready[place] = (str(i), key)
-        elif what < 0.7 and ready:
+        elif draw < 0.7 and ready:
             taker.room = 1
             queue.unpark(taker)
             queue.drain()

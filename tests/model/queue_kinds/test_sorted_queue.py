@@ -105,12 +105,12 @@ def test_a_sorted_queue_against_a_model(host: Host, queue: Queue) -> None:
     held: dict[str, tuple[str, int, str]] = {}
     taker = Taker(queue, room=0).start()
     for i in range(4000):
-        what = random.random()
-        if what < 0.45:
+        draw = random.random()
+        if draw < 0.45:
             key = str(random.randrange(40))
             ready.append((key, host.counters.next_seq, f"{i}"))
             host.enqueue(queue, f"{i}", s=key)
-        elif what < 0.75 and ready:
+        elif draw < 0.75 and ready:
             taker.room = 1
             queue.unpark(taker)
             queue.drain()
@@ -162,13 +162,13 @@ def test_levels_take_turns_by_their_share(host: Host) -> None:
 
 
 def test_a_level_has_a_share_of_its_own(host: Host) -> None:
-    found = "".join(shares(host, **{"qpid.fairshare": 1, "qpid.fairshare-9": 3}))
-    assert found == "999519951511"  # Three of nine, then one of each of the others.
+    levels = "".join(shares(host, **{"qpid.fairshare": 1, "qpid.fairshare-9": 3}))
+    assert levels == "999519951511"  # Three of nine, then one of each of the others.
 
 
 def test_a_level_without_a_limit_keeps_its_turn(host: Host) -> None:
-    found = "".join(shares(host, **{"qpid.fairshare": 0, "qpid.fairshare-9": 2}))
-    assert found == "995551111999"
+    levels = "".join(shares(host, **{"qpid.fairshare": 0, "qpid.fairshare-9": 2}))
+    assert levels == "995551111999"
 
 
 def test_what_comes_back_goes_to_its_level(host: Host) -> None:
@@ -235,17 +235,17 @@ def test_whatever_comes_and_goes_each_is_shown_once(host: Host, arguments: dict[
     getter = Taker(queue, room=0)
     held: list[Any] = []
     for n in range(1000):
-        what = random.random()
-        if what < 0.5:
+        draw = random.random()
+        if draw < 0.5:
             key = str(random.randrange(30))
             host.enqueue(queue, str(n), random.randrange(10), s=key, n=n)
-        elif what < 0.65:
+        elif draw < 0.65:
             message = queue.get(getter)
             held += [] if message is None else [message]
-        elif what < 0.75:
+        elif draw < 0.75:
             chooser.room += 1
             queue.unpark(chooser)
-        elif what < 0.85:
+        elif draw < 0.85:
             visitor.room += random.randrange(4)
             queue.unpark(visitor)
         elif held:
@@ -265,7 +265,7 @@ def test_whatever_comes_and_goes_each_is_shown_once(host: Host, arguments: dict[
     queue.remove_consumer(chooser)
     for message in [*held, *chooser.held]:
         queue.release(message)
-    rest = left(queue)
-    assert set(rest) - set(chooser.got) <= set(watcher.got)  # It may have had them at once.
-    assert len(rest) == len(set(rest))
+    bodies = left(queue)
+    assert set(bodies) - set(chooser.got) <= set(watcher.got)  # It may have had them at once.
+    assert len(bodies) == len(set(bodies))
     assert (queue.ready_count, queue.unacked_count) == (0, 0)

@@ -284,10 +284,10 @@ def test_a_text_may_be_too_long_to_be_compared():
 )
 def test_like_is_what_an_expression_says(pattern, text, tries):
     """Place by place, and all places at once."""
-    said = "".join({"%": ".*", "_": "."}.get(each, re.escape(each)) for each in pattern)
+    expression = "".join({"%": ".*", "_": "."}.get(each, re.escape(each)) for each in pattern)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(like, "TRIES_MAX", tries)
-        matches = re.fullmatch(said, text, re.DOTALL) is not None
+        matches = re.fullmatch(expression, text, re.DOTALL) is not None
         assert like.LikePattern(pattern, None).matches(text) is matches
 
 

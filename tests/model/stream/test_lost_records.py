@@ -18,9 +18,9 @@ from headrace.model.stream.stream import Stream
 def stream_that_begins_with(first: int, number: int) -> Stream:
     log = StreamLog()
     log.first_offset = first
-    found = Stream("s", log, counters=Counters(), store=Store())
-    found.id = number
-    return found
+    stream = Stream("s", log, counters=Counters(), store=Store())
+    stream.id = number
+    return stream
 
 
 @pytest.fixture
@@ -29,26 +29,26 @@ def facts() -> Facts:
 
 
 def test_what_several_tell_is_counted_once(facts: Facts) -> None:
-    found, stream = LostRecords(facts), stream_that_begins_with(100, 7)
-    assert found.note(stream, "query", 0, 10, 1) == 10
-    assert found.note(stream, "query", 5, 20, 2) == 20
-    assert found.note(stream, "query", 50, 60, 3) == 30
-    assert found.note(stream, "query", 0, 60, 4) == 60
-    assert found.note(stream, "other", 90, 100, 5) == 10
-    assert (found.count(stream, "query"), found.count(stream, "nobody")) == (60, 0)
+    lost, stream = LostRecords(facts), stream_that_begins_with(100, 7)
+    assert lost.note(stream, "query", 0, 10, 1) == 10
+    assert lost.note(stream, "query", 5, 20, 2) == 20
+    assert lost.note(stream, "query", 50, 60, 3) == 30
+    assert lost.note(stream, "query", 0, 60, 4) == 60
+    assert lost.note(stream, "other", 90, 100, 5) == 10
+    assert (lost.count(stream, "query"), lost.count(stream, "nobody")) == (60, 0)
     with pytest.raises(PreconditionFailed, match="begins with 100"):
-        found.note(stream, "query", 90, 101, 6)
-    found.forget(stream)
+        lost.note(stream, "query", 90, 101, 6)
+    lost.forget(stream)
     assert len(facts) == 0
 
 
 def test_ranges_and_readers_are_bounded(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_records, "RANGES_MAX", 2)
     monkeypatch.setattr(lost_records, "READERS_MAX", 2)
-    found, stream = LostRecords(facts), stream_that_begins_with(100, 7)
+    lost, stream = LostRecords(facts), stream_that_begins_with(100, 7)
     for first in (0, 20, 40):
-        found.note(stream, "a", first, first + 10, 1)
-    assert found.note(stream, "a", 0, 50, 2) == 50  # What was only counted counts no more.
-    found.note(stream, "b", 0, 5, 3)
-    found.note(stream, "c", 0, 6, 4)
-    assert [found.count(stream, reader) for reader in "abc"] == [0, 5, 6]
+        lost.note(stream, "a", first, first + 10, 1)
+    assert lost.note(stream, "a", 0, 50, 2) == 50  # What was only counted counts no more.
+    lost.note(stream, "b", 0, 5, 3)
+    lost.note(stream, "c", 0, 6, 4)
+    assert [lost.count(stream, reader) for reader in "abc"] == [0, 5, 6]

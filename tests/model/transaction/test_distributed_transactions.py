@@ -471,13 +471,13 @@ def test_an_operator_decides_and_the_coordinator_hears_it(
     with pytest.raises(IllegalState, match="is active"):
         branches.decide(X, commit=commit)
     branches.prepare(X)
-    said = XaStatus.HEURCOM if commit else XaStatus.HEURRB
-    assert branches.decide(X, commit=commit) is said
+    status = XaStatus.HEURCOM if commit else XaStatus.HEURRB
+    assert branches.decide(X, commit=commit) is status
     assert bodies(queue) == [b"new" if commit else b"a"]
     assert branches.recover() == [X]
     assert branches.find(X).state is BranchState.COMPLETED
-    assert branches.commit(X) is said
-    assert branches.rollback(X) is said
+    assert branches.commit(X) is status
+    assert branches.rollback(X) is status
     with pytest.raises(IllegalState):
         branches.decide(X, commit=commit)
     branches.forget(X)

@@ -145,9 +145,9 @@ def test_a_quorum_queue_stays_and_is_everybodys_in_qpids_words_too(
     arguments: dict[str, str],
 ) -> None:
     vhost = Host().vhost
-    asked = {"x-queue-type": "quorum", **arguments}
+    quorum_arguments = {"x-queue-type": "quorum", **arguments}
     with pytest.raises(PreconditionFailed, match="invalid property"):
-        vhost.declare_queue("q", durable=True, arguments=asked, owner=Client("me"))
+        vhost.declare_queue("q", durable=True, arguments=quorum_arguments, owner=Client("me"))
     assert "q" not in vhost.queues
     vhost.rules = vhost.rules._replace(default_queue_type="quorum")
     for _ in range(2):  # What is declared so gets no such type, and is the same again.

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace.model.arguments.murmur3 import murmur3_32
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotAllowed, PreconditionFailed
+from headrace.model.exchange.super_stream import murmur3_32
 from headrace.model.ports import Store
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.super_stream import is_super_stream, names, partitions_of
+from headrace.model.vhost.super_stream import is_super_stream, partition_names, partitions_of
 from headrace.model.vhost.virtual_host import VirtualHost
 
 KIND = "x-super-stream"
@@ -32,8 +32,8 @@ def vhost() -> VirtualHost:
 
 
 def declare(vhost: VirtualHost, name: str = "s", **arguments: Any) -> list[str]:
-    asked = {key.replace("_", "-"): value for key, value in arguments.items()}
-    vhost.declare_exchange(name, KIND, durable=True, arguments=asked)
+    exchange_arguments = {key.replace("_", "-"): value for key, value in arguments.items()}
+    vhost.declare_exchange(name, KIND, durable=True, arguments=exchange_arguments)
     return [p.stream.name for p in partitions_of(vhost.exchanges[name])]
 
 
@@ -152,4 +152,4 @@ def test_it_is_durable_and_made_of_streams(vhost: VirtualHost) -> None:
         vhost.bind("s", ("queue", "u"), "", {"x-stream-partition-order": "first"})
     with pytest.raises(NotAllowed):
         vhost.declare_exchange("s", "direct", durable=True, sticky=True)
-    assert names("s", "direct", {"x-partitions": 3}) == []
+    assert partition_names("s", "direct", {"x-partitions": 3}) == []

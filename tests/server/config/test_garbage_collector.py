@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
-from headrace.server.config.process import COLLECT_RARELY, collect_rarely, keep_what_lives
+from headrace.server.config.process import COLLECT_RARELY, collect_rarely, freeze_objects
 from support.brokers.in_memory_broker import Rig
 
 CONNECTIONS = 2000
@@ -26,7 +26,7 @@ def test_what_lives_is_excluded_once_settled(
     frozen: list[bool] = []
     monkeypatch.setattr(gc, "get_threshold", lambda: thresholds)
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
-    keep_what_lives()
+    freeze_objects()
     assert len(frozen) == times
 
 

@@ -21,7 +21,6 @@ from headrace.model.policy.accounts import Account
 from headrace.operator_logins import IDLE_S, LIFE_S
 from headrace.server.management import resources, tickets
 from headrace.server.management.operations import OPERATIONS, RESOURCES
-from headrace.server.management.operations import ROWS as RULES
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.management.ticket_file import TicketFile
 from headrace.server.management.tickets import Tickets
@@ -292,8 +291,7 @@ def test_every_resource_is_in_the_table_of_operations() -> None:
 
 
 def test_every_operation_has_its_rule() -> None:
-    assert set(RULES) == set(OPERATIONS)
-    assert {rule.tags for rule in RULES.values()} == {LOOK, USE, MONITOR, POLICY, ADMINISTER}
+    assert {rule.tags for rule in OPERATIONS.values()} == {LOOK, USE, MONITOR, POLICY, ADMINISTER}
 
 
 #: Which tags suffice, written out apart from the rules.
@@ -325,16 +323,16 @@ def test_the_page_has_every_operation_with_its_tags() -> None:
         for operation, _, tags, needs in rows
         if operation not in SUFFICE[LOOK]
     }
-    assert set(told) == set(RULES)
+    assert set(told) == set(OPERATIONS)
     for operation, (tags, is_any, needs) in told.items():
-        rule = RULES[operation]
+        rule = OPERATIONS[operation]
         assert rule.tags == (LOOK - tags if is_any else tags), operation
         wanted = [f"{need.permission} `{need.field}`" for need in rule.needs]
         assert not wanted or needs == ", ".join(wanted), operation
 
 
 def test_a_viewer_has_no_operation_that_changes_something() -> None:
-    viewed = {name for name, rule in RULES.items() if "viewer" in rule.tags}
+    viewed = {name for name, rule in OPERATIONS.items() if "viewer" in rule.tags}
     assert viewed <= LOOKING
 
 
@@ -342,7 +340,7 @@ def cells() -> list[Any]:
     """Return each operation with each tag and each set of permissions."""
     return [
         pytest.param(operation, tag, id=f"{operation}-{tag or 'none'}")
-        for operation in sorted(RULES)
+        for operation in sorted(OPERATIONS)
         for tag in TAGS
     ]
 
@@ -429,7 +427,7 @@ def test_a_cell_of_the_table(matrix: dict[str, Any], operation: str, tag: str) -
     """Each operation x tag x permission (all, on the name, another name, none in the host)."""
     if operation in ("logout", "login"):
         return check_logins(matrix, operation, tag)
-    rule = RULES[operation]
+    rule = OPERATIONS[operation]
     if not tag:  # Such a user cannot log in; the check itself refuses, too.
         operator = matrix["operator"]
         operator.ask("put user", name="untagged", password=PASSWORD)

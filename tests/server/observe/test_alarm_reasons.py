@@ -13,7 +13,7 @@ from headrace.server.observe.alarms import (
     BACKLOG_MAX,
     EVERYWHERE,
     LAGGING,
-    STALL_TOLD_S,
+    STALL_SHORT_S,
     STALLED,
     Alarms,
 )
@@ -27,21 +27,21 @@ class Waiting:
         self.connection: Any = SimpleNamespace(
             publishes=True, blocked=False, vhost=SimpleNamespace(name=vhost), owes=lambda: True
         )
-        self.barred = False
+        self.waits = False
         self.sips = 0
 
-    def bar(self) -> None:
+    def block(self) -> None:
         alarms = self.reactor.alarms
         if alarms.reason(self.connection.vhost):
-            self.barred = True
+            self.waits = True
             self.connection.blocked |= not alarms.is_silent(self.connection.vhost)
             self.reactor.blocked[self] = None
 
     def unblock(self) -> None:
-        self.barred = self.connection.blocked = False
+        self.waits = self.connection.blocked = False
         self.reactor.blocked.pop(self)
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         self.sips += 1
 
 
@@ -69,8 +69,8 @@ class Scene:
         )
 
     def held(self) -> tuple[bool, bool]:
-        self.alarms.look()
-        return self.one.barred, self.other.barred
+        self.alarms.check()
+        return self.one.waits, self.other.waits
 
     def reason(self, vhost: str) -> str:
         return self.alarms.reason(SimpleNamespace(name=vhost))  # type: ignore[arg-type]
@@ -117,26 +117,26 @@ def test_reasons_are_joined_as_clients_know_them() -> None:
 
 def test_an_operators_alarm_goes_with_its_virtual_host() -> None:
     scene = Scene()
-    scene.alarms.hold("lab", "moving")
+    scene.alarms.set_alarm("lab", "moving")
     assert scene.held() == (False, True)
     del scene.stores["lab"]
-    scene.alarms.look()
+    scene.alarms.check()
     assert not scene.alarms.active
-    scene.alarms.hold(EVERYWHERE, "moving")
+    scene.alarms.set_alarm(EVERYWHERE, "moving")
     assert scene.held() == (True, True)
-    assert scene.alarms.release(EVERYWHERE)
-    assert not scene.alarms.release(EVERYWHERE)
+    assert scene.alarms.clear_alarm(EVERYWHERE)
+    assert not scene.alarms.clear_alarm(EVERYWHERE)
     assert scene.held() == (False, False)
 
 
 def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
     scene = Scene()
-    scene.alarms.hold(EVERYWHERE, "moving")
+    scene.alarms.set_alarm(EVERYWHERE, "moving")
     for _ in range(4):
-        scene.alarms.sip()
+        scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 2)
     scene.one.connection.owes = lambda: False
-    scene.alarms.sip()
+    scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 3)
 
 
@@ -149,7 +149,7 @@ def test_a_short_stall_of_the_clusters_database_holds_nobody() -> None:
     scene.alarms.lag_max = 1 << 20
     scene.stores["/"].appended = 100
     assert scene.held() == (False, False)
-    scene.now_s += STALL_TOLD_S - 0.1
+    scene.now_s += STALL_SHORT_S - 0.1
     assert scene.held() == (False, False)
     scene.stores["/"].synced, scene.stores["/"].appended = 100, 200  # A group of several.
     scene.now_s += 0.2
@@ -162,7 +162,7 @@ def test_a_long_stall_of_the_clusters_database_is_told_as_what_it_is() -> None:
     scene.alarms.lag_max = 1 << 20
     scene.stores["lab"].appended = 100
     scene.held()
-    scene.now_s += STALL_TOLD_S
+    scene.now_s += STALL_SHORT_S
     assert scene.held() == (False, True)
     assert (scene.reason("lab"), told(scene)) == (STALLED, [False, True])
     assert [alarm.source for alarm in scene.alarms.active] == ["cluster"]
@@ -177,7 +177,7 @@ def test_too_much_that_waits_is_bounded_at_once_and_told_later() -> None:
     store.appended = 1 + (1 << 20)
     assert scene.held() == (True, False)
     assert (scene.reason("/"), told(scene)) == (LAGGING, [False, False])
-    scene.now_s += STALL_TOLD_S
+    scene.now_s += STALL_SHORT_S
     store.appended, store.synced = store.appended + 1, 1  # The database is slow, and goes on.
     assert scene.held() == (True, False)
     assert (scene.reason("/"), told(scene)) == (LAGGING, [True, False])

@@ -31,14 +31,14 @@ LOOKING = {"messages.job", "messages.errand"}
 
 
 def told() -> Iterator[tuple[str, str]]:
-    """Each kind that the code emits as an event or tells the audit log, and where."""
+    """Each kind that the code emits as an event or records in the audit log, and where."""
     for path in sorted(SOURCE.rglob("*.py")):
         where = str(path.relative_to(SOURCE))
         text = path.read_text()
         for node in ast.walk(ast.parse(text)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
-            if node.func.attr not in ("emit", "tell") or name_of(node.func.value) not in TELLERS:
+            if node.func.attr not in ("emit", "record") or name_of(node.func.value) not in TELLERS:
                 continue
             kinds = {
                 each.value

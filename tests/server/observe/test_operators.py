@@ -28,11 +28,11 @@ class Notes:
         self.left: list[ChangeNote] = []
         self.told: list[str] = []
 
-    def take(self) -> list[ChangeNote]:
+    def pop_all(self) -> list[ChangeNote]:
         taken, self.left = self.left, []
         return taken
 
-    def tell(self, what: str, **facts: Any) -> None:
+    def record(self, what: str, **facts: Any) -> None:
         self.told.append(f"{facts['user']} {facts['reason']}".strip())
 
 
@@ -46,7 +46,7 @@ def look(
 ) -> None:
     """Find a note of each of these."""
     notes.left = [ChangeNote(now, *one, "command", reason) for one in who]
-    operators.note(notes.take(), notes, now)  # type: ignore[arg-type]
+    operators.note(notes.pop_all(), notes, now)  # type: ignore[arg-type]
 
 
 def test_a_note_and_its_change_at_two_looks(notes: Notes) -> None:
@@ -94,9 +94,9 @@ def test_a_look_between_the_note_of_a_command_and_its_change(tmp_path: Path, not
     mine = UserDirectory(tmp_path)
     command = UserDirectory(tmp_path, "vhost add name='lab'")
     command.begin()
-    operators.note(mine.acts.take(), notes, 0)  # type: ignore[arg-type]
+    operators.note(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
     command.add_vhost("lab")
-    operators.note(mine.acts.take(), notes, 0)  # type: ignore[arg-type]
+    operators.note(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
     assert operators.changed(None).name == f"system user {os.getuid()}"
     for one in (mine, command):
         one.close()

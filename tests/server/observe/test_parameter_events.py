@@ -4,7 +4,7 @@
 from headrace.model.events import Event, Events
 from headrace.model.policy.accounts import Snapshot
 from headrace.model.policy.parameters import Key
-from headrace.server.observe.account_events import tell_changes
+from headrace.server.observe.account_events import emit_changes
 
 
 def test_policies_limits_and_parameters_that_come_change_and_go() -> None:
@@ -29,7 +29,7 @@ def test_policies_limits_and_parameters_that_come_change_and_go() -> None:
             Key("", "other", "large"): [1 << 64],  # Which no field table holds.
         }
     )
-    tell_changes(events, before, after)
+    emit_changes(events, before, after)
     told = [(event.kind, dict(event.facts)) for event in heard]
     for _, facts in told:
         assert facts.pop("user_who_performed_action") == "rmq-internal"

@@ -214,7 +214,7 @@ def test_texts_must_be_utf_8() -> None:
         ("a INTERVAL", "column 'a' the type 'INTERVAL'; the types are BIGINT"),
         ("a INT, A STRING", "names the column 'A' twice"),
         ("a MAP<INT, INT>", "a map whose keys are no STRING"),
-        ("a DECIMAL(39, 0)", "a DECIMAL that is none"),
+        ("a DECIMAL(39, 0)", "an invalid DECIMAL"),
         ("a STRUCT<b: INT", "its end after 'a STRUCT<b: INT' instead of '>'"),
         ("a INT; b INT", "has '; b INT' where nothing like it can stand"),
         ("a " + "ARRAY<" * (DEPTH_MAX + 2) + "INT" + ">" * (DEPTH_MAX + 2), "nests types deeper"),

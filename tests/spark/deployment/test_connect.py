@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.queue_contents import all_ready
 from support.spark.spark_processes import HOME, Process
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ def test_connect_reads_and_writes(
         server.kill()
     assert f"BATCH {list(range(10))}" in said
     assert "STREAM 10" in said
-    bodies = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        bodies.append(message.text())
+    bodies = [message.text() for message in all_ready(channel, queue)]
     assert sorted(bodies) == sorted(
         [
             *(str(number) for number in range(10)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.client.blocking_pipeline import Requests
+from support.queue_contents import all_ready
 from support.spark.spark_processes import Cluster, Process
 
 if TYPE_CHECKING:
@@ -70,10 +71,8 @@ def test_two_attempts_at_a_partition_at_once_write_it_once(
     for batch in range(BATCHES):  # And both had given all of their rows to the sink.
         assert len(list((home / "whole" / str(batch)).iterdir())) == 2
 
-    found = []
-    while (message := channel.get(queue, no_ack=True)) is not None:
-        found.append(int(message.text()))
-    assert sorted(found) == list(range(RECORDS))
+    found = sorted(int(message.text()) for message in all_ready(channel, queue))
+    assert found == list(range(RECORDS))
     with Requests(connection) as requests:
         sink = requests.ask("sink.show", sink="speculation")
     assert (sink["last"], sink["branches"], sink["messages"]) == (BATCHES - 1, 0, 0)

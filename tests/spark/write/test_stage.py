@@ -20,6 +20,7 @@ from headrace.spark.runtime.task import Task
 from headrace.spark.write.exactly_once import Part, SinkTakenError, abort, commit, forget, stage
 from headrace.spark.write.publish import PublishError
 from headrace.spark.write.writer import BatchWriter, Published
+from support.queue_contents import all_ready
 
 if TYPE_CHECKING:
     from headrace.testing import LocalBroker
@@ -60,10 +61,7 @@ def staged(
 def bodies(broker: LocalBroker) -> list[bytes]:
     with blocking.connect(broker.url) as connection, connection.channel() as channel:
         channel.declare_queue("q", durable=True)
-        found = []
-        while (delivery := channel.get("q", no_ack=True)) is not None:
-            found.append(delivery.body)
-        return found
+        return [message.body for message in all_ready(channel, "q")]
 
 
 def test_a_batch_is_seen_when_it_is_committed_and_only_once(broker: LocalBroker) -> None:

@@ -135,7 +135,7 @@ def test_many_changes_share_one_sync_and_none_is_on_the_loop() -> None:
     assert disk.syncs == before  # The writer's thread has not run.
     journal.writer.step()
     assert disk.syncs == before + len(segments(disk)) + 1  # How far the segments go, too.
-    journal.take_finished()
+    journal.handle_finished()
     assert journal.synced >= journal.defined > 0
 
 
@@ -150,7 +150,7 @@ def test_a_disk_that_takes_nothing_has_changes_refused_and_nothing_changed() -> 
     disk.errors = 1.0
     journal.start_write()
     assert not journal.writer.step()
-    journal.take_finished()
+    journal.handle_finished()
     assert journal.failing()
     assert journal.synced < journal.defined  # So no client learns of "first" yet.
     for change in (

@@ -92,7 +92,7 @@ def test_a_start_that_dies_in_between_takes_them_over_again(
     def dies(*_: object) -> None:
         raise OSError("as if killed")
 
-    for step in (EarlierDefinitions.taken, EarlierDefinitions.finish):
+    for step in (EarlierDefinitions.delete, EarlierDefinitions.finish):
         with monkeypatch.context() as patch:
             patch.setattr(EarlierDefinitions, step.__name__, dies)
             with pytest.raises(BrokerFailed):

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.model.ports import Store
-from headrace.store.disk import Disk
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.file_bodies.staging import Staging
-from headrace.store.file_change import WRITE, Change
 from headrace.store.ledger.object_files import PART
 from headrace.store.ledger.port import Fenced, Gap, Ledger
 from headrace.store.ledger.postgres import PostgresLedger

@@ -15,12 +15,8 @@ import pytest
 from headrace.model.queue_kinds.delayed import NAME, NEAR_MS
 from headrace.protocol.codec_0_x import (
     BasicAck,
-    BasicProperties,
-    BasicPublish,
     ConfirmSelect,
-    encode_content_header,
 )
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
@@ -85,10 +81,8 @@ class Run(Lives):
         number = self.next_number
         self.next_number += 1
         delay = self.random.choice((1, 50, 5000, 4 * NEAR_MS))
-        properties = BasicProperties(delivery_mode=2, headers={"x-delay": delay})
-        header = encode_content_header(V0_9_1, 60, 8, properties)
-        method = BasicPublish(exchange="", routing_key="q")
-        client.send_content(method, header, number.to_bytes(8, "big"))
+        body = number.to_bytes(8, "big")
+        client.publish("q", body, delivery_mode=2, headers={"x-delay": delay})
         return number
 
     def wait(self, client: Client, tag: int) -> None:

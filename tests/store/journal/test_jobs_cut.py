@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.model.errors import IllegalState
-from headrace.model.message import REDELIVERED, new_message
+from headrace.model.message import REDELIVERED
 from headrace.model.operations import move, prepared_copies
 from headrace.model.operations.move import Job
 from headrace.model.queue.destination import Consumer
 from headrace.model.selector import compile_selector
 from headrace.model.stream.stream import Stream
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import FOREVER, Dead, Life, Lives, MortalDisk, records_of
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from random import Random
@@ -41,13 +39,13 @@ IDS = {SOURCE: 1, QUEUE: 2, STREAM: 3}
 
 def encoded(number: int, persistent: bool, size: int) -> Message:
     """A message as a gateway makes it; the body begins with its number."""
-    properties = BasicProperties(
-        delivery_mode=2 if persistent else 1, headers={"n": number}, priority=number % 10
+    message = stored_message(
+        number.to_bytes(8, "big") + bytes(size),
+        SOURCE,
+        delivery_mode=2 if persistent else 1,
+        headers={"n": number},
+        priority=number % 10,
     )
-    body = number.to_bytes(8, "big") + bytes(size)
-    header = encode_content_header(V0_9_1, 60, len(body), properties)
-    data = ADDRESS + b"\x00\x00" + framed(2, 0, header) + framed(3, 0, body)
-    message = new_message(data, len(ADDRESS), len(body))
     message.priority = number % 10
     return message
 

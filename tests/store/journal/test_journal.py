@@ -608,7 +608,7 @@ def test_whatever_a_sync_fails_with_its_file_is_given_up(
     assert not journal.segment.suspect
     assert journal.segment.handle != handle
     assert handle not in disk.handles
-    assert [r for r in caplog.records if "0 octets of the old one" in r.getMessage()]
+    assert [r for r in caplog.records if "0 bytes of the old one" in r.getMessage()]
     disk.power_cut()
     assert seqs(recovered(disk)[1]) == [1, 2]
 

@@ -18,14 +18,10 @@ from headrace.model.queue.overflow import Overflow
 from headrace.protocol.codec_0_x import (
     BasicConsume,
     BasicNack,
-    BasicProperties,
-    BasicPublish,
     BasicReject,
     QueueBind,
     QueueDelete,
-    encode_content_header,
 )
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import DurableRig, MortalDisk, records_of
 from support.disks.torn_journal import cuts, journal_of, torn
 
@@ -77,9 +73,8 @@ class Torn(DurableRig):
 
 def publish(client: Client, numbers: range) -> None:
     for number in numbers:
-        header = encode_content_header(V0_9_1, 60, 8, BasicProperties(delivery_mode=2))
-        method = BasicPublish(exchange="amq.fanout", routing_key="q")
-        client.send_content(method, header, number.to_bytes(8, "big"))
+        body = number.to_bytes(8, "big")
+        client.publish("q", body, exchange="amq.fanout", delivery_mode=2)
 
 
 def reject(rig: Torn, client: Client) -> None:

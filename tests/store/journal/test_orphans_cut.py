@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import LETTERS_MAX, Counters
-from headrace.model.message import new_message
 from headrace.model.queue.destination import Consumer
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.spec.tables import V0_9_1
 from headrace.store.catalog.definitions import JournalDefinitions
 from headrace.store.journal.journal import Journal
-from headrace.wire.frame import encode_frame
 from support.disks.crash_disk import MortalDisk
 from support.disks.torn_journal import cuts, journal_of, torn
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -53,11 +50,8 @@ class Host:
         self.vhost.orphans.restored()
 
     def publish(self) -> None:
-        header = encode_content_header(V0_9_1, 60, 4, BasicProperties(delivery_mode=2))
         for number in range(COUNT):
-            body = number.to_bytes(4, "big")
-            frames = encode_frame(2, 1, header) + encode_frame(3, 1, body)
-            message = new_message(b"\x00\x01q\x00\x00" + frames, 3, 4)
+            message = stored_message(number.to_bytes(4, "big"), delivery_mode=2)
             self.vhost.deliver(message, [self.vhost.queues["q"]], True)
 
     def write(self) -> None:

@@ -21,8 +21,8 @@ from headrace.store.segment.segment import file_name
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
+    from headrace.model.ports import PreparedBranch
     from headrace.model.queue.queue import Queue
-    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 X = Xid(1, b"global", b"branch")
 HEAD = b"\x00\x01q\x00\x00"

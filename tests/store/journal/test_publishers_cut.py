@@ -15,17 +15,13 @@ import pytest
 
 from headrace.protocol.codec_0_x import (
     BasicAck,
-    BasicProperties,
-    BasicPublish,
     ConfirmSelect,
     ExchangeDeclare,
     QueueBind,
     TxCommit,
     TxCommitOk,
     TxSelect,
-    encode_content_header,
 )
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives, records_of
 
 if TYPE_CHECKING:
@@ -100,10 +96,8 @@ class Run(Lives):
         for number in pending:
             exchange, key = (("", "q"), ("", "s"), ("x", ""))[number % 3]
             headers: dict[str, Any] = {"x-publisher-name": "p", "x-publishing-id": number}
-            properties = BasicProperties(delivery_mode=2, headers=headers)
             body = number.to_bytes(8, "big")
-            header = encode_content_header(V0_9_1, 60, 8, properties)
-            client.send_content(BasicPublish(exchange=exchange, routing_key=key), header, body)
+            client.publish(key, body, exchange=exchange, delivery_mode=2, headers=headers)
         if transactions:
             client.send(TxCommit())
         self.sent += len(pending)

@@ -18,8 +18,6 @@ import pytest
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.message import REDELIVERED, Message
 from headrace.model.queue.destination import Consumer
-from headrace.protocol.codec_0_x import BasicProperties, BasicPublish, encode_content_header
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import FOREVER, Dead, DurableRig, Lives
 
 if TYPE_CHECKING:
@@ -135,10 +133,8 @@ class Run(Lives):
     def publish(self, client: Client) -> None:
         number = self.next_number
         self.next_number += 1
-        header = encode_content_header(V0_9_1, 60, 8, BasicProperties(delivery_mode=2))
         name = self.random.choice(("limited", "limited", "later"))
-        method = BasicPublish(exchange="", routing_key=name)
-        client.send_content(method, header, number.to_bytes(8, "big"))
+        client.publish(name, number.to_bytes(8, "big"), delivery_mode=2)
         self.sent[number] = client.rig.store.appended
 
     def consume(self, rig: ReturnsRig, taker: Taker, *, greedy: bool) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.ledger.port import Gap, OtherHistory
 from headrace.store.ledger.replicated_disk import ReplicatedDisk
 from headrace.testing.ledger import LOCAL, Engine, MemoryLedger

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.ledger.port import Fenced
 from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster

@@ -221,7 +221,7 @@ def test_a_promoted_standby_that_lacks_confirmed_entries_is_noticed(running: Ser
     late_link.hold()
     for number in (4, 5, 6):
         ledger.append(number, [b"entry"])
-    assert follower.look().last == 5
+    assert follower.read_position().last == 5
     running.primary.kill()
     late_link.cut()
     late.promote()
@@ -229,7 +229,7 @@ def test_a_promoted_standby_that_lacks_confirmed_entries_is_noticed(running: Ser
         insist(lambda: ledger.append(7, [b"entry"]))
     for one in (ledger, follower):
         with pytest.raises(Gap, match="a standby that lacked it was promoted"):
-            insist(one.look)
+            insist(one.read_position)
     with pytest.raises(Gap, match="ends at entry 3, but entry 6 was durable"):
         insist(ledger.open)
     late_link.close()

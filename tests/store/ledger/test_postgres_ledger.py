@@ -42,7 +42,7 @@ def make(running: Servers, request: pytest.FixtureRequest) -> Iterator[Make]:
 
 
 def test_a_new_ledger_is_empty(make: Make) -> None:
-    assert make().look() == Position(0, 0, 1)
+    assert make().read_position() == Position(0, 0, 1)
     ledger = make()
     assert ledger.open() == Position(1, 0, 1)
     assert list(ledger.read(0)) == []
@@ -120,13 +120,13 @@ def test_a_follower_reads_what_is_durable_for_certain(make: Make) -> None:
     owner, follower = make("broker-1"), make("broker-2")
     owner.open()
     owner.append(1, [b"one"])
-    assert follower.look() == Position(1, 0, 1)
+    assert follower.read_position() == Position(1, 0, 1)
     owner.append(2, [b"two"])
-    assert follower.look() == Position(1, 1, 1)
+    assert follower.read_position() == Position(1, 1, 1)
     assert list(follower.read(0)) == [(1, b"one")]
     assert follower.open() == Position(2, 2, 1)
     assert list(follower.read(1)) == [(2, b"two")]
-    assert follower.look() == Position(2, 2, 1)
+    assert follower.read_position() == Position(2, 2, 1)
 
 
 def tables(running: Servers, ledger: PostgresLedger) -> list[str]:
@@ -153,7 +153,7 @@ def test_tables_whose_entries_are_trimmed_go(make: Make, running: Servers) -> No
     assert list(ledger.read(7)) == entries[7:]
     with pytest.raises(Gap, match="no entry 1"):
         list(ledger.read(0))
-    assert make("broker-2").look() == Position(1, 11, 8)
+    assert make("broker-2").read_position() == Position(1, 11, 8)
     ledger.trim(99)
     assert make("broker-2").open() == Position(2, 12, 13)
 

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
+from urllib.parse import quote
 
 import pytest
 
@@ -268,6 +269,17 @@ def test_a_proxy_that_pools_sessions_is_accepted(database: str, running: Servers
             ledger.open()
             ledger.append(1, [b"one"])
             assert list(ledger.read(0)) == [(1, b"one")]
+
+
+@pytest.mark.parametrize("password", ["pa@s3cr-t", "pa/s3cr-t", "s3cr-t/@", "@s3cr-t"])
+def test_a_password_that_is_not_quoted_is_refused_unseen(password: str) -> None:
+    """libpq would take a part of it for a host or a database, and name that in its errors."""
+    for scheme in ("postgresql", "postgres"):
+        url = f"{scheme}://{ROLE}:{password}@127.0.0.1/headrace?application_name=a@b"
+        with pytest.raises(StoreError, match="write %40 for @ and %2F for /") as caught:
+            Address(url)
+        assert "s3cr" not in str(caught.value)
+    Address(f"postgresql://{ROLE}:{quote(password, safe='')}@one:5432,two/headrace")
 
 
 def test_passwords_are_in_no_text(

@@ -272,7 +272,7 @@ def test_an_object_that_is_gone_costs_its_own_records_only(
     second = host.log.segments[1]
     third = host.log.segments[2]
     del host.objects.octets[
-        host.tier.prefix("7", host.log.secret) + f"{second.number:010d}.segment"
+        host.tier.prefix("7", host.log.files.secret) + f"{second.number:010d}.segment"
     ]
     found = {}
     at = 0

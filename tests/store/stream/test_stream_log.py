@@ -437,12 +437,12 @@ def test_how_far_a_stream_goes_costs_little_of_the_journal() -> None:
     host = Host(disk)
     host.append(b"first")
     host.sync()
-    said, syncs = host.log.said, disk.syncs
+    announced, syncs = host.log.announced, disk.syncs
     for _ in range(100):
         host.append(b"more")
         host.sync()
     assert disk.syncs - syncs == 200  # The stream's and the journal's.
-    assert host.log.said == said
+    assert host.log.announced == announced
 
 
 def test_a_deleted_stream_leaves_no_word_of_its_end() -> None:

@@ -194,6 +194,11 @@ class Served:
                 child.stdout.close()
         return status
 
+    def end(self) -> None:
+        """Stop it: it must end with status 0, and have logged no traceback."""
+        assert self.stop() == 0, self.log()
+        assert "Traceback" not in self.log(), self.log()
+
     def kill(self) -> None:
         self.stop(signal.SIGKILL)
 

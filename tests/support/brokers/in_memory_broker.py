@@ -21,11 +21,14 @@ from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
+    BasicProperties,
+    BasicPublish,
     ChannelOpen,
     ConnectionOpen,
     ConnectionStartOk,
     ConnectionTuneOk,
     MethodBase,
+    encode_content_header,
 )
 from headrace.protocol.v0_x.connection import Connection
 from headrace.protocol.v0_x.events import ContentReceived, Event, Failed, MethodReceived
@@ -189,6 +192,24 @@ class Client:
         """Send a method with content; ``header`` is an encoded content header."""
         self.here.send_content(channel, method, header, body)
         self.pump()
+
+    def publish(
+        self,
+        routing_key: str,
+        body: bytes = b"body",
+        *,
+        exchange: str = "",
+        mandatory: bool = False,
+        immediate: bool = False,
+        **properties: Any,
+    ) -> None:
+        """Publish a message with these properties, and hear what it brings about."""
+        method = BasicPublish(
+            exchange=exchange, routing_key=routing_key, mandatory=mandatory, immediate=immediate
+        )
+        said = BasicProperties(**properties)
+        header = encode_content_header(self.version, said.CLASS_ID, len(body), said)
+        self.send_content(method, header, body)
 
     def heard(self) -> list[MethodBase]:
         """All methods since the last call, those with content included."""

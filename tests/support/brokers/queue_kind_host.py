@@ -9,16 +9,14 @@ import pytest
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.model.counters import Counters
-from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.scheduler import Scheduler
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
-from headrace.spec.tables import V0_9_1
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
+    from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
 
 
@@ -52,7 +50,7 @@ class Host:
     def message(
         self, body: str, headers: dict[str, Any] | None = None, priority: int = 0
     ) -> Message:
-        message = new_message(content(body, headers or {}), 2, len(body))
+        message = stored_message(body.encode(), "", headers=headers or {})
         message.seq = self.counters.next_seq
         message.priority = priority
         self.counters.next_seq += 1
@@ -62,14 +60,8 @@ class Host:
         return queue.enqueue(self.message(body, headers, priority))
 
 
-def content(body: str, headers: dict[str, Any]) -> bytes:
-    """Return the data of a message of class basic."""
-    header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(headers=headers))
-    return b"\0\0\0\0" + framed(2, 0, header) + framed(3, 0, body.encode())
-
-
 def body_of(message: Message) -> str:
-    """Return the body that :func:`content` was given."""
+    """Return the body of a stored message."""
     data = message.data
     assert data is not None
     return data[len(data) - 1 - message.body_size : -1].decode()

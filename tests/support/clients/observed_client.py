@@ -9,10 +9,9 @@ times) is left out or numbered.
 from __future__ import annotations
 
 import selectors
-import socket
 import time
 from copy import copy
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.protocol.codec_0_x import (
     BasicAck,
@@ -31,9 +30,6 @@ from headrace.protocol.codec_0_x import (
     ConnectionBlocked,
     ConnectionClose,
     ConnectionCloseOk,
-    ConnectionOpen,
-    ConnectionStartOk,
-    ConnectionTuneOk,
     ConnectionUnblocked,
     ExchangeBind,
     ExchangeDelete,
@@ -43,12 +39,12 @@ from headrace.protocol.codec_0_x import (
     QueueDeclareOk,
     QueueDelete,
     decode_content_header,
-    decode_method,
-    encode_content_header,
-    encode_method,
 )
-from headrace.spec.tables import V0_9_1
-from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, encode_frame
+from headrace.testing.raw_client import RawClient, method_frame
+from headrace.wire.frame import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
+
+if TYPE_CHECKING:
+    from headrace.wire.table import Value
 
 NEWER = (
     "x-last-death-",
@@ -59,7 +55,6 @@ ANSWER_S_MAX = 60.0
 CLOSED = ("channel.close-ok", {})
 OPENED = ("answer", ("channel.open-ok", {"channel_id": b""}))
 BLOCKS = -1  # In place of a channel.
-PIECE = 100_000  # Octets of a body in one frame.
 MADE = ("amq.gen-", "amq.ctag-")  # So begin names that a broker makes.
 PROBE = 9  # The first of the channels on which the control connection asks for queues.
 
@@ -71,14 +66,12 @@ class Held(NamedTuple):
     tag: int
 
 
-class Link:
-    """One connection."""
+class Link(RawClient):
+    """One connection, which keeps what comes as answers and events, by channel."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.socket = socket.create_connection((host, port), timeout=ANSWER_S_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.got = b""
-        self.open = True
+        super().__init__(host, port, timeout_s=ANSWER_S_MAX)
+        self.is_open = True
         self.channels: set[int] = set()
         self.answers: dict[int, list[MethodBase]] = {}
         self.contents: dict[int, list[Any]] = {}  # Method, properties, size, body so far.
@@ -88,87 +81,65 @@ class Link:
         self.returned: dict[int, set[bytes]] = {}  # Bodies, by channel.
         self.names: list[str] = []  # That the broker made.
         self.reply_to = ""
-        self.socket.sendall(V0_9_1.header)
-        self.wait_for(0)
-        capabilities: dict[str, Any] = {
+        self.open_connection()
+
+    def client_properties(self) -> dict[str, Value]:
+        capabilities: dict[str, Value] = {
             "publisher_confirms": True,
             "connection.blocked": True,
             "consumer_cancel_notify": True,
             "basic.nack": True,
             "authentication_failure_close": True,
         }
-        self.send(
-            0,
-            ConnectionStartOk(
-                client_properties={"product": "peer", "capabilities": capabilities},
-                mechanism="PLAIN",
-                response=b"\0guest\0guest",
-                locale="en_US",
-            ),
-        )
-        tune: Any = self.wait_for(0)
-        self.send(0, ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max))
-        self.send(0, ConnectionOpen(virtual_host="/"))
-        self.wait_for(0)
-        self.events.clear()
+        return {"product": "peer", "capabilities": capabilities}
 
-    def send(self, channel: int, method: MethodBase, *more: bytes) -> None:
-        octets = encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method))
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes; a broker that has hung up ends the connection."""
         try:
-            self.socket.sendall(octets + b"".join(more))
+            self.socket.sendall(data)
         except OSError:
-            self.end()
+            self.drop()
 
-    def end(self) -> None:
-        self.open = False
-        self.socket.close()
+    def cut_off(self) -> None:
+        """The end of the stream is the same within a frame."""
 
-    def wait_for(self, channel: int) -> MethodBase | None:
-        """The next answer on a channel; None when that closes."""
+    def drop(self) -> None:
+        self.is_open = False
+        super().drop()
+
+    def answer(self, channel: int) -> MethodBase | None:
+        """Wait for the next answer on a channel; None when that closes."""
         until = time.monotonic() + ANSWER_S_MAX
         while not self.answers.get(channel):
-            if not self.open or (channel and channel not in self.channels):
+            if not self.is_open or (channel and channel not in self.channels):
                 return None
             assert time.monotonic() < until, "no answer"
-            self.read(0.05)
+            self.poll(0.05)
         return self.answers[channel].pop(0)
 
-    def call(self, channel: int, method: MethodBase) -> MethodBase | None:
-        self.send(channel, method)
-        return self.wait_for(channel)
+    def ask(self, channel: int, method: MethodBase) -> MethodBase | None:
+        """Send a method, and wait for the next answer on its channel."""
+        self.send(method, channel)
+        return self.answer(channel)
 
-    def read(self, seconds: float) -> bool:
-        """Take what has come; False if nothing did in this time."""
-        if not self.open:
+    def poll(self, seconds: float) -> bool:
+        """Take what has come; return False if nothing did in this time."""
+        if not self.is_open or not self.is_readable(seconds):
             return False
-        self.socket.settimeout(seconds or 0.0001)
-        try:
-            data = self.socket.recv(1 << 18)
-        except TimeoutError:
-            return False
-        except OSError:
-            data = b""
-        finally:
-            if self.open:
-                self.socket.settimeout(ANSWER_S_MAX)
-        if not data:
-            self.events.append((0, "gone", None))
-            self.end()
-            return True
-        self.got += data
-        while len(self.got) >= 7:
-            end = 8 + int.from_bytes(self.got[3:7], "big")
-            if len(self.got) < end:
+        while self.is_open:
+            frame = self.frame()
+            if frame is None:
+                self.events.append((0, "gone", None))
+                self.drop()
                 break
-            frame, self.got = self.got[:end], self.got[end:]
-            self.take(frame[0], int.from_bytes(frame[1:3], "big"), frame[7:-1])
-            if not self.open:
+            self.take(*frame)
+            if not self.rest:
                 break
         return True
 
     def take(self, kind: int, channel: int, payload: bytes) -> None:
         if kind == FRAME_METHOD:
-            method = decode_method(V0_9_1, payload)
+            method = self._decode(payload)
             if method.CONTENT:
                 self.contents[channel] = [method, None, 0, b""]
             else:
@@ -176,7 +147,7 @@ class Link:
             return
         if kind == FRAME_HEADER:
             content = self.contents[channel]
-            _, content[2], content[1] = decode_content_header(V0_9_1, payload)
+            _, content[2], content[1] = decode_content_header(self.version, payload)
         elif kind == FRAME_BODY:
             content = self.contents[channel]
             content[3] += payload
@@ -218,10 +189,10 @@ class Link:
             self.events.append((channel, "close", fact))
             self.forget(channel)
             if isinstance(method, ConnectionClose):
-                self.send(0, ConnectionCloseOk())
-                self.end()
+                self.send(ConnectionCloseOk())
+                self.drop()
             else:
-                self.send(channel, ChannelCloseOk())
+                self.send(ChannelCloseOk(), channel)
         elif isinstance(method, BasicAck | BasicNack):
             kind = "ack" if isinstance(method, BasicAck) else "nack"
             returned = frozenset(self.returned.get(channel, ()))
@@ -283,15 +254,6 @@ def shown(properties: Any) -> dict[str, Any]:
     return found
 
 
-def content(channel: int, properties: BasicProperties, body: bytes) -> list[bytes]:
-    """The frames behind basic.publish."""
-    header = encode_content_header(V0_9_1, 60, len(body), properties)
-    frames = [encode_frame(FRAME_HEADER, channel, header)]
-    for at in range(0, len(body), PIECE):
-        frames.append(encode_frame(FRAME_BODY, channel, body[at : at + PIECE]))
-    return frames
-
-
 class Peer:
     """Connections 0 and up, and one more that only asks and tidies up."""
 
@@ -305,7 +267,7 @@ class Peer:
 
     def link(self, number: int) -> Link:
         link = self.links.get(number)
-        if link is None or not link.open:
+        if link is None or not link.is_open:
             link = self.links[number] = Link(*self.address)
         return link
 
@@ -314,7 +276,7 @@ class Peer:
         if channel and channel not in link.channels:
             link.channels.add(channel)
             link.answers.pop(channel, None)
-            link.call(channel, ChannelOpen())
+            link.ask(channel, ChannelOpen())
             link.events = [event for event in link.events if event[1:] != OPENED]
         return link
 
@@ -326,15 +288,15 @@ class Peer:
         if isinstance(method, BasicConsume):
             tags = link.consumers.setdefault(channel, {})
             tags.setdefault(method.consumer_tag, method.no_ack)
-        link.call(channel, self.filled(method))
+        link.ask(channel, self.filled(method))
         if isinstance(method, BasicGet) and method.no_ack:
             link.held[channel] = [h for h in link.held.get(channel, []) if h.consumer]
 
     def tell(self, number: int, channel: int, method: MethodBase) -> None:
         """A method without an answer; afterwards the broker has seen it."""
         link = self.channel(number, channel)
-        link.send(channel, method)
-        link.call(channel, ChannelFlow(active=True))
+        link.send(method, channel)
+        link.ask(channel, ChannelFlow(active=True))
 
     def publish(
         self,
@@ -345,8 +307,8 @@ class Peer:
         body: bytes,
     ) -> None:
         link = self.channel(number, channel)
-        link.send(channel, self.filled(method), *content(channel, properties, body))
-        link.call(channel, ChannelFlow(active=True))
+        link.send_content(self.filled(method), properties, body, channel)
+        link.ask(channel, ChannelFlow(active=True))
 
     def shout(
         self,
@@ -358,20 +320,19 @@ class Peer:
     ) -> None:
         """Publish to a broker that may not listen now."""
         link = self.channel(number, channel)
-        link.send(channel, method, *content(channel, properties, body))
+        link.send_content(method, properties, body, channel)
 
     def publish_all(
         self, number: int, channel: int, messages: list[tuple[Any, Any, bytes]]
     ) -> None:
         """Publish several in one go."""
         link = self.channel(number, channel)
-        octets = b""
+        frames = method_frame(channel, ChannelFlow(active=True))
         for method, properties, body in messages:
-            octets += encode_frame(FRAME_METHOD, channel, encode_method(V0_9_1, method))
-            octets += b"".join(content(channel, BasicProperties(**properties), body))
-        link.send(channel, ChannelFlow(active=True), octets)
-        link.wait_for(channel)
-        link.call(channel, ChannelFlow(active=True))
+            frames += link.content_frames(method, BasicProperties(**properties), body, channel)
+        link.send_bytes(frames)
+        link.answer(channel)
+        link.ask(channel, ChannelFlow(active=True))
 
     def filled(self, method: Any) -> Any:
         """A method with the names that this broker made in the place of `$1` and so on."""
@@ -386,22 +347,22 @@ class Peer:
     def leave(self, number: int) -> None:
         """Close a connection."""
         link = self.links.get(number)
-        if link is not None and link.open:
-            link.call(0, ConnectionClose(reply_code=200))
+        if link is not None and link.is_open:
+            link.ask(0, ConnectionClose(reply_code=200))
         self.drop(number)
 
     def drop(self, number: int) -> None:
         """Hang up without a word."""
         link = self.links.pop(number, None)
         if link is not None:
-            link.end()
+            link.drop()
         for where in [where for where in self.confirmed if where[0] == number]:
             del self.confirmed[where]
 
     def close_channel(self, number: int, channel: int) -> None:
         link = self.links.get(number)
         if link is not None and channel in link.channels:
-            link.call(channel, ChannelClose(reply_code=200))
+            link.ask(channel, ChannelClose(reply_code=200))
             link.forget(channel)
 
     # -- What came -----------------------------------------------------------------------------
@@ -413,12 +374,12 @@ class Peer:
             busy = False
             with selectors.DefaultSelector() as selector:
                 for link in self.links.values():
-                    if link.open:
+                    if link.is_open:
                         selector.register(link.socket, selectors.EVENT_READ, link)
                 if not selector.get_map():
                     return
                 for key, _ in selector.select(seconds):
-                    busy = key.data.read(0) or busy
+                    busy = key.data.poll(0) or busy
 
     def collect(self) -> dict[Any, Any]:
         """All that was not told before, in a form that two brokers share."""
@@ -491,8 +452,8 @@ class Peer:
             number = PROBE + index
             if number not in control.channels:
                 control.channels.add(number)
-                control.call(number, ChannelOpen())
-            answer = control.call(
+                control.ask(number, ChannelOpen())
+            answer = control.ask(
                 number, QueueDeclare(queue=self.names.get(name, name), passive=True)
             )
             if isinstance(answer, QueueDeclareOk):
@@ -508,10 +469,9 @@ class Peer:
     ) -> None:
         """End all connections, delete all things of these names, and bindings of exchanges."""
         for link in self.links.values():
-            if link.open:
-                link.send(0, ConnectionClose(reply_code=200))
-                link.wait_for(0)
-                link.end()
+            if link.is_open:
+                link.ask(0, ConnectionClose(reply_code=200))
+                link.drop()
         self.links, self.seen, self.confirmed = {}, {}, {}
         made = [name for name in self.names.values() if name.startswith(MADE[0])]
         methods: list[MethodBase] = [QueueDelete(queue=name) for name in (*queues, *made)]
@@ -529,12 +489,12 @@ class Peer:
         for number, method in enumerate(methods, 200):
             if number not in self.control.channels:
                 self.control.channels.add(number)
-                self.control.call(number, ChannelOpen())
-            self.control.call(number, method)
+                self.control.ask(number, ChannelOpen())
+            self.control.ask(number, method)
         self.control.events.clear()
         self.names = {}
 
     def end(self) -> None:
-        self.control.end()
+        self.control.drop()
         for link in self.links.values():
-            link.end()
+            link.drop()

@@ -35,7 +35,6 @@ from headrace.protocol.codec_0_x import (
     BasicConsumeOk,
     BasicDeliver,
     BasicProperties,
-    BasicPublish,
     BasicReject,
     BasicReturn,
     ChannelClose,
@@ -55,7 +54,6 @@ from headrace.protocol.codec_0_x import (
     TxRollbackOk,
     TxSelectOk,
     decode_content_header,
-    encode_content_header,
 )
 from headrace.protocol.codec_0_x import Content as Body
 from headrace.protocol.codec_0_x import MessageReject as Rejected
@@ -211,7 +209,10 @@ class Basic(Speaker):
         return isinstance(answer, ChannelClose) and answer.reply_code == 406
 
     def publish(self, said: Said) -> None:
-        properties = BasicProperties(
+        self.client.publish(
+            said.routing_key,
+            said.body,
+            exchange=said.exchange,
             content_type=said.content_type,
             content_encoding=said.content_encoding,
             headers=said.headers or None,
@@ -227,16 +228,11 @@ class Basic(Speaker):
             app_id=said.app_id,
             cluster_id=said.cluster_id,
         )
-        header = encode_content_header(self.version, 60, len(said.body), properties)
-        method = BasicPublish(exchange=said.exchange, routing_key=said.routing_key)
-        self.client.send_content(method, header, said.body)
 
     def comes_back(self, said: Said, *, immediate: bool) -> bool:
-        header = encode_content_header(self.version, 60, len(said.body), BasicProperties())
-        method = BasicPublish(
-            routing_key=said.routing_key, mandatory=not immediate, immediate=immediate
+        self.client.publish(
+            said.routing_key, said.body, mandatory=not immediate, immediate=immediate
         )
-        self.client.send_content(method, header, said.body)
         contents = self.client.contents()
         assert all(isinstance(content.method, BasicReturn) for content in contents)
         return bool(contents)

@@ -663,7 +663,7 @@ class Pair:
         elif what == "tell":
             for peer in self.both:
                 peer.tell(link, channel, method)
-                if getattr(method, "multiple", False) and peer.links[link].open:
+                if getattr(method, "multiple", False) and peer.links[link].is_open:
                     peer.links[link].held.pop(channel, None)
         elif what == "publish":
             properties, body = more
@@ -687,7 +687,7 @@ class Pair:
                     held = target.held.setdefault(channel, [])
                     held.extend(aside)
                     held.sort(key=lambda entry: entry.tag)
-                target.call(channel, method)
+                target.ask(channel, method)
         elif what == "close":
             for peer in self.both:
                 peer.close_channel(link, channel)

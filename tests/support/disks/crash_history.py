@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.message import Message, new_message
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
-from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
-from headrace.spec.tables import V0_9_1
 from support.disks.crash_disk import JournalLives
+from support.stored_message import stored_message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from headrace.model.message import Message
 
 MARK = b"\x00\xffnumber:"
 
@@ -74,11 +73,7 @@ class Run(JournalLives):
 def numbered(number: int, size: int, headers: Mapping[str, Any] | None = None) -> Message:
     """Return a persistent message with its number, and so many octets behind that."""
     body = MARK + number.to_bytes(8, "big") + bytes(size)
-    properties = BasicProperties(delivery_mode=2, headers=None if headers is None else {**headers})
-    header = encode_content_header(V0_9_1, 60, len(body), properties)
-    return new_message(
-        b"\x00\x01q\x00\x00" + framed(2, 0, header) + framed(3, 0, body), 3, len(body)
-    )
+    return stored_message(body, delivery_mode=2, headers=None if headers is None else {**headers})
 
 
 def number_in(data: bytes) -> int:

@@ -14,8 +14,8 @@ from statistics import median
 from headrace.bench.clients.client_work import ONE_BY_ONE, WORK
 from headrace.bench.load.link import BenchError
 
-COUNT = 20_000  # Messages of an operation with many under way,
-COUNT_ONE_BY_ONE = 2_000  # and of one that waits for each.
+COUNT = 20_000  # Messages of an operation with many in flight.
+COUNT_ONE_BY_ONE = 2_000  # Messages of an operation that waits for each.
 QUEUE = "hb.clients"
 TIMEOUT_S = 600.0
 

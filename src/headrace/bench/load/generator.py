@@ -54,8 +54,8 @@ Board = MutableSequence[int]
 class Place(IntEnum):
     """The indexes of the board's fields."""
 
-    STOP = 0  # Publishers: no more.
-    END = 1  # Consumers: no more.
+    STOP = 0  # Publishers stop.
+    END = 1  # Consumers end.
     MEASURING = 2  # Durations are counted.
     SENT = 3
     EXPECTED = 4  # Deliveries that were caused.
@@ -174,7 +174,7 @@ class Publishers:
         self.beat_at = time.monotonic() + self.beat_s
 
     def run(self) -> None:
-        """Publish until told to stop or the count is reached; wait until the broker has it all."""
+        """Publish until the stop or the count; wait until the broker has all messages."""
         load, board = self.load, self.board
         started = time.monotonic_ns()
         board[Place.STARTED_NS] = started
@@ -199,7 +199,7 @@ class Publishers:
         board[Place.PUBLISHED] = 1
 
     def turn(self, left: int) -> tuple[list[Publisher], bool]:
-        """Let each publisher send once; return whose sockets are full, and if anything went."""
+        """Send once for each publisher; return those with full sockets, and if bytes were sent."""
         load, board = self.load, self.board
         measuring = bool(board[Place.MEASURING])
         blocked = []
@@ -375,7 +375,7 @@ class Consumers:
         return link
 
     def run(self) -> None:
-        """Consume until told to end."""
+        """Consume until the end is signalled."""
         sockets = [link.socket for link in self.links]
         for i, tail in enumerate(self.tails):
             self.tails[i] = b""

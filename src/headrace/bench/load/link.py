@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from headrace.protocol.codec_0_x import (
@@ -15,9 +16,11 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.spec.tables import Version
 from headrace.testing.raw_client import NotServed, RawClient
-from headrace.testing.raw_socket import Unexpected
+from headrace.testing.raw_socket import RawSocket, Unexpected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.client.url import Settings
     from headrace.wire.table import Value
 
@@ -26,6 +29,7 @@ TIMEOUT_S = 60.0
 PRODUCT = "headrace bench"
 
 M = TypeVar("M", bound=MethodBase)
+Raw = TypeVar("Raw", bound=RawSocket)
 
 
 class BenchError(Unexpected):
@@ -34,8 +38,6 @@ class BenchError(Unexpected):
 
 class Link(RawClient):
     """A connection; `open_link` returns one with channel 1 open."""
-
-    address = ""
 
     def failed(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
@@ -55,21 +57,25 @@ class Link(RawClient):
         raise BenchError(f"{self.address} closed the connection")
 
 
-def open_link(settings: Settings, version: Version = VERSION) -> Link:
-    """Connect, with TLS when the URL says so, log in and open channel 1."""
+def reach(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
+    """Connect, with TLS when the URL says so; raise BenchError if the broker cannot be reached."""
     try:
-        link = Link.at(settings, version)
+        raw = connect(settings)
     except OSError as error:
         raise BenchError(f"{settings.address}: {error}") from error
-    link.address = settings.address
-    link.timeout_s = TIMEOUT_S
-    link.socket.settimeout(TIMEOUT_S)
+    raw.limit(TIMEOUT_S)
+    return raw
+
+
+def open_link(settings: Settings, version: Version = VERSION) -> Link:
+    """Connect, with TLS when the URL says so, log in and open channel 1."""
+    link = reach(partial(Link.at, version=version), settings)
     try:
         return link.open(frame_max=settings.frame_max, heartbeat_s=settings.heartbeat_s)
     except NotServed as error:
         link.drop()
-        what = f"does not speak AMQP {version.label}" if error.answer else "closed the connection"
-        raise BenchError(f"{settings.address} {what}") from error
+        reason = f"does not speak AMQP {version.label}" if error.answer else "closed the connection"
+        raise BenchError(f"{settings.address} {reason}") from error
     except BaseException:
         link.drop()
         raise

@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from headrace.bench.load.link import PRODUCT, TIMEOUT_S, BenchError
+from headrace.bench.load.link import PRODUCT, BenchError, reach
 from headrace.protocol.codec_0_10 import (
     ConnectionClose,
     ExecutionException,
@@ -36,7 +36,6 @@ class Link010(SessionClient):
 
     product = PRODUCT
     heartbeat_s = 0  # None are asked for.
-    address = ""
     session: RawSession
 
     @property
@@ -65,13 +64,7 @@ class Link010(SessionClient):
 
 def open_link_0_10(settings: Settings) -> Link010:
     """Connect, with TLS when the URL says so, log in and attach a session."""
-    try:
-        link = Link010.at(settings)
-    except OSError as error:
-        raise BenchError(f"{settings.address}: {error}") from error
-    link.address = settings.address
-    link.timeout_s = TIMEOUT_S
-    link.socket.settimeout(TIMEOUT_S)
+    link = reach(Link010.at, settings)
     try:
         link.open()
         link.session = RawSession(link, Session(uuid.uuid4().bytes), CHANNEL)

@@ -39,11 +39,11 @@ PARTS = ("stream", "queue", "sink", "latency", "memory")
     type=click.FloatRange(0),
     default=0.0,
     show_default=True,
-    help="How long to watch memory; 0 leaves that part out.",
+    help="Time for which memory is watched; 0 omits that part.",
 )
 @click.option("--cores", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--driver-memory", default="2g", show_default=True)
-@json_file_option("Figures as JSON, instead of the table")
+@json_file_option("Print the figures as JSON, instead of the table")
 def bench_spark(
     parts: str, scale: float, minutes: float, cores: int, driver_memory: str, json_path: Path | None
 ) -> None:
@@ -56,7 +56,9 @@ def bench_spark(
     from headrace.bench.served import Served
 
     if not meter.is_compiled():
-        click.echo("headrace is not compiled: these are not its figures", err=True)
+        click.echo(
+            "headrace is not compiled: the figures are not those of an installed broker", err=True
+        )
     names = [name.strip() for name in parts.split(",")] if parts else list(PARTS)
     for name in names:
         if name not in PARTS:

@@ -246,7 +246,7 @@ def _read(
     limit: int | None = None,
     batches: int | None = None,
 ) -> tuple[float, JsonObject]:
-    """Rows a second, from what there is to noop."""
+    """Return rows per second, from the present records to the noop sink."""
     reader = stage.spark.readStream.format("amqp").options(uri=stage.url, **options)
     if "stream" in options:
         reader = reader.option("startingOffsets", "earliest")
@@ -281,7 +281,7 @@ def _read(
 
 
 def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
-    """Rows a second, from Spark into a durable queue."""
+    """Return rows per second, from Spark into a durable queue."""
     count = stage.rows(400_000)
     queue = "bench.sink"
     declare(stage.settings, queue)
@@ -310,7 +310,7 @@ def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
 
 
 def _batches(stage: Stage, frame: DataFrame, count: int) -> list[JsonObject]:
-    """The progress of so many micro-batches to noop."""
+    """Return the progress of a number of micro-batches to the noop sink."""
     query = (
         frame.writeStream.format("noop")
         .option("checkpointLocation", stage.checkpoint())
@@ -325,7 +325,7 @@ def _until(
     count: int,
     look: Callable[[int], object] = lambda _: None,
 ) -> list[JsonObject]:
-    """Let a query run so many micro-batches, then stop it; `look` is told when each is over."""
+    """Run a query for a number of micro-batches, then stop it; call `look` after each."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     seen = 0
     try:

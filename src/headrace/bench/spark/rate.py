@@ -31,7 +31,7 @@ class RateSource(DataSource):
 
 
 class RateReader(DataSourceStreamReader):
-    """The next rows are always there."""
+    """The source: its next rows are always available."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows

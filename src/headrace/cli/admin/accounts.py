@@ -30,14 +30,14 @@ QUEUE_TYPES = ("classic", "quorum", "stream")
 UNKNOWN_ARGUMENTS = ("default", "refuse", "log", "ignore")
 CLUSTER_VARIABLE = "HEADRACE_CLUSTER"
 STANDBYS_VARIABLE = "HEADRACE_CLUSTER_STANDBYS"
-UNTOLD = ("data", "password", "form", "definition")  # Secrets, and values that events have.
+UNRECORDED = ("data", "password", "form", "definition")  # Secrets, and values that events have.
 
 
 @contextlib.contextmanager
 def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]:
     """Open the users of a data directory; an error ends the command with one sentence.
 
-    With ``make`` a missing directory is made, for a broker that will start on it.
+    With ``make`` a missing directory is created, for a broker that will start on it.
     """
     from headrace.model.policy.accounts import AccountError
     from headrace.store.catalog.database import FILE_NAME as DATABASE
@@ -50,12 +50,12 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
         elif not (data / DATABASE).exists():
             raise AccountError(f"{data} has no data of a broker: {data / DATABASE} does not exist")
         check_schema(data)
-        with contextlib.closing(UserDirectory(data, told())) as directory:
+        with contextlib.closing(UserDirectory(data, command_line())) as directory:
             share(data, directory)
             try:
                 yield directory
             except (AccountError, click.ClickException) as error:
-                directory.acts.refuse(str(error))
+                directory.notes.refuse(str(error))
                 raise
     except AccountError as error:
         raise click.ClickException(printable(str(error))) from None
@@ -64,23 +64,23 @@ def open_directory(data: Path, *, make: bool = False) -> Iterator[UserDirectory]
 
 
 def share(data: Path, directory: UserDirectory) -> None:
-    """Have changes go to the cluster first, if the data directory is one of a cluster.
+    """Make changes in the cluster first, if the data directory belongs to one.
 
     Raises:
-        AccountError: the cluster is not told, is another one, or does not answer.
+        AccountError: the cluster's URL is not set, is that of another cluster, or does not answer.
     """
     from headrace.model.policy.accounts import AccountError
     from headrace.store.data_directory import cluster_of
     from headrace.store.errors import StoreError
 
-    wanted = cluster_of(data)
-    if not wanted:
+    cluster_id = cluster_of(data)
+    if not cluster_id:
         return
     url = os.environ.get(CLUSTER_VARIABLE)
     if not url:
         raise AccountError(
-            f"{data} is of a cluster, whose users are in its database: set {CLUSTER_VARIABLE} to "
-            "its URL, as for the broker; or use the console of a running broker"
+            f"{data} belongs to a cluster, whose users are in its database: set "
+            f"{CLUSTER_VARIABLE} to the database's URL, or use the console of a running broker"
         )
     extras.need("psycopg")
     from headrace.store.catalog.replica import CatalogReplica
@@ -91,7 +91,7 @@ def share(data: Path, directory: UserDirectory) -> None:
     standbys = os.environ.get(STANDBYS_VARIABLE, "").lower() not in ("0", "false", "no", "off")
     try:
         cluster = Cluster(Address(url), standbys=standbys)
-        cluster.id = wanted
+        cluster.id = cluster_id
         replica = CatalogReplica(PostgresCatalog(cluster))
         replica.load()
         directory.replicate(replica)
@@ -99,13 +99,13 @@ def share(data: Path, directory: UserDirectory) -> None:
         raise AccountError(str(error)) from None
 
 
-def told() -> str:
-    """Return the running command for the audit log, without secrets."""
+def command_line() -> str:
+    """Return the command line for the audit log, without secrets."""
     context = click.get_current_context()
     given = [
         f"{name}={value!r}"
         for name, value in sorted(context.params.items())
-        if name not in UNTOLD and value not in (None, ())
+        if name not in UNRECORDED and value not in (None, ())
     ]
     return " ".join((context.command_path.partition(" ")[2], *given))
 
@@ -120,12 +120,12 @@ def check_schema(data: Path) -> None:
     if version.isdigit() and int(version) > SCHEMA_VERSION:
         raise AccountError(
             f"data directory {data} has schema {version}, written by a newer Headrace; "
-            f"this one knows {SCHEMA_VERSION} at most"
+            f"this version reads schemas up to {SCHEMA_VERSION}"
         )
 
 
 def read_password(given: str | None) -> str:
-    """Return the password: given, typed twice, or the first line of standard input."""
+    """Return the password: an argument, typed twice, or the first line of standard input."""
     if given is not None:
         return given
     if sys.stdin.isatty():
@@ -159,12 +159,14 @@ def user() -> None:
 
 @BY_DIRECTORY.command(user, "add", make=True)
 @PASSWORD
-@click.option("--tag", "tags", multiple=True, help="Such as management or viewer, for the console.")
+@click.option(
+    "--tag", "tags", multiple=True, help="A tag, such as management or viewer; may be repeated."
+)
 @NAME
 def add_user(
     directory: UserDirectory, password: str | None, tags: tuple[str, ...], name: str
 ) -> None:
-    """Add the user NAME; permissions are given with `headrace permission set`."""
+    """Add the user NAME. Set its permissions with `headrace permission set`."""
     from headrace.gateway.security.passwords import make_account
 
     check_tags(tags)
@@ -174,7 +176,7 @@ def add_user(
 @BY_DIRECTORY.command(user, "delete")
 @NAME
 def delete_user(directory: UserDirectory, name: str) -> None:
-    """Delete the user NAME; connections of that user are closed."""
+    """Delete the user NAME and close its connections."""
     directory.delete_user(name)
 
 
@@ -193,7 +195,7 @@ def change_password(directory: UserDirectory, password: str | None, name: str) -
 @NAME
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
 def change_tags(directory: UserDirectory, name: str, tags: tuple[str, ...]) -> None:
-    """Give the user NAME these tags in place of those before; without any, it has none."""
+    """Replace the tags of the user NAME; without TAG, remove all of them."""
     from dataclasses import replace
 
     from headrace.model.policy.accounts import AccountError
@@ -230,20 +232,22 @@ def add_vhost(directory: UserDirectory, name: str) -> None:
 @click.option(
     "--unknown-arguments",
     type=click.Choice(UNKNOWN_ARGUMENTS),
-    help="What to do about unknown arguments of queues.",
+    help="Handling of unknown arguments of queues.",
 )
-@click.option("--description", help="What it is for; an empty text clears it.")
-@click.option("--tag", "tags", multiple=True, help="Tags in place of those before.")
-@click.option("--no-tags", is_flag=True, help="Clear its tags.")
+@click.option("--description", help="A description; an empty text clears it.")
+@click.option(
+    "--tag", "tags", multiple=True, help="A tag that replaces the present ones; may be repeated."
+)
+@click.option("--no-tags", is_flag=True, help="Remove all tags.")
 @click.option(
     "--protected/--unprotected",
     "protected_from_deletion",
     default=None,
-    help="Refuse to delete it by the management socket and the console.",
+    help="Protect it from deletion by the management socket and the console.",
 )
 @NAME
 def set_vhost(directory: UserDirectory, name: str, no_tags: bool, **given: object) -> None:
-    """Set defaults of the virtual host NAME, in place of the broker's settings."""
+    """Set properties of the virtual host NAME, and defaults that override the broker's settings."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.accounts import AccountError
     from headrace.model.policy.rules import metadata_key, read_metadata
@@ -313,7 +317,7 @@ def clear_permission(directory: UserDirectory, vhost: str, name: str) -> None:
 
 @BY_DIRECTORY.command(permission, "list", columns=PERMISSION)
 def list_permissions(directory: UserDirectory) -> list[Row]:
-    """Print user, virtual host, configure, write and read of each permission."""
+    """Print user, virtual host and the three expressions of each permission."""
     permissions = directory.snapshot().permissions
     fields = (
         (*key, given.configure, given.write, given.read) for key, given in permissions.items()
@@ -323,7 +327,7 @@ def list_permissions(directory: UserDirectory) -> list[Row]:
 
 @permission.group()
 def topic() -> None:
-    """Restrict the routing keys of users at topic exchanges; the default allows all."""
+    """Restrict the routing keys of users at topic exchanges. By default all are allowed."""
 
 
 @BY_DIRECTORY.command(topic, "set")

@@ -19,9 +19,10 @@ from typing import IO, TypeAlias
 
 import click
 
-from headrace.cli.admin.accounts import check_schema, told
+from headrace.cli.admin.accounts import check_schema, command_line
 from headrace.cli.management import ask, exchange, listed
 from headrace.cli.output import Answer, shown
+from headrace.definition_file import SECTIONS
 from headrace.management_socket import FILE_NAME
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
@@ -29,14 +30,13 @@ from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import (
     DOCUMENT_OCTETS_MAX,
     ELEMENT_CHARACTERS_MAX,
-    SECTIONS,
     Document,
     DocumentError,
     check_nested,
     read_document,
 )
 from headrace.server.definitions.export import Exported, about, export
-from headrace.server.definitions.outcomes import NO_EQUIVALENT, OUTCOMES, Finding, refused
+from headrace.server.definitions.outcomes import NO_EQUIVALENT, WORDS, Finding, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.rabbitmq import Reader, adapt
 from headrace.server.definitions.target import Stopped
@@ -45,8 +45,8 @@ from headrace.store.catalog.database import FILE_NAME as DATABASE
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 
-LINE_CHARACTERS = 256 << 10  # Elements are sent in lines up to this size,
-LINE_ELEMENTS = 500  # and of so many.
+LINE_CHARACTERS = 256 << 10  # Maximum size of a line of elements.
+LINE_ELEMENTS = 500  # Maximum number of elements of a line.
 Sections: TypeAlias = dict[str, list[Answer]]  # Elements by section.
 # Elements are sorted by these fields, so that two exports can be compared.
 ORDER = ("vhost", "user", "component", "exchange", "source", "name", "destination", "routing_key")
@@ -84,8 +84,8 @@ def take(
 ) -> Answer:
     """Import a file into a running broker, or a data directory; return the report.
 
-    ``strict`` changes nothing when something differs or has no equivalent, ``known`` when
-    something has no equivalent.
+    With ``strict`` nothing changes if an element differs or has no equivalent, with ``known``
+    if an element has no equivalent.
     """
     if vhost is None and not document.whole and any(lacks_vhost(document)):
         vhost = "/"
@@ -124,7 +124,7 @@ def take_stopped(
     *,
     dry_run: bool,
 ) -> Answer:
-    """Import a file into a data directory that no broker uses; refuse one with these outcomes."""
+    """Import a file into a data directory that no broker uses; refuse these outcomes."""
     began = time.monotonic()
     plan, report = Plan(target, vhost), Report()
     passwords = UserPasswords(target.snapshot().accounts)
@@ -146,21 +146,21 @@ def take_stopped(
             target.finish()
         except (ModelError, OSError) as error:
             raise click.ClickException(str(error)) from None
-    found = {
+    report_fields = {
         "counts": report.counts,
         "omitted": report.omitted,
         "dry_run": dry_run,
         "seconds": round(time.monotonic() - began, 3),
         "lines": [line._asdict() for line in report.lines],
     }
-    return with_strange(document, found)
+    return with_strange(document, report_fields)
 
 
 def with_strange(document: Document, report: Answer) -> Answer:
     """Add the sections that Headrace does not know to a report."""
     for name, count in document.strange.items():
         report["counts"].setdefault(name, {})[NO_EQUIVALENT] = count
-        text = "this section has no equivalent here"
+        text = "Headrace does not support this section"
         line = Finding(name, f"$.{name:.64}", "", NO_EQUIVALENT, text)
         report["lines"].append(line._asdict())
     return report
@@ -173,11 +173,11 @@ def print_report(report: Answer, form: str) -> None:
         return
     for line in report["lines"]:
         name = f" {shown(line['name'])}" if line["name"] else ""
-        click.echo(f"{line['path']}{name}: {line['outcome']}: {shown(line['text'])}")
+        click.echo(f"{line['path']}{name}: {WORDS[line['outcome']]}: {shown(line['text'])}")
     if report["omitted"]:
         click.echo(f"… and {report['omitted']} more")
     for section, counts in report["counts"].items():
-        words = [f"{counts[outcome]} {outcome}" for outcome in OUTCOMES if counts.get(outcome)]
+        words = [f"{counts[name]} {word}" for name, word in WORDS.items() if counts.get(name)]
         click.echo(f"{shown(section)}: {', '.join(words) or 'none'}")
     changed = "nothing was changed (dry run)" if report["dry_run"] else "done"
     click.echo(f"{changed}, {report['seconds']:.1f} s")
@@ -217,7 +217,7 @@ def stopped(data: Path) -> Iterator[Stopped]:
     try:
         Disk().make_directory(str(data.absolute()))
         check_schema(data)
-        with contextlib.closing(Stopped(data, told())) as target:
+        with contextlib.closing(Stopped(data, command_line())) as target:
             yield target
     except FAILURES as error:
         raise click.ClickException(str(error)) from None
@@ -251,7 +251,7 @@ def read_file(file: str) -> Document:
 
 
 def lacks_vhost(document: Document) -> Iterator[bool]:
-    """Yield for each element that belongs to a virtual host whether it names none."""
+    """Yield True for each element that belongs to a virtual host and has none, else False."""
     for section, _, value in document.elements():
         if section in ("policies", "parameters", "exchanges", "queues", "bindings"):
             yield isinstance(value, dict) and "vhost" not in value

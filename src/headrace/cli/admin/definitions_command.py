@@ -34,7 +34,8 @@ def where_option(function: Function) -> Function:
         cls=FromEnvironment,
         envvar="HEADRACE_MANAGEMENT_SOCKET",
         type=click.Path(path_type=Path),
-        help="The broker's management socket, if it is elsewhere; also HEADRACE_MANAGEMENT_SOCKET.",
+        help="The broker's management socket, if it is not in --data; also "
+        "HEADRACE_MANAGEMENT_SOCKET.",
     )
     return data_option(socket(function))
 
@@ -48,8 +49,8 @@ def where_option(function: Function) -> Function:
     type=click.Choice(["headrace", *RABBITMQ]),
     default="headrace",
     show_default=True,
-    help="The reader of the file. Elements that RabbitMQ (a current one, or 3.10 without plugins) "
-    "does not support are left out and named.",
+    help="The broker that will import the file. Elements that RabbitMQ (a current one, or "
+    "3.10 without plugins) does not support are omitted and listed.",
 )
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
 def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str, file: str) -> None:
@@ -65,8 +66,8 @@ def export_file(data: Path, socket: Path | None, vhost: str | None, reader: str,
 
 @definitions.command("import")
 @where_option
-@click.option("--vhost", help="The virtual host of elements that name none.")
-@click.option("--dry-run", is_flag=True, help="Print the changes, and make none of them.")
+@click.option("--vhost", help="The virtual host of elements without one.")
+@click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @click.option(
     "--strict", is_flag=True, help="Change nothing if an element differs or has no equivalent."
 )
@@ -86,7 +87,7 @@ def import_file(
     """Import the definitions of FILE (`-`: standard input), all of them or none.
 
     Existing objects stay. Users, permissions, parameters and policies of the same name are changed;
-    exchanges and queues that differ are left alone, and named in the report.
+    exchanges and queues that differ are not changed, and the report lists them.
     """
     from headrace.cli.admin.definitions import print_report, read_file, take
 

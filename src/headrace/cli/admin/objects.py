@@ -55,57 +55,77 @@ COUNT = click.IntRange(0)
 # Options for arguments of queues, streams and exchanges: argument, type, help.
 Table: TypeAlias = "dict[str, tuple[str, click.ParamType[object] | None, str]]"
 OF_BOTH: Table = {
-    "max_length": ("x-max-length", COUNT, "Maximum number of messages; then --overflow applies."),
-    "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes of bodies it holds, such as 1GiB."),
+    "max_length": (
+        "x-max-length",
+        COUNT,
+        "Maximum number of ready messages; at the limit --overflow applies.",
+    ),
+    "max_length_bytes": (
+        "x-max-length-bytes",
+        Size(),
+        "Maximum bytes of the bodies of ready messages, such as 1GiB.",
+    ),
 }
 OF_QUEUES: Table = OF_BOTH | {
     "overflow": (
         "x-overflow",
         click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
-        "What happens when it is full. [drop-head]",
+        "Behaviour at the limit. [drop-head]",
     ),
-    "message_ttl_ms": ("x-message-ttl", COUNT, "Milliseconds that a message may wait."),
-    "expires_ms": ("x-expires", COUNT, "Milliseconds without use after which it is deleted."),
+    "message_ttl_ms": (
+        "x-message-ttl",
+        COUNT,
+        "Time to live of a message in the queue, in milliseconds.",
+    ),
+    "expires_ms": (
+        "x-expires",
+        COUNT,
+        "Time without use after which the queue is deleted, in milliseconds.",
+    ),
     "dead_letter_exchange": (
         "x-dead-letter-exchange",
         None,
-        "The exchange for rejected, expired and dropped messages.",
+        "Exchange for rejected, expired and dropped messages.",
     ),
     "dead_letter_routing_key": (
         "x-dead-letter-routing-key",
         None,
-        "Their routing key. [their own]",
+        "Routing key of dead letters. [that of the message]",
     ),
     "delivery_limit": (
         "x-delivery-limit",
         COUNT,
-        "Redeliveries of a message by a quorum queue.",
+        "Maximum number of returns of a message to a quorum queue.",
     ),
     "max_priority": (
         "x-max-priority",
         click.IntRange(1, 255),
-        "Of a classic queue: the highest priority, up to 255.",
+        "Highest priority of a classic queue, up to 255.",
     ),
 }
 OF_STREAMS: Table = {
-    "max_length_bytes": ("x-max-length-bytes", Size(), "Bytes it keeps, such as 1GiB."),
-    "max_age": ("x-max-age", None, "How long it keeps records: 30s, 10m, 12h, 7D, 1M, 1Y."),
+    "max_length_bytes": (
+        "x-max-length-bytes",
+        Size(),
+        "Maximum size of the stream, in bytes, such as 1GiB.",
+    ),
+    "max_age": ("x-max-age", None, "Maximum age of records: 30s, 10m, 12h, 7D, 1M, 1Y."),
     "local_max_length_bytes": (
         "x-local-max-length-bytes",
         Size(),
-        "Bytes that stay on this machine; older segments move to the stream_store.",
+        "Bytes that stay on the broker's machine; older segments move to the stream_store.",
     ),
     "local_max_age": (
         "x-local-max-age",
         None,
-        "How long records stay on this machine, as --max-age.",
+        "Age up to which segments stay on the broker's machine, as for --max-age.",
     ),
 }
 OF_EXCHANGES: Table = {
     "alternate_exchange": (
         "alternate-exchange",
         None,
-        "The exchange for messages that it cannot route.",
+        "Exchange for unroutable messages.",
     ),
 }
 
@@ -181,17 +201,16 @@ arg_option = click.option(
     multiple=True,
     type=Argument(),
     metavar="NAME=VALUE",
-    help='Any other argument; 5, 0.5, true, and JSON have their type, "5" in quotes is a string. '
-    "NAME:timestamp=, NAME:decimal= and NAME:bytes= (base64) have these types.",
+    help='Any other argument. 5, 0.5, true, and JSON have their type, "5" in quotes is a '
+    "string. NAME:timestamp=, NAME:decimal= and NAME:bytes= (base64) set the type. May "
+    "be repeated.",
 )
-passive_option = click.option(
-    "--passive", is_flag=True, help="Change nothing; fail unless it exists."
-)
+passive_option = click.option("--passive", is_flag=True, help="Only check that it exists.")
 durable_option = click.option(
     "--durable/--transient", default=True, help="Whether it survives a restart. [durable]"
 )
 auto_delete_option = click.option(
-    "--auto-delete", is_flag=True, help="Delete it after its last use."
+    "--auto-delete", is_flag=True, help="Delete it with its last consumer or binding."
 )
 
 
@@ -287,11 +306,11 @@ def declare_stream(
 @declare.command("exchange")
 @broker_option
 @click.option("--type", "kind", default="direct", show_default=True, metavar="TYPE",
-    help="direct, fanout, topic, headers, or one of the broker's own.",
+    help="direct, fanout, topic, headers, or another type of the broker.",
 )  # fmt: skip
 @durable_option
 @auto_delete_option
-@click.option("--internal", is_flag=True, help="Accept messages of other exchanges only.")
+@click.option("--internal", is_flag=True, help="Accept messages only from other exchanges.")
 @argument_options(OF_EXCHANGES)
 @arg_option
 @passive_option

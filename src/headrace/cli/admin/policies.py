@@ -74,7 +74,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
         type=int,
         default=0,
         show_default=True,
-        help="The highest one that matches applies.",
+        help="Of the policies that match, the one with the highest priority applies.",
     )
     @click.option(
         "--apply-to",
@@ -124,7 +124,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
 
     clear_one.__doc__ = f"Remove the {title} NAME."
     list_all.__doc__ = f"Print each {title}, by descending priority."
-    only = click.option("--vhost", help="Only those of this virtual host. [all]")
+    only = click.option("--vhost", help="Only policies of this virtual host. [all]")
     BY_DIRECTORY.command(group, "clear")(VHOST(NAME(clear_one)))
     BY_DIRECTORY.command(group, "list", columns=COLUMNS)(only(list_all))
     return group

@@ -29,7 +29,7 @@ LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conform
     type=click.Choice(LABELS),
     help="A version of AMQP; may be repeated. [all]",
 )
-@click.option("--check", "names", multiple=True, metavar="NAME", help="Only this check.")
+@click.option("--check", "names", multiple=True, metavar="NAME", help="Run only this check.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -37,10 +37,10 @@ LABELS = ("0-10", "0-9-1", "0-9", "0-8")  # Of the versions, as headrace.conform
     default=5.0,
     show_default=True,
     metavar="S",
-    help="How long an answer may take, in seconds.",
+    help="Time limit for an answer, in seconds.",
 )
 @click.option("--broken", is_flag=True, help="List only broken rules.")
-@json_file_option("Verdicts as JSON, an object a version, instead of the lists")
+@json_file_option("Print the verdicts as JSON, one object for each version, instead of the lists")
 def conformance(
     url: str,
     versions: tuple[str, ...],

@@ -13,10 +13,10 @@ from headrace import extras
 
 
 @click.command()
-@click.option("--kills", default=20, show_default=True, help="How often to kill the broker.")
-@click.option("--seed", default=1, show_default=True, help="Of the random load and moments.")
+@click.option("--kills", default=20, show_default=True, help="Number of kills of the broker.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the random load and moments.")
 def soak(kills: int, seed: int) -> None:
-    """Kill a broker under load again and again, and check that it lost nothing it confirmed."""
+    """Kill a broker under load again and again, and check that it lost no confirmed message."""
     import asyncio
 
     from headrace.testing.soak import Soak
@@ -33,9 +33,13 @@ def soak(kills: int, seed: int) -> None:
 
 
 @click.command("soak-spark")
-@click.option("--kills", default=20, show_default=True, help="How often to kill a part.")
-@click.option("--seed", default=1, show_default=True, help="Of the random victims and moments.")
-@click.option("--cluster", is_flag=True, help="Executors in processes of their own, to be killed.")
+@click.option("--kills", default=20, show_default=True, help="Number of kills.")
+@click.option(
+    "--seed", default=1, show_default=True, help="Seed of the random victims and moments."
+)
+@click.option(
+    "--cluster", is_flag=True, help="Run executors in separate processes, and kill them, too."
+)
 def soak_spark(kills: int, seed: int, cluster: bool) -> None:
     """Kill a pipeline on Spark again and again, and check that each message arrives once."""
     extras.need("psutil", "pyspark", "pyarrow")

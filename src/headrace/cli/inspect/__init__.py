@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that show."""
+"""Commands that inspect a broker."""

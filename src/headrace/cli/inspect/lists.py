@@ -78,9 +78,9 @@ def list_kind(
     KIND is connections, channels, consumers, exchanges, queues, streams, bindings, transactions,
     jobs, leases, groups, vhosts, users, permissions or policies.
 
-    It asks the broker on this machine, through the socket in its data directory, and needs the
-    rights of the broker's system user. JSON has all columns unless some are chosen, and whole
-    values; a terminal that is too narrow gets texts that end with an ellipsis.
+    The command uses the socket in the data directory of a broker on this machine, and needs the
+    rights of the broker's system user. JSON has all columns unless --columns is given, and whole
+    values. On a narrow terminal long texts are cut.
     """
     if user is not None and kind not in OF_USERS:
         raise click.UsageError(f"--user is for {', '.join(OF_USERS)}")
@@ -101,20 +101,20 @@ def list_kind(
 
 def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     """Yield the rows; an unknown column ends the command."""
-    known = False
+    is_checked = False
     for row in rows:
-        if not known:
+        if not is_checked:
             for name in wanted:
                 if name not in row:
                     raise click.UsageError(f"unknown column {name!r}; columns: {', '.join(row)}")
-            known = True
+            is_checked = True
         yield row
 
 
 @click.command()
 @management_option
 @click.option(
-    "--vhost", help="The virtual host. [for an exchange or a queue the default one, or all]"
+    "--vhost", help="The virtual host. [the default one for an exchange or a queue, otherwise all]"
 )
 @format_option
 @click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND], {"errand": "job"}))
@@ -123,10 +123,10 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     """Print the details of the object NAME.
 
     KIND is connection, channel, consumer, exchange, queue, stream, transaction, job, lease,
-    group, vhost or user. Connections are named by their numbers, channels by connection and number
-    as in 17:1, or the name of the session, consumers by their tags, transactions and jobs by
-    their ids, leases and groups of readers by the group or by what it reads. All objects of that
-    name are printed.
+    group, vhost or user. NAME is the number of a connection, the connection and number of a
+    channel as in 17:1 or the name of a session, the tag of a consumer, the id of a transaction or
+    job, or the group, queue or stream of a lease or group of readers. All objects of that name are
+    printed.
     """
     if kind == "connection":
         print_facts(ask(socket, "show connection", id=number_of(name)), form)

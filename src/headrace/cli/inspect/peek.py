@@ -59,8 +59,8 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     cls=FromEnvironment,
     envvar="HEADRACE_URL",
     metavar="URL",
-    help="Ask over the network, amqp:// or amqps://, as a user who may read the queue; also "
-    "HEADRACE_URL. [by the management socket]",
+    help="The broker, amqp:// or amqps://, with a user who may read the queue; also "
+    "HEADRACE_URL. [the management socket]",
 )
 @management_option
 @click.option("--vhost", help="The virtual host; with --url, that of the URL. [the default one]")
@@ -71,7 +71,7 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     multiple=True,
     metavar="NAME=VALUE",
     help="Only messages with this property (content_type, type, message_id, …) or header; "
-    "`headers.NAME` is a header in any case. May be repeated: all must match.",
+    "`headers.NAME` is always a header. May be repeated: all must match.",
 )
 @click.option(
     "--limit",
@@ -87,14 +87,14 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
     "--from",
     "start",
     metavar="PLACE",
-    help="Show by position, from this one on: a number, first, last or next, or an ISO time. "
-    "[in the order of delivery]",
+    help="Show messages in order of position from here on: a number, first, last or next, or "
+    "an ISO time. [in the order of delivery]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["table", "tsv", "json", "body"]),
-    help="A table, values with tabs between them, one JSON object per line, or the bodies alone. "
+    help="A table, values separated by tabs, one JSON object per line, or only the bodies. "
     "[table on a terminal, tsv elsewhere]",
 )
 @json_flag
@@ -123,11 +123,11 @@ def peek(
 ) -> None:
     """Show messages of QUEUE, of any type, without consuming them.
 
-    They are shown in the order of delivery; with --from in order of position.
+    Messages are shown in the order of delivery; with --from in order of position.
 
-    It asks the broker on this machine through the socket in its data directory, which needs the
-    rights of the broker's system user; or, with --url, any Headrace broker as a client. Without
-    both, and without a socket, it tries a local broker's port.
+    The command uses the socket in the data directory of a broker on this machine, and needs the
+    rights of the broker's system user. With --url it connects to any Headrace broker as a client.
+    Without both, and without a socket, it tries the default port of this machine.
     """
     form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
     octets = body_octets if body_bytes is None else body_bytes
@@ -163,7 +163,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
             sys.stdout.buffer.flush()
             cut += "cut" in row
         if cut:
-            click.echo(f"{cut} bodies are longer than what is shown", err=True)
+            click.echo(f"bodies cut: {cut}", err=True)
     elif not print_rows(map(as_line, rows), COLUMNS, BARE if form == "tsv" else form):
         click.echo("no such messages", err=True)
 
@@ -233,9 +233,9 @@ def is_so(condition: str) -> str:
 
 
 def where_to_ask(context: click.Context, socket: Path, url: str | None) -> str | None:
-    """Return the URL to ask; None for the management socket.
+    """Return the broker's URL; None for the management socket.
 
-    The command line goes before environment variables. Without either it is the socket of the
+    The command line overrides environment variables. Without either, use the socket of the
     default data directory if it exists, else the default port of this machine.
     """
     given = {name: context.get_parameter_source(name) for name in ("url", "data", "where")}
@@ -275,7 +275,7 @@ def until_end(consumer: Consumer) -> Iterator[Delivery]:
     with contextlib.suppress(ConsumerCancelled):
         for delivery in consumer:
             if delivery.offset is None:  # Not a copy: acknowledging would consume it.
-                raise click.ClickException("this broker does not let clients browse a queue")
+                raise click.ClickException("this broker does not support browsing")
             yield delivery
             delivery.ack()
 

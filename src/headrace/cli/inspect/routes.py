@@ -17,7 +17,7 @@ from headrace.cli.output import json_flag
 @click.option("--vhost", help="The virtual host of the exchange. [the default one]")
 @click.option(
     "--header", "headers", multiple=True, metavar="NAME=VALUE",
-    help="A header of the message; a VALUE that is JSON has its type. May be repeated.",
+    help="A header of the message; a JSON VALUE has its type. May be repeated.",
 )  # fmt: skip
 @json_flag
 @click.argument("exchange")

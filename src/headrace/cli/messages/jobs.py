@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from headrace.cli.output import Answer
     from headrace.client.blocking_pipeline import Requests
 
-ASK_FIRST_S = 0.005  # Delay of the first poll; twice as long each time,
-ASK_S = 0.25  # up to this.
+ASK_FIRST_S = 0.005  # Delay of the first poll; doubled each time.
+ASK_S = 0.25  # Maximum delay between polls.
 UNDER_WAY = ("choosing", "moving")
 
 

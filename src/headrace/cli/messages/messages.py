@@ -79,10 +79,10 @@ class Interrupts:
     "-e",
     type=Name("exchanges", optional=True),
     default="",
-    help="Exchange; without, ROUTING_KEY is a queue.",
+    help="Exchange; without it, ROUTING_KEY is the name of a queue.",
 )
 @click.option("--declare", is_flag=True, help="Create the queue ROUTING_KEY if it is missing.")
-@click.option("--lines", is_flag=True, help="Each line of standard input is a message.")
+@click.option("--lines", is_flag=True, help="Publish each line of standard input as a message.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE")
 @click.option("--content-type")
 @click.option("--priority", type=click.IntRange(0, 255))
@@ -91,7 +91,11 @@ class Interrupts:
     type=click.FloatRange(0, EXPIRATION_S_MAX),
     help="The time to live, in seconds.",
 )
-@click.option("--transient", is_flag=True, help="Messages end with the broker.")
+@click.option(
+    "--transient",
+    is_flag=True,
+    help="Publish transient messages, which a restart of the broker loses.",
+)
 @click.argument("routing_key")
 @click.argument("bodies", nargs=-1, metavar="[BODY]...")
 def publish(
@@ -114,7 +118,7 @@ def publish(
     from headrace.client import Message
 
     if declare and exchange:
-        raise click.UsageError("--declare makes a queue, which --exchange does not publish to")
+        raise click.UsageError("--declare creates a queue, so give no --exchange")
     if bodies and lines:
         raise click.UsageError("--lines reads standard input, so give no BODY")
     table = {}
@@ -159,18 +163,22 @@ def publish(
 @click.command()
 @broker_option
 @click.option("--count", "-n", type=click.IntRange(1), help="Stop after this number of messages.")
-@click.option("--timeout-s", type=click.FloatRange(0), help="Stop when no message arrives.")
+@click.option(
+    "--timeout-s",
+    type=click.FloatRange(0),
+    help="Stop if no message arrives for this time, in seconds.",
+)
 @click.option("--prefetch", type=click.IntRange(1, 65535), default=100, show_default=True)
 @click.option(
     "--no-ack",
     is_flag=True,
-    help="Have messages acknowledged on delivery.",
+    help="Consume without acknowledgements.",
 )
 @click.option("--declare", is_flag=True, help="Create the durable queue if it is missing.")
 @click.option(
     "--offset",
     metavar="OFFSET",
-    help="Of a stream: first, last, next, a number, or an ISO time.",
+    help="Start position in a stream: first, last, next, a number, or an ISO time.",
 )
 @selector_option
 @json_option
@@ -189,8 +197,8 @@ def consume(
 ) -> None:
     """Print the messages of QUEUE, each followed by a newline, and acknowledge them.
 
-    It ends when the reader of its output is gone. Messages that could not be written return to
-    QUEUE; messages in the pipe do not.
+    The command ends when the reader of its output ends. Messages that could not be written return
+    to QUEUE; messages in the pipe do not.
     """
     arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
@@ -239,7 +247,7 @@ def show(delivery: Delivery | BlockingDelivery, as_json: bool) -> None:
     """Print a message and flush, before it is acknowledged.
 
     Raises:
-        BrokenPipeError: the reader of standard output is gone.
+        BrokenPipeError: the reader of standard output has closed it.
     """
     output = sys.stdout.buffer
     output.write(as_json_line(delivery) if as_json else delivery.body)
@@ -250,7 +258,7 @@ def show(delivery: Delivery | BlockingDelivery, as_json: bool) -> None:
 
 
 def is_unread(output: IO[str] | IO[bytes] | RawIOBase) -> bool:
-    """Return True if a file is a pipe or socket whose reader is gone."""
+    """Return True if a file is a pipe or socket whose reader has closed it."""
     try:
         number = output.fileno()
     except (OSError, ValueError):
@@ -262,7 +270,7 @@ def is_unread(output: IO[str] | IO[bytes] | RawIOBase) -> bool:
 
 @contextlib.contextmanager
 def until_unread() -> Iterator[None]:
-    """End quietly when the reader of standard output is gone; drop what is buffered."""
+    """End quietly when the reader of standard output closes it; drop buffered output."""
     try:
         yield
     except BrokenPipeError:

@@ -140,8 +140,8 @@ def do(
         print_facts(answer, "json")
         return
     before = " before, under this name" if answer["already"] else ""
-    some = "1 message" if answer["done"] == 1 else f"{answer['done']} messages"
-    click.echo(f"{some} {'would be ' if dry_run else ''}{done}{before}")
+    messages = "1 message" if answer["done"] == 1 else f"{answer['done']} messages"
+    click.echo(f"{messages} {'would be ' if dry_run else ''}{done}{before}")
     if "to" not in fields:
         for queue, number in sorted(answer["to"].items()):
             click.echo(f"{number} to {queue}")

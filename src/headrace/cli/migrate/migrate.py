@@ -43,10 +43,22 @@ PROGRESS_S = 1.0  # How often progress is printed.
     metavar="URL",
     help="The new broker; also HEADRACE_URL. [a local one, the virtual host of OLD]",
 )
-@click.option("--queue", "queues", multiple=True, help="Only this queue. [all of the file]")
-@click.option("--stream", "streams", multiple=True, help="Only this stream. [all of the file]")
-@click.option("--topology-only", is_flag=True, help="Topology only, no messages.")
-@click.option("--messages-only", is_flag=True, help="Messages only: the topology exists already.")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    help="Move only this queue; may be repeated. [all queues of the file]",
+)
+@click.option(
+    "--stream",
+    "streams",
+    multiple=True,
+    help="Copy only this stream; may be repeated. [all streams of the file]",
+)
+@click.option("--topology-only", is_flag=True, help="Import the topology, but move no messages.")
+@click.option(
+    "--messages-only", is_flag=True, help="Move messages only; the topology exists already."
+)
 @click.option("--origin", is_flag=True, help="Keep exchange and routing key in headers.")
 @click.option(
     "--state",
@@ -55,7 +67,7 @@ PROGRESS_S = 1.0  # How often progress is printed.
     show_default=True,
     help="The file that keeps the progress.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the steps, and do none of them.")
+@click.option("--dry-run", is_flag=True, help="Print the steps without doing them.")
 @text_option
 @click.argument("old", metavar="OLD", envvar="HEADRACE_MIGRATE_FROM")
 def migrate(
@@ -86,7 +98,7 @@ def migrate(
     from headrace.client.url import parse_url
 
     if topology_only and messages_only:
-        raise click.UsageError("--topology-only and --messages-only leave nothing to do")
+        raise click.UsageError("--topology-only and --messages-only exclude each other")
     if file is None and not (messages_only and (queues or streams)):
         raise click.UsageError("give --definitions, or --messages-only and --queue")
     try:

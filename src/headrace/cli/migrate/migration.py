@@ -51,8 +51,8 @@ class Moved:
 
     queue: str
     kind: str  # queue or stream.
-    source_first: int  # Messages of the old one at first,
-    source_last: int  # and at the end.
+    source_first: int  # Messages of the old queue at the beginning.
+    source_last: int  # Messages of the old queue at the end.
     target_first: int
     target_last: int
     moved: int = 0  # Over all runs.
@@ -87,8 +87,8 @@ class Migration:
 
     def publisher(self, queue: str) -> str:
         """Return the publisher name of a queue's publishing ids."""
-        what = f"{self._source.address}\0{queue}".encode()
-        return PUBLISHER + hashlib.blake2b(what, digest_size=16).hexdigest()
+        origin = f"{self._source.address}\0{queue}".encode()
+        return PUBLISHER + hashlib.blake2b(origin, digest_size=16).hexdigest()
 
     async def last(self, publisher: str) -> int:
         """Return the highest publishing id that the new broker knows; -1 for none."""
@@ -106,14 +106,14 @@ class Migration:
         """
         async with self._source.channel(confirm=False) as source, self._target.channel() as target:
             before = (await source.declare_queue(name, passive=True)).message_count
-            there = (await declared(target, name)).message_count
+            target_count = (await declared(target, name)).message_count
             publisher = self.publisher(name)
             last = await self.last(publisher)
             start = self._state.start(publisher)
             if start is None:
                 if not before:
-                    return Moved(name, "queue", 0, 0, there, there)
-                start = Start(last + 1, before, there)
+                    return Moved(name, "queue", 0, 0, target_count, target_count)
+                start = Start(last + 1, before, target_count)
                 self._state.begin(publisher, start)
             moved = Moved(name, "queue", start.source_first, 0, start.target_first, 0)
             consumer = source.consume(name, prefetch=PREFETCH, exclusive=True)

@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS sent (
 
 
 class StateError(Exception):
-    """The file cannot be used; the text says why."""
+    """The file cannot be used; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class Start:
     """State of a queue when its migration began."""
 
     base: int  # The id of the first message.
-    source_first: int  # Messages of the old queue,
-    target_first: int  # and of the new one.
+    source_first: int  # Messages of the old queue at the beginning.
+    target_first: int  # Messages of the new queue at the beginning.
 
 
 class State:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.pipeline.run import file_argument, given, load_file, told
+from headrace.cli.pipeline.run import file_argument, given, load_file, pipeline_errors
 
 if TYPE_CHECKING:
     from headrace.pipeline.trial.trial import Outcome
@@ -22,7 +22,7 @@ SINKS = ("parquet", "delta", "json", "stream", "exchange", "console")
 
 
 def is_terminal() -> bool:
-    """Return True if there is somebody to ask."""
+    """Return True if standard input and output are a terminal."""
     return sys.stdin.isatty()
 
 
@@ -38,16 +38,16 @@ def _answer(value: str | None, question: str, default: str, choices: tuple[str, 
 
 @click.command()
 @click.option("--name", help="The pipeline's name. [the file's]")
-@click.option("--source", type=click.Choice(SOURCES), help="What it reads. [stream]")
+@click.option("--source", type=click.Choice(SOURCES), help="Type of the source. [stream]")
 @click.option("--reads", help="The stream or queue. [the pipeline's name]")
 @click.option(
-    "--value", type=click.Choice(VALUES), help="How bodies are decoded. [json with --columns]"
+    "--value", type=click.Choice(VALUES), help="Decoding of bodies. [json with --columns]"
 )
 @click.option("--columns", help="Columns of a JSON body, as DDL.")
 @click.option("--check", help="A condition on rows; others are dead letters. [none]")
-@click.option("--sink", type=click.Choice(SINKS), help="Where rows go. [parquet]")
+@click.option("--sink", type=click.Choice(SINKS), help="Type of the sink. [parquet]")
 @click.option("--to", help="The directory, stream or exchange. [lake/NAME or NAME.out]")
-@click.option("--trigger", help="When batches run. [1 second]")
+@click.option("--trigger", help="Interval of batches, or available-now. [1 second]")
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 def new(
@@ -75,13 +75,13 @@ def new(
         if path.exists() and not force:
             raise click.ClickException(f"{path} exists; --force replaces it")
     chosen = _answer(name, "Name", file.stem)
-    kind = _answer(source, "What does it read", "stream", SOURCES)
+    kind = _answer(source, "Type of the source", "stream", SOURCES)
     from_ = _answer(reads, f"Which {kind}", chosen)
-    decoded = _answer(value, "How are bodies decoded", "json" if columns else "string", VALUES)
+    decoded = _answer(value, "Decoding of bodies", "json" if columns else "string", VALUES)
     ddl = _answer(columns, "Columns of a body, as DDL", "") if decoded == "json" else ""
     if decoded == "json" and not ddl:
         raise click.ClickException("bodies of JSON need --columns, such as 'id INT, amount DOUBLE'")
-    out = _answer(sink, "Where do rows go", "parquet", SINKS)
+    out = _answer(sink, "Type of the sink", "parquet", SINKS)
     place = f"{chosen}.out" if out in MESSAGES else f"lake/{chosen}"
     answers = Answers(
         name=chosen,
@@ -91,11 +91,11 @@ def new(
         columns=ddl,
         sink=out,
         to=_answer(to, "To which place", place) if out != "console" else "",
-        check=_answer(check, "Condition that rows must hold, or none", ""),
+        check=_answer(check, "Condition that rows must meet, or none", ""),
         trigger=_answer(trigger, "Trigger", "1 second"),
     )
     text = text_of(answers)
-    with told():
+    with pipeline_errors():
         parse(text, str(file), file.absolute().parent)
     file.write_text(text, "utf-8")
     cases.write_text(samples_of(answers), "utf-8")
@@ -113,7 +113,7 @@ def cases_beside(file: Path) -> Path:
     "--cases", type=click.Path(dir_okay=False, path_type=Path),
     help="Samples and expected rows. [FILE with .test.toml]",
 )  # fmt: skip
-@click.option("--show", is_flag=True, help="Print the rows of each view and sink.")
+@click.option("--show", is_flag=True, help="Also print the rows of each view and sink.")
 def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool) -> None:
     """Run FILE once on sample messages, and compare its rows with the expected ones.
 
@@ -125,7 +125,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     from headrace.pipeline.trial.trial import differences, tried
     from headrace.testing.broker import LocalBroker
 
-    with told():
+    with pipeline_errors():
         made = load_file(file, given(parameters))
         trial = load_cases(cases or cases_beside(Path(file)), made)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pipeline compact``: small files of lakes and tables into large ones."""
+"""``headrace pipeline compact``: merge small files of lakes and tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.pipeline.run import given, told
+from headrace.cli.pipeline.run import given, pipeline_errors
 
 
 @click.command()
@@ -19,15 +19,20 @@ from headrace.cli.pipeline.run import given, told
 @click.option(
     "--keep-hours",
     type=click.IntRange(0),
-    help="Delta and Iceberg only: delete files that are older and not part of the table. "
-    "[keep all]",
+    help="Delta and Iceberg only: delete older files that are not part of the table. [keep all]",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Parquet and --keep-hours only: print what would be done."
+    "--dry-run",
+    is_flag=True,
+    help="Parquet and --keep-hours only: print the changes without making them.",
 )
-@click.option("--sink", help="The sink of type iceberg in PATH, a pipeline's file.")
+@click.option("--sink", help="A sink of type iceberg, if PATH is a pipeline's file.")
 @click.option(
-    "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in the file."
+    "--set",
+    "parameters",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value for ${NAME} in the file; may be repeated.",
 )
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 def compact(
@@ -54,7 +59,7 @@ def compact(
         return
     if sink is not None:
         raise click.UsageError(f"--sink is of a pipeline's file, and {path} is a directory")
-    with told():
+    with pipeline_errors():
         if (path / "_delta_log").is_dir():
             outcome = delta.compact(str(path), target_mb << 20, keep_hours)
             click.echo(f"{outcome['numFilesRemoved']} files became {outcome['numFilesAdded']}")
@@ -76,7 +81,7 @@ def _iceberg(
     from headrace.pipeline.iceberg import upkeep
     from headrace.pipeline.iceberg.table import IcebergTable
 
-    with told():
+    with pipeline_errors():
         pipeline = load(file, given(parameters))
         settings = pipeline.sinks.get(sink)
         if not isinstance(settings, IcebergSink):

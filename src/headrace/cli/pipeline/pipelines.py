@@ -22,8 +22,8 @@ from headrace.cli.pipeline.run import (
     file_argument,
     given,
     load_file,
+    pipeline_errors,
     run_pipeline,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def pipeline() -> None:
 @file_argument
 def check(file: str, parameters: tuple[str, ...]) -> None:
     """Check FILE without starting Spark; print all problems with their lines."""
-    with told():
+    with pipeline_errors():
         made = load_file(file, given(parameters))
     parts = (counted(len(made.sources), "source"), counted(len(made.steps), "step"))
     click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(made.sinks)})")
@@ -77,13 +77,15 @@ def counted(count: int, noun: str) -> str:
 
 @pipeline.command()
 @file_argument
-@click.option("--extended", is_flag=True, help="All of Spark's plans, not only the physical one.")
+@click.option(
+    "--extended", is_flag=True, help="Print all of Spark's plans, not only the physical one."
+)
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show sources, steps and sinks of FILE, and Spark's plan of each sink."""
     from headrace.pipeline.run.explain import described, plans
     from headrace.pipeline.run.session import session
 
-    with told():
+    with pipeline_errors():
         made = load_file(file, given(parameters))
         for line in described(made):
             click.echo(line)
@@ -102,12 +104,12 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     "--trigger", metavar="TRIGGER", help="Instead of the file's: available-now, or an interval."
 )
 def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
-    """Run FILE until it is done or stopped, from the position where it last stopped.
+    """Run FILE until it ends or is stopped. It continues where the last run stopped.
 
-    SIGTERM, ^C and `headrace pipeline stop` let the running batches end. The exit status is 0 then,
-    and at the end; 1 after an error.
+    After SIGTERM, ^C or `headrace pipeline stop` the running batches finish. The exit status is 0,
+    or 1 after an error.
     """
-    with told():
+    with pipeline_errors():
         run_pipeline(load_file(file, given(parameters)), trigger)
 
 
@@ -115,7 +117,7 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
 @file_argument
 @json_flag
 @click.option(
-    "--openmetrics", is_flag=True, help="As OpenMetrics, such as for a textfile collector."
+    "--openmetrics", is_flag=True, help="Print OpenMetrics, for example for a textfile collector."
 )
 def status(file: str, parameters: tuple[str, ...], as_json: bool, openmetrics: bool) -> None:
     """Show the state of the pipeline of FILE; FILE may be its state or archive directory.
@@ -124,7 +126,7 @@ def status(file: str, parameters: tuple[str, ...], as_json: bool, openmetrics: b
     """
     from headrace.pipeline.report.display import tables
 
-    with told():
+    with pipeline_errors():
         state = _state(file, parameters)
     last_run = state.status()
     if last_run is None:
@@ -152,11 +154,11 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
 
     Running batches end first.
     """
-    with told():
+    with pipeline_errors():
         state = _state(file, parameters)
         last_run = state.status()
         if last_run is None or not state.is_held():
-            raise click.ClickException("it does not run")
+            raise click.ClickException("it is not running")
         state.ask_to_stop(last_run.run)
         deadline = time.monotonic() + timeout_s
         while state.is_held():
@@ -171,7 +173,7 @@ def stop(file: str, parameters: tuple[str, ...], timeout_s: float) -> None:
 
 @pipeline.command()
 @file_argument
-@click.option("--query", help="The query to rewind; without it, all checkpoints are shown.")
+@click.option("--query", help="The query to rewind. [show all checkpoints]")
 @click.option("--to", "batch", type=click.IntRange(0), help="Rewind to the end of this batch.")
 @click.option(
     "--position",
@@ -203,7 +205,7 @@ def reset(
         raise click.UsageError("give one of --to, --position and --all")
     if query is None and (batch is not None or position):
         raise click.UsageError("--to and --position need --query")
-    with told():
+    with pipeline_errors():
         state = _state(file, parameters)
         if batch is None and not position and not whole:
             for line in checkpoint.described(state, query, _queries(file, parameters)):
@@ -227,10 +229,10 @@ def reset(
 
 @pipeline.command()
 def prepare() -> None:
-    """Make Spark start in half the time from now on; takes half a minute, once.
+    """Make Spark start in half the time from now on. The command takes half a minute, once.
 
-    What Spark loads at each start is kept in ~/.cache/headrace/spark, or HEADRACE_SPARK_CACHE:
-    200 MB for each installed PySpark and Java.
+    The classes that Spark loads at each start are stored in ~/.cache/headrace/spark, or
+    HEADRACE_SPARK_CACHE: 200 MB for each installed PySpark and Java.
     """
     from headrace.spark.runtime import quick_start
 
@@ -238,16 +240,16 @@ def prepare() -> None:
         archive, is_new = quick_start.prepare()
     except quick_start.NotPrepared as error:
         raise click.ClickException(f"not prepared: {error}") from error
-    click.echo(f"{archive}: {'made' if is_new else 'is there already'}")
+    click.echo(f"{archive}: {'made' if is_new else 'exists already'}")
 
 
 @pipeline.command()
 @click.argument("name", required=False)
 def example(name: str | None) -> None:
-    """Print the ready-made pipeline NAME, to be edited; without a name, list them."""
+    """Print the included pipeline NAME, to be edited; without a name, list all."""
     from headrace.pipeline.config.load import ready_names, ready_path
 
-    with told():
+    with pipeline_errors():
         if name is not None:
             click.echo(ready_path(name).read_text("utf-8"), nl=False)
             return

@@ -13,7 +13,7 @@ import click
 from headrace.cli import commands
 from headrace.cli.broker_url import NAMED, broker_option
 from headrace.cli.output import json_flag
-from headrace.cli.pipeline.run import console, run_pipeline, told
+from headrace.cli.pipeline.run import console, pipeline_errors, run_pipeline
 
 if TYPE_CHECKING:
     from headrace.pipeline.ready.dead_letters import Group, Outcome
@@ -29,7 +29,7 @@ SHOWN_MAX = 20
 @click.option("--super-stream", help="The super stream to archive.")
 @click.option("--queue", help="The queue to archive; its messages are consumed.")
 @click.option("--to", "path", required=True, type=click.Path(file_okay=False), metavar="PATH")
-@click.option("--delta", is_flag=True, help="A Delta table instead of Parquet files.")
+@click.option("--delta", is_flag=True, help="Write a Delta table instead of Parquet files.")
 @click.option(
     "--trigger", default="10 seconds", show_default=True,
     help="available-now archives what is ready and ends; or an interval.",
@@ -72,7 +72,7 @@ def archive(
         "STARTING_OFFSETS": "" if kind == "queue" else start,
         "COMPACT_EVERY": str(compact_every),
     }
-    with told():
+    with pipeline_errors():
         run_pipeline(load("ready:archive", parameters))
 
 
@@ -86,21 +86,30 @@ def _utc(moment: datetime | None) -> datetime | None:
 @click.command()
 @broker_option
 @click.argument("lake", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--exchange", "-e", help="Instead of each message's own.")
-@click.option("--routing-key", "-k", help="Instead of each message's own.")
+@click.option("--exchange", "-e", help="The target exchange. [that of each message]")
+@click.option("--routing-key", "-k", help="The routing key. [that of each message]")
 @click.option("--stream", "streams", multiple=True, help="Only messages of this stream.")
-@click.option("--since", type=MOMENT, help="Only messages that arrived then or later, UTC.")
-@click.option("--until", type=MOMENT, help="Only messages that arrived before, UTC.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Messages per second.")
-@click.option("--without", multiple=True, metavar="PROPERTY", help="Leave a property out.")
+@click.option("--since", type=MOMENT, help="Only messages that arrived from this time on, UTC.")
+@click.option("--until", type=MOMENT, help="Only messages that arrived before this time, UTC.")
 @click.option(
-    "--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Add a property."
+    "--rate", type=click.FloatRange(0, min_open=True), help="Rate in messages per second."
+)
+@click.option(
+    "--without", multiple=True, metavar="PROPERTY", help="Omit this property; may be repeated."
+)
+@click.option(
+    "--header",
+    "-H",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Add this header; may be repeated.",
 )
 @click.option(
     "--progress", type=click.Path(dir_okay=False, path_type=Path),
-    help="A file that keeps the progress; a second run continues from it.",
+    help="A file for the progress, from which a later run continues.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Print what would be published.")
+@click.option("--dry-run", is_flag=True, help="Count the messages without publishing them.")
 def replay(
     url: str,
     lake: Path,
@@ -139,7 +148,7 @@ def replay(
         headers=added,
         progress=progress,
     )
-    with told():
+    with pipeline_errors():
         if dry_run:
             _show_counters(look(order))
             return
@@ -185,11 +194,11 @@ limit_option = click.option(
 @json_flag
 @click.argument("queue", type=NAMED)
 def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> None:
-    """Count the messages of QUEUE by the reason and place of their death; they stay there."""
+    """Count the messages of QUEUE by reason and queue of their death, without removing them."""
     from headrace.pipeline.ready.dead_letters import browse, grouped
 
     columns = tuple(by.split(","))
-    with told():
+    with pipeline_errors():
         groups = grouped(browse(url, queue, limit), columns)
     if as_json:
         for group in groups:
@@ -228,7 +237,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 @dead_letters.command()
 @broker_option
 @limit_option
-@click.option("--dry-run", is_flag=True, help="Print what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print the actions without doing them.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
     "--rules", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -236,7 +245,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
 )  # fmt: skip
 @click.option(
     "--action", type=click.Choice(["route-back", "park", "drop"]),
-    help="Without a file: what to do with the messages that the next options select.",
+    help="Instead of --rules: the action for the messages that the other options select.",
 )  # fmt: skip
 @click.option(
     "--reason", default="*", help="Only dead letters with this reason; * and ? are wildcards."
@@ -265,7 +274,7 @@ def apply(
 
     if (rules is None) == (action is None):
         raise click.UsageError("give either --rules or --action")
-    with told():
+    with pipeline_errors():
         if rules is not None:
             chosen = rules_of(rules)
         else:

@@ -25,7 +25,7 @@ def load_file(file: str, parameters: dict[str, str]) -> Pipeline:
     """Return the checked pipeline of a file.
 
     Raises:
-        PipelineError: the file is not there, or something in it is wrong.
+        PipelineError: the file does not exist or has mistakes.
     """
     from headrace.pipeline.config.load import load
 
@@ -36,7 +36,7 @@ def given(parameters: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters of `--set`.
 
     Raises:
-        click.UsageError: one is not NAME=VALUE.
+        click.UsageError: a parameter is not NAME=VALUE.
     """
     values = {}
     for parameter in parameters:
@@ -50,14 +50,18 @@ def given(parameters: tuple[str, ...]) -> dict[str, str]:
 def file_argument(function: Function) -> Function:
     """Add FILE and its parameters."""
     with_set = click.option(
-        "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Fills ${NAME} in FILE."
+        "--set",
+        "parameters",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A value for ${NAME} in FILE; may be repeated.",
     )(function)
     return click.argument("file", metavar="FILE")(with_set)
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
-    """An error ends the command with a sentence, or one for each line of a file."""
+def pipeline_errors() -> Iterator[None]:
+    """End the command with the text of a PipelineError: one line, or one for each mistake."""
     from headrace.pipeline.config.errors import PipelineError
 
     try:

@@ -36,7 +36,7 @@ def set_alarm(socket: Path, vhost: str | None, reason: str | None) -> None:
 
 
 @BY_SOCKET.command(alarm, "clear")
-@click.option("--vhost", help="The alarm of this virtual host. [the one of all]")
+@click.option("--vhost", help="Clear the alarm of this virtual host. [the alarm of all]")
 def clear_alarm(socket: Path, vhost: str | None) -> None:
     """Clear an alarm of `alarm set`; alarms of memory and disk clear themselves."""
     ask(socket, "clear alarm", vhost=vhost)

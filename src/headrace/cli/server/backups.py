@@ -17,8 +17,10 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @BY_SOCKET.command(None, "backup", facts=True)
-@click.option("--base", type=DIRECTORY, help="An earlier backup, whose files are linked.")
-@click.option("--verify/--no-verify", default=True, help="Read the backup again, and compare.")
+@click.option(
+    "--base", type=DIRECTORY, help="An earlier backup; unchanged files become hard links to it."
+)
+@click.option("--verify/--no-verify", default=True, help="Read the backup again and compare it.")
 @click.argument("directory", type=DIRECTORY)
 def backup(socket: Path, base: Path | None, verify: bool, directory: Path) -> Answer:
     """Make a backup of a running broker in DIRECTORY, which must be new or empty.

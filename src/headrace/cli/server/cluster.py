@@ -37,20 +37,20 @@ def brokers(socket: Path) -> Iterator[Row]:
 
 @BY_SOCKET.command(cluster, "vhosts", columns=("vhost", "broker", "epoch", "behind", "trouble"))
 def vhosts(socket: Path) -> Iterator[Row]:
-    """Print who serves each virtual host, and the entries that this broker's copy lacks."""
+    """Print the owner of each virtual host, and the entries that this broker's copy lacks."""
     return listed(socket, "list owners")
 
 
 @BY_SOCKET.command(cluster, "accept")
 @click.argument("vhost")
 def accept(socket: Path, vhost: str) -> str:
-    """Let this broker serve VHOST without what the database lost.
+    """Let this broker serve VHOST without the entries that the database lost.
 
-    A database that lacks confirmed entries, as after an asynchronous standby was promoted, keeps
-    the virtual host down. What this broker has beyond it is moved aside, and stays in a directory.
+    While the database lacks confirmed entries, as after an asynchronous standby was promoted, no
+    broker serves the virtual host. This broker's further entries are moved to a directory.
     """
     done = ask(socket, "accept loss", vhost=vhost)
-    return f"vhost '{done['vhost']}' is as the database has it; what it had: {done['directory']}"
+    return f"vhost '{done['vhost']}' is served again; its further entries: {done['directory']}"
 
 
 @BY_SOCKET.command(None, "move")
@@ -59,8 +59,8 @@ def accept(socket: Path, vhost: str) -> str:
 def move(socket: Path, vhost: str, broker: str) -> str:
     """Let another broker of the cluster serve VHOST.
 
-    What was published is confirmed first. Connections are closed with 320, and find the virtual
-    host at the other broker.
+    Published messages are confirmed first. Then connections are closed with 320; clients find the
+    virtual host at the other broker.
     """
     done = ask(socket, "move vhost", vhost=vhost, broker=broker, timeout_s=MOVE_S)
     return f"vhost '{done['vhost']}' is served by broker '{done['broker']}' ({done['took_s']} s)"

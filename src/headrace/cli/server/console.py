@@ -34,20 +34,20 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     type=click.IntRange(0, 65535),
     default=DEFAULTS.console_port,
     show_default=True,
-    help="Port of the API and the pages; 0 picks a free one.",
+    help="Port of the API and the pages; 0: a free port.",
 )
 @click.option(
     "--metrics-port",
     type=click.IntRange(-1, 65535),
     default=DEFAULTS.metrics_port,
     show_default=True,
-    help="Port of the metrics; 0 picks a free one, -1: none.",
+    help="Port of the metrics; 0: a free port; -1: no metrics.",
 )
 @click.option(
     "--console-names",
     "names",
     default="",
-    help="Host names that requests may be for, separated by commas.",
+    help="Host names that requests may have in their Host header, separated by commas.",
 )
 @click.option(
     "--console-url",
@@ -56,43 +56,61 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     help="Address of the console for browsers behind a proxy, such as https://mq.example.",
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain, PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
 @click.option(
-    "--console-plain-ok", "plain_ok", is_flag=True, help="Serve without TLS beyond this machine."
+    "--tls-key", type=click.Path(path_type=Path), help="Private key of the certificate, PEM."
+)
+@click.option(
+    "--console-plain-ok",
+    "plain_ok",
+    is_flag=True,
+    help="Serve without TLS on addresses other than loopback.",
 )
 @click.option(
     "--console-history",
     "history",
     default="",
-    help="File of the history; empty: beside the socket; none: no file.",
+    help="File of the history; empty: a file beside the socket; none: no file.",
 )
 @click.option("--oauth-client-id", default="", help="Client id at an authorization server.")
 @click.option(
-    "--oauth-authorization-endpoint", default="", help="Address at which browsers log in."
+    "--oauth-authorization-endpoint",
+    default="",
+    help="Authorization endpoint, at which browsers log in.",
 )
-@click.option("--oauth-token-endpoint", default="", help="Address that gives tokens for codes.")
+@click.option(
+    "--oauth-token-endpoint", default="", help="Token endpoint, which exchanges codes for tokens."
+)
 @click.option(
     "--oauth-scopes",
     default=DEFAULTS.console_oauth_scopes,
     show_default=True,
-    help="Scopes to ask for, separated by spaces.",
+    help="Scopes to request, separated by spaces.",
 )
-@click.option("--oauth-issuer", default="", help="The issuer that answers must name.")
+@click.option("--oauth-issuer", default="", help="Issuer that the answers must have.")
 @click.option(
-    "--oauth-ca", type=click.Path(path_type=Path), help="Authorities of the endpoint, PEM."
+    "--oauth-ca",
+    type=click.Path(path_type=Path),
+    help="Certificate authorities of the token endpoint, PEM.",
 )
 @click.option(
     "--console-pipelines",
     "pipelines",
     default="",
-    help="Directories of pipelines and files of query listeners to show, separated by commas.",
+    help="Directories of pipelines and files of query listeners, separated by commas.",
 )
 @click.option(
     "--rabbitmq-version", default=DEFAULTS.rabbitmq_version, show_default=True, hidden=True
 )
-@click.option("--http-fds", default="", hidden=True, help="Listening sockets of the port.")
-@click.option("--metrics-fds", default="", hidden=True, help="Those of the metrics' port.")
-@click.option("--with-parent", is_flag=True, hidden=True, help="End with standard input.")
+@click.option(
+    "--http-fds", default="", hidden=True, help="File descriptors of the port's listening sockets."
+)
+@click.option(
+    "--metrics-fds",
+    default="",
+    hidden=True,
+    help="File descriptors of the metrics port's listening sockets.",
+)
+@click.option("--with-parent", is_flag=True, hidden=True, help="End when standard input is closed.")
 def console(
     socket: Path,
     *,

@@ -21,15 +21,16 @@ log = logging.getLogger(__name__)
 
 READY = "headrace console ready "
 STOP_S = 5.0
-PAUSE_S = 0.5  # Before the first new start; doubled with each that fails,
-PAUSE_S_MAX = 30.0  # up to this.
+PAUSE_S = 0.5  # Delay before the first restart; doubled after each failure.
+PAUSE_S_MAX = 30.0  # Maximum delay between restarts.
 
 
 class ConsoleChild:
     """Listens on the console's ports, and runs the process that serves them.
 
-    So the addresses are known before the process is ready, and stay when it dies: connections wait
-    until it accepts them. After a process that ended before it was ready they are refused.
+    So the addresses are known before the process is ready, and stay open when it dies: connections
+    wait until it accepts them. If the process ends before it is ready, connections are refused
+    until its next start.
     """
 
     def __init__(self, settings: Settings, path: Path) -> None:
@@ -43,7 +44,7 @@ class ConsoleChild:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> dict[str, str]:
-        """Start it; return its addresses, none if a port cannot be used now."""
+        """Start the process; return its addresses, or none if a port cannot be used now."""
         listening: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._keep(listening))
         return await listening

@@ -18,6 +18,8 @@ from headrace.server.config.settings import (
     SETTINGS,
     SettingError,
     Settings,
+    flag_of,
+    former_names,
     load,
     strange_variables,
 )
@@ -44,6 +46,9 @@ def setting_options(function: Function) -> Function:
             function = click.option(
                 row.flag, row.name, metavar=metavar, help=about, multiple=row.many
             )(function)
+        if row.former:
+            flag = flag_of(row.former)
+            function = click.option(flag, row.former, multiple=row.many, hidden=True)(function)
     return function
 
 
@@ -80,7 +85,7 @@ def serve(config: Path | None, **flags: object) -> None:
         extras.need("aiohttp", "jinja2")  # Before the broker opens anything.
     if settings.cluster:
         extras.need("psycopg")
-    for text in strange_variables(os.environ):
+    for text in (*strange_variables(os.environ), *former_names(flags, os.environ, config)):
         log.warning("%s", text)
     raise_open_files()
     return_large_blocks()
@@ -105,7 +110,13 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, over.set)
     supervisor = Supervisor(os.environ)
-    broker = Broker(settings, read_settings=read_settings, logs=logs)
+    failures: list[str] = []
+
+    def fail(why: str) -> None:
+        failures.append(why)
+        over.set()
+
+    broker = Broker(settings, read_settings=read_settings, logs=logs, failed=fail)
     loop.add_signal_handler(signal.SIGHUP, hang_up, broker, logs, supervisor)
     try:
         addresses = await broker.start()
@@ -136,6 +147,8 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
     await broker.stop()
     watching.cancel()
     log.info("stopped")
+    if failures:
+        raise click.ClickException(failures[0])
 
 
 def hang_up(broker: Broker, logs: Logs, supervisor: Supervisor) -> None:

@@ -28,7 +28,9 @@ def status(socket: Path) -> Answer:
 @click.option(
     "--check", "checks", multiple=True, type=click.Choice(CHECKS), help="Run only this check. [all]"
 )
-@click.option("--vhost", metavar="NAME", help="Also check that this broker serves NAME.")
+@click.option(
+    "--vhost", metavar="NAME", help="Also check that this broker serves the virtual host NAME."
+)
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=5.0, show_default=True)
 @format_option
 def health(
@@ -36,9 +38,9 @@ def health(
 ) -> None:
     """Check the broker; exit with 0 if all checks pass, else with 1.
 
-    ready: it accepts clients. listeners: its ports are open. alarms: no publisher is blocked.
-    store: its files can be written. cluster: its database answers, and what it owns is served. A
-    broker that does not answer fails.
+    ready: the broker accepts clients. listeners: its ports are open. alarms: no publisher is
+    blocked. store: its files can be written. cluster: its database answers, and its virtual hosts
+    are served. A broker that does not answer fails.
     """
     answer = ask(socket, "health", checks=list(checks) or None, vhost=vhost, timeout_s=timeout_s)
     if form == "json":
@@ -56,16 +58,16 @@ def health(
     type=click.IntRange(0, 3600),
     default=0,
     show_default=True,
-    help="How long clients may take to leave by themselves.",
+    help="Grace period for clients to disconnect, in seconds.",
 )
-@click.option("--reason", help="The reason that the others get.")
+@click.option("--reason", help="The reason that the remaining clients get.")
 @json_flag
 def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None:
     """Take the broker out of service: accept no clients, and close the connected ones.
 
     The ports are closed. After the grace period the broker stops reading from the remaining
-    clients, confirms what they published, and closes them with code 320. `headrace resume` opens
-    the ports again.
+    clients, confirms their published messages, and closes their connections with code 320.
+    `headrace resume` opens the ports again.
     """
     fields = {"grace_s": grace_s, "reason": reason}
     for line in exchange(socket, "drain", fields, timeout_s=grace_s + CLOSING_S):
@@ -77,9 +79,9 @@ def drain(socket: Path, grace_s: int, reason: str | None, as_json: bool) -> None
             done = line["done"]
             click.echo(f"{done['left']} left by themselves, {done['closed']} were closed")
             if done["open"]:
-                click.echo(f"{done['open']} do not answer their close")
+                click.echo(f"{done['open']} have not answered the close")
         if "done" in line and not line["done"]["all_kept"]:
-            raise click.ClickException("published messages cannot be written to the disk")
+            raise click.ClickException("published messages could not be written to the disk")
 
 
 @click.command()
@@ -98,9 +100,10 @@ def resume(socket: Path, as_json: bool) -> None:
 @management_option
 @json_flag
 def reload(socket: Path, as_json: bool) -> None:
-    """Have the broker read its settings again: flags, variables, and the file of --config.
+    """Make the broker read its settings again: flags, variables, and the file of --config.
 
-    Prints what changed, and what needs a restart, with the reason. Connections stay open.
+    Prints the changed settings, and those that need a restart, with the reason. Connections stay
+    open.
     """
     answer = ask(socket, "reload")
     if as_json:
@@ -123,7 +126,7 @@ def logs() -> None:
 @BY_SOCKET.command(logs, "rotate")
 @click.option("--keep", type=click.IntRange(1, 100), default=7, show_default=True)
 def rotate(socket: Path, keep: int) -> str:
-    """Rename the log file to ….1, older ones one number up, and begin a new one."""
+    """Rename the log file to ….1 and older ones one number up, and begin a new file."""
     return str(ask(socket, "rotate logs", keep=keep)["renamed"])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace trace``: copy what is published and delivered to ``amq.rabbitmq.trace``."""
+"""``headrace trace``: copy published and delivered messages to ``amq.rabbitmq.trace``."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def list_all(requests: Requests, stream: str) -> Iterator[Row]:
 @STREAM
 @GROUP
 def show(requests: Requests, stream: str, group: str) -> Row:
-    """Print all facts of GROUP in STREAM."""
+    """Print the details of GROUP in STREAM."""
     from headrace.client.blocking_pipeline import Groups
 
     facts = asdict(Groups(requests, group).get([stream])[stream])
@@ -60,7 +60,7 @@ def show(requests: Requests, stream: str, group: str) -> Row:
 
 @groups.command("set")
 @broker_option
-@click.option("--pin/--no-pin", default=None, help="Have retention keep unread records.")
+@click.option("--pin/--no-pin", default=None, help="Make retention keep unread records.")
 @STREAM
 @GROUP
 @click.argument("position", required=False)
@@ -75,21 +75,21 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
         raise click.UsageError("give POSITION, --pin or --no-pin")
     place = None if position is None else read_place(position, "POSITION")
     with open_requests(url) as requests:
-        found = Groups(requests, group)
+        readers = Groups(requests, group)
         if pin is not None:
-            found.begin({stream: "first" if place is None else place}, pin=pin)
+            readers.begin({stream: "first" if place is None else place}, pin=pin)
         if place is not None:
-            found.commit({stream: place}, force=True)
-        row = printed(asdict(found.get([stream])[stream]))
+            readers.commit({stream: place}, force=True)
+        row = printed(asdict(readers.get([stream])[stream]))
     click.echo("\t".join(str(row[name]) for name in LISTED))
 
 
 @BY_REQUEST.command(groups, "delete")
-@click.option("--force", is_flag=True, help="Delete it while a reader owns it.")
+@click.option("--force", is_flag=True, help="Delete the group even if a reader owns it.")
 @STREAM
 @GROUP
 def delete(requests: Requests, force: bool, stream: str, group: str) -> None:
-    """Delete GROUP in STREAM: its readers start over, and its pin ends."""
+    """Delete GROUP in STREAM with its positions and its pin."""
     from headrace.client.blocking_pipeline import Groups
 
     Groups(requests, group).delete([stream], force=force)

@@ -39,12 +39,12 @@ def list_all(requests: Requests, queue: str) -> Iterator[Row]:
 @QUEUE
 @GROUP
 def show(requests: Requests, queue: str, group: str) -> Row:
-    """Print all facts of the lease of QUEUE for GROUP."""
+    """Print the details of the lease of QUEUE for GROUP."""
     return requests.ask("lease.info", queue=queue, group=group)
 
 
 @BY_REQUEST.command(leases, "release")
-@click.option("--force", is_flag=True, help="Release it while an owner is active.")
+@click.option("--force", is_flag=True, help="Release the messages even if an owner is active.")
 @click.option("--forget", is_flag=True, help="Also delete the lease; the next one starts at 0.")
 @QUEUE
 @GROUP

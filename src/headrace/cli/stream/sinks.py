@@ -62,7 +62,7 @@ def show(url: str, as_json: bool, sink: str) -> None:
 def abort(url: str, forget: bool, sink: str, batch: int | None) -> None:
     """Roll back the undecided branches of BATCH of SINK."""
     if forget == (batch is not None):
-        raise click.UsageError("say either BATCH or --forget")
+        raise click.UsageError("give either BATCH or --forget")
     with open_requests(url) as requests:
         if forget:
             answer = requests.ask("sink.discard", sink=sink)

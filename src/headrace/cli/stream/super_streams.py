@@ -42,10 +42,16 @@ def super_stream() -> None:
     type=click.Choice(["hash", "key"]),
     default="hash",
     show_default=True,
-    help="What picks the partition: the hash of the routing key, or the key itself.",
+    help="Choice of the partition: by the hash of the routing key, or by the key itself.",
 )
-@click.option("--max-length-bytes", type=click.IntRange(1, OFFSET_MAX), help="Of each partition.")
-@click.option("--max-age", help="Of each partition: 30s, 10m, 12h, 7D, 1M, 1Y.")
+@click.option(
+    "--max-length-bytes",
+    type=click.IntRange(1, OFFSET_MAX),
+    help="Maximum size of each partition, in bytes.",
+)
+@click.option(
+    "--max-age", help="Maximum age of records of each partition: 30s, 10m, 12h, 7D, 1M, 1Y."
+)
 @click.argument("name", type=NAMED)
 def create(
     channel: Channel,
@@ -64,7 +70,7 @@ def create(
 
 @BY_REQUEST.command(super_stream, "list", columns=("name", "partitions"))
 def list_all(requests: Requests) -> Iterator[Row]:
-    """Print the super streams with their numbers of partitions."""
+    """Print the super streams and their numbers of partitions."""
     from headrace.client.blocking_pipeline import list_super_streams
 
     counts = list_super_streams(requests)
@@ -95,15 +101,15 @@ def add(requests: Requests, name: str, stream: str) -> Iterator[Row]:
 
 @super_stream.command()
 @broker_option
-@click.confirmation_option(prompt="Delete all messages of its partitions?")
+@click.confirmation_option(prompt="delete all messages of its partitions?")
 @click.argument("name", type=NAMED)
 def delete(url: str, name: str) -> None:
     """Delete the super stream NAME and its partitions."""
     from headrace.client.blocking_pipeline import super_stream as ask_for
 
     with open_requests(url) as requests:
-        found = ask_for(requests, name)
+        layout = ask_for(requests, name)
     with open_channel(url) as channel:
         channel.delete_exchange(name)
-        for partition in found.partitions:
+        for partition in layout.partitions:
             channel.delete_queue(partition.stream)

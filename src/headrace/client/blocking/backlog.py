@@ -87,7 +87,7 @@ class Backlog:
         self._for_room: list[Wakening] = []  # Of threads that wait.
         self._for_outcomes: list[Wakening] = []
         self._count = self._octets = 0
-        self._settled = self._settled_octets = 0  # Of which no thread was told yet.
+        self._settled = self._settled_octets = 0  # Not reported to a thread yet.
 
     def add(self, octets: int, timeout_s: float | None) -> None:
         """Count a publish in; wait while there are too many, or too many bytes."""

@@ -92,10 +92,11 @@ class ConnectionCalls(Blocking):
     def update_secret(self, secret: str, reason: str = "") -> None:
         """Give the broker new credentials before the old expire; reconnecting uses them as well.
 
-        The broker is told at once, if it takes them: in 0-9-1 any does that knows tokens, in the
-        other versions those that say so. With others the next connection has them, when the broker
-        closes this one as the old expire. Raises ConnectionClosed, with 530 (320 in 0-10), when the
-        broker refuses them; UsageError when it does not take them and there is no reconnection.
+        They are sent at once if the broker accepts them: in 0-9-1 every broker with tokens does, in
+        the other versions those that announce it. Other brokers close the connection when the old
+        credentials expire, and the next connection uses the new ones. Raises ConnectionClosed, with
+        530 (320 in 0-10), if the broker refuses them; UsageError if it does not accept them on an
+        open connection and reconnection is off.
         """
         self._run(self._source.update_secret(secret, reason))
 
@@ -233,7 +234,7 @@ class ChannelCalls(Blocking):
         self._run(self._source.qos(count, size=size, shared=shared))
 
     def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker deliver every unacked message of this channel again."""
+        """Make the broker redeliver every unacked message of this channel."""
         self._run(self._source.recover(requeue=requeue))
 
     def call(

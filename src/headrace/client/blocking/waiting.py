@@ -23,7 +23,7 @@ SIGNAL_S: Final = 0.5  # The longest that such a signal waits.
 
 
 class Wakening:
-    """What wakes one thread that waits for it."""
+    """An event that wakes one waiting thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

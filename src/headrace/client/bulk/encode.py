@@ -92,11 +92,11 @@ class Octets:
         self.offsets = memoryview(offsets).cast("B")
         if width not in (4, 8):
             raise ValueError(f"offsets have 4 or 8 octets each, not {width}")
-        there = len(self.offsets) // width - 1 - first
+        available = len(self.offsets) // width - 1 - first
         if rows < 0:
-            self.rows = max(there, 0)
-        if first < 0 or self.rows > max(there, 0):
-            raise ValueError(f"a column of {self.rows} rows has offsets for {there}")
+            self.rows = max(available, 0)
+        if first < 0 or self.rows > max(available, 0):
+            raise ValueError(f"a column of {self.rows} rows has offsets for {available}")
         self.check()
 
     @classmethod

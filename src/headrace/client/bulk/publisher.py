@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import BasicReturn
 
 UNCONFIRMED_OCTETS_MAX: Final = 8 << 20  # Sent and not confirmed.
-FAILURES_MAX: Final = 1000  # That are told one by one.
+FAILURES_MAX: Final = 1000  # Failures that are reported one by one.
 
 _HEAD: Final = Struct(">BHL")
 
@@ -263,7 +263,7 @@ class _Outcomes(Confirms):
 
 def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """Give exchange, routing key, header and body of each publish in encoded frames."""
-    found: list[tuple[bytes, bytes, bytes, bytes]] = []
+    publishes: list[tuple[bytes, bytes, bytes, bytes]] = []
     exchange = key = header = b""
     pieces: list[bytes] = []
     missing = 0
@@ -283,5 +283,5 @@ def publishes_in(octets: bytes | bytearray) -> list[tuple[bytes, bytes, bytes, b
             pieces.append(payload)
             missing -= size
         if not missing:
-            found.append((exchange, key, header, b"".join(pieces)))
-    return found
+            publishes.append((exchange, key, header, b"".join(pieces)))
+    return publishes

@@ -53,8 +53,8 @@ class Inbox:
         self.tag = tag
         self.no_ack = no_ack
         self.is_open = False  # Whether deliveries may be put into it without asking.
-        self.count = 0  # Deliveries that the taker has not heard of,
-        self.octets = 0  # and the octets of their bodies.
+        self.count = 0  # Deliveries not reported to the taker yet.
+        self.octets = 0  # Bytes of the bodies of these deliveries.
 
 
 class Arrivals(Gatherer):
@@ -163,7 +163,7 @@ class Arrivals(Gatherer):
         return 1
 
     def become_due(self) -> None:
-        """Have `after_read` called after this read."""
+        """Request a call of `after_read` after this read."""
         if not self.is_due:
             self.is_due = True
             self.due.append(self)

@@ -219,7 +219,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         self._qos = [qos for qos in self._qos if qos.global_ is not shared] + [request]
 
     async def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker deliver every unacked message of this channel again."""
+        """Make the broker redeliver every unacked message of this channel."""
         await self._call(BasicRecover(requeue=requeue), BasicRecoverOk)
 
     async def settle(self, delivery: Delivery, *, ack: bool, multiple: bool, requeue: bool) -> bool:
@@ -429,7 +429,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
                 for call in self._ask_for_messages(link, consumer):
                     await self._calls.answer(call)
             except ChannelClosed:
-                return  # All consumers of the channel were told.
+                return  # All consumers of the channel were notified.
             except UsageError as error:  # This broker cannot, perhaps another than before.
                 self._drop(consumer.tag)
                 consumer.fail(error)

@@ -26,7 +26,7 @@ class Room:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
-        """Take a place and return True, unless there is none or others wait for one."""
+        """Reserve a place and return True; return False if none is free or others wait for one."""
         if self._free <= 0 or self._waiting:
             return False
         self._free -= 1

@@ -62,7 +62,7 @@ class Consumer:
         self.started = False  # Set by the channel once the broker was asked.
         self._error: ClientError | None = None
         self._stopped = False
-        self._ended = False  # By the broker, which had no more.
+        self._ended = False  # The broker ended it after the last message.
         self._is_held = True  # Whether the buffer counts as held by the connection.
         self.distinct = Deduplicator(distinct) if distinct else None
         self._offset: int | None = None  # Of the last message handed out, if it is a stream.
@@ -140,7 +140,7 @@ class Consumer:
         return taken
 
     def _new(self, taken: list[Delivery], distinct: Deduplicator) -> list[Delivery]:
-        """Return the deliveries that are no duplicates; ack the others."""
+        """Return the deliveries that are not duplicates; ack the duplicates."""
         new: list[Delivery] = []
         for delivery in taken:
             if distinct.hand_out(

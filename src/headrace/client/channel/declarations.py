@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.client.channel.reconnecting import Linked
 from headrace.protocol.codec_0_x import (
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import Reply
 
 Arguments = Mapping[str, Value]
+QueueBinding = TypeVar("QueueBinding", QueueBind, QueueUnbind)
+ExchangeBinding = TypeVar("ExchangeBinding", ExchangeBind, ExchangeUnbind)
 
 DECLARED = (ExchangeDeclareOk, QueueDeclareOk, ExchangeBindOk, QueueBindOk)
 
@@ -138,29 +140,15 @@ class Declarations(Linked):
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
         """Bind a queue to an exchange."""
-        await self._change(
-            QueueBind(
-                queue=self._name(queue),
-                exchange=exchange,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            QueueBindOk,
-        )
+        request = self._queue_binding(QueueBind, queue, exchange, routing_key, arguments)
+        await self._change(request, QueueBindOk)
 
     async def unbind_queue(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments | None = None
     ) -> None:
         """Remove a binding; routing key and arguments must be those of the binding."""
-        await self._change(
-            QueueUnbind(
-                queue=self._name(queue),
-                exchange=exchange,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            QueueUnbindOk,
-        )
+        request = self._queue_binding(QueueUnbind, queue, exchange, routing_key, arguments)
+        await self._change(request, QueueUnbindOk)
 
     async def bind_exchange(
         self,
@@ -170,15 +158,8 @@ class Declarations(Linked):
         arguments: Arguments | None = None,
     ) -> None:
         """Bind the exchange `destination` to the exchange `source`, which routes to it."""
-        await self._change(
-            ExchangeBind(
-                destination=destination,
-                source=source,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            ExchangeBindOk,
-        )
+        request = _exchange_binding(ExchangeBind, destination, source, routing_key, arguments)
+        await self._change(request, ExchangeBindOk)
 
     async def unbind_exchange(
         self,
@@ -188,15 +169,8 @@ class Declarations(Linked):
         arguments: Arguments | None = None,
     ) -> None:
         """Remove a binding between exchanges."""
-        await self._change(
-            ExchangeUnbind(
-                destination=destination,
-                source=source,
-                routing_key=routing_key,
-                arguments=dict(arguments or {}),
-            ),
-            ExchangeUnbindOk,
-        )
+        request = _exchange_binding(ExchangeUnbind, destination, source, routing_key, arguments)
+        await self._change(request, ExchangeUnbindOk)
 
     async def _change(self, request: MethodBase, reply: type[Reply]) -> Reply:
         """Send a request that changes the topology, and record it once the broker has answered."""
@@ -204,5 +178,35 @@ class Declarations(Linked):
         self.topology.record(request)
         return answer
 
+    def _queue_binding(
+        self,
+        kind: type[QueueBinding],
+        queue: str,
+        exchange: str,
+        routing_key: str,
+        arguments: Arguments | None,
+    ) -> QueueBinding:
+        return kind(
+            queue=self._name(queue),
+            exchange=exchange,
+            routing_key=routing_key,
+            arguments=dict(arguments or {}),
+        )
+
     def _name(self, queue: str) -> str:
         return self.topology.name(queue)
+
+
+def _exchange_binding(
+    kind: type[ExchangeBinding],
+    destination: str,
+    source: str,
+    routing_key: str,
+    arguments: Arguments | None,
+) -> ExchangeBinding:
+    return kind(
+        destination=destination,
+        source=source,
+        routing_key=routing_key,
+        arguments=dict(arguments or {}),
+    )

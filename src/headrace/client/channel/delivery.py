@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Outbox(Protocol):
-    """What threads send on a channel, in the program's order."""
+    """Methods that threads send on a channel, in the program's order."""
 
     def take(self, outgoing: Publication | Settlement) -> None:
         """Send it now, or queue it behind earlier ones."""

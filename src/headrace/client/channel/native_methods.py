@@ -157,7 +157,7 @@ class Native(Linked):
         return answer.ticket
 
     def arrive(self, method: MethodBase, header: bytes, body: bytes) -> bool:
-        """Keep a method that answers no request; return False when its class is none of those."""
+        """Queue an unrequested method of `OWN_CLASSES`; return False for other classes."""
         if method.NAME.split(".")[0] not in OWN_CLASSES:
             return False
         if len(self._arrived) >= WAITING_MAX:

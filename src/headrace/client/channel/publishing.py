@@ -34,7 +34,7 @@ YIELD_EVERY = 100  # Publishes that need no wait.
 
 
 class Mode(Enum):
-    """How a channel publishes. The protocol has no way back to NONE."""
+    """The mode in which a channel publishes. The protocol has no way back to NONE."""
 
     NONE = "none"
     CONFIRM = "confirm"

@@ -44,8 +44,8 @@ class Brokers:
 
     def renew(self, secret: str) -> None:
         """Replace the password."""
-        self.named = [replace(one, password=Secret(secret)) for one in self.named]
-        self.known = [replace(one, password=Secret(secret)) for one in self.known]
+        self.named = [replace(broker, password=Secret(secret)) for broker in self.named]
+        self.known = [replace(broker, password=Secret(secret)) for broker in self.known]
         self.recent = replace(self.recent, password=Secret(secret))
 
     def arrived(self, link: Link) -> None:
@@ -57,11 +57,11 @@ class Brokers:
 
     def nearest(self) -> list[Settings]:
         """Return all brokers, each once; first the recent one."""
-        found: dict[tuple[str, int], Settings] = {}
+        brokers: dict[tuple[str, int], Settings] = {}
         at = self.named.index(self.recent) if self.recent in self.named else 0
-        for one in (*self.named[at:], *self.named[:at], *self.known):
-            found.setdefault((one.host, one.port), one)
-        return list(found.values())
+        for broker in (*self.named[at:], *self.named[:at], *self.known):
+            brokers.setdefault((broker.host, broker.port), broker)
+        return list(brokers.values())
 
     async def first(self, owner: Owner) -> Link:
         """Connect for the first time: try the brokers in turn, as often as the URL says.
@@ -116,7 +116,7 @@ class Search:
 
     @property
     def attempts(self) -> int:
-        """How many attempts have begun."""
+        """The number of attempts that have begun."""
         return sum(lane.attempts for lane in self._lanes)
 
     async def next(self) -> Link:
@@ -183,18 +183,18 @@ async def _fastest(openings: Sequence[Coroutine[object, object, Link]]) -> Link:
     if len(openings) == 1:
         return await openings[0]
     tasks = [asyncio.create_task(opening) for opening in openings]
-    found: Link | None = None
+    link: Link | None = None
     try:
-        found = await _first_open(tasks)
+        link = await _first_open(tasks)
     finally:
         for task in tasks:
             task.cancel()
         for other in await asyncio.gather(*tasks, return_exceptions=True):
-            if not isinstance(other, BaseException) and other is not found:
+            if not isinstance(other, BaseException) and other is not link:
                 other.abort()
-    if not found.is_open:
-        raise ConnectFailed(f"{found.settings.address} closed the connection at once")
-    return found
+    if not link.is_open:
+        raise ConnectFailed(f"{link.settings.address} closed the connection at once")
+    return link
 
 
 async def _first_open(tasks: Sequence[asyncio.Task[Link]]) -> Link:
@@ -213,5 +213,5 @@ async def _first_open(tasks: Sequence[asyncio.Task[Link]]) -> Link:
 def _together(errors: Iterable[BaseException | None]) -> ConnectFailed:
     """Return one error for all brokers; it has a code only if each of them sent one."""
     failures = [error for error in errors if isinstance(error, ConnectFailed)]
-    last = next((one for one in failures if not one.code), failures[-1])
+    last = next((failure for failure in failures if not failure.code), failures[-1])
     return ConnectFailed("; ".join(map(str, failures)), last.code, last.text)

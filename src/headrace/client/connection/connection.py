@@ -202,7 +202,7 @@ class Connection(AsyncClosing):
     async def beside(self, version: Version) -> Connection:
         """Connect once more to the same broker, in another version and without reconnecting."""
         brokers = self._brokers
-        settings = [replace(one, version=version) for one in (brokers.recent, *brokers.named)]
+        settings = [replace(broker, version=version) for broker in (brokers.recent, *brokers.named)]
         other = Connection(
             list(dict.fromkeys(settings)),
             reconnect=None,
@@ -229,10 +229,11 @@ class Connection(AsyncClosing):
     async def update_secret(self, secret: str, reason: str = "") -> None:
         """Give the broker new credentials before the old expire; reconnecting uses them as well.
 
-        The broker is told at once, if it takes them: in 0-9-1 any does that knows tokens, in the
-        other versions those that say so. With others the next connection has them, when the broker
-        closes this one as the old expire. Raises ConnectionClosed, with 530 (320 in 0-10), when the
-        broker refuses them; UsageError when it does not take them and there is no reconnection.
+        They are sent at once if the broker accepts them: in 0-9-1 every broker with tokens does, in
+        the other versions those that announce it. Other brokers close the connection when the old
+        credentials expire, and the next connection uses the new ones. Raises ConnectionClosed, with
+        530 (320 in 0-10), if the broker refuses them; UsageError if it does not accept them on an
+        open connection and reconnection is off.
         """
         link = await self._ready_link()
         if link.renews_secrets or self._reconnect is None:
@@ -288,7 +289,7 @@ class Connection(AsyncClosing):
 
     def link_blocked(self, link: Link, reason: str | None) -> None:
         """The broker stopped reading for a reason, or (None) reads again."""
-        if link is self._link:  # Of another, it is told once that is ours.
+        if link is self._link:  # Another link is informed once it is ours.
             self._tell(Unblocked() if reason is None else Blocked(reason))
 
     def link_lost(self, link: Link, error: ClientError) -> None:
@@ -451,12 +452,12 @@ def connect(
     Raises InvalidUrl at once; then ConnectFailed when no broker accepts the connection, with its
     subclass AuthenticationFailed when the broker refuses the login.
     """
-    given = [url] if isinstance(url, str) else url
-    settings = [one for several in given for one in parse_urls(several)]
+    urls = [url] if isinstance(url, str) else url
+    settings = [broker for text in urls for broker in parse_urls(text)]
     if not settings:
         raise UsageError("no URL to connect to")
     if name:
-        settings = [replace(one, name=name) for one in settings]
+        settings = [replace(broker, name=name) for broker in settings]
 
     async def open_connection() -> Connection:
         connection = Connection(

@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file class of AMQP 0-8 and 0-9: files that are staged first, and then published.
 
-A transfer that broke off goes on where it stopped: the receiver says how much it has. `staged` has
-the files staged so far; give it to the `Files` of the next channel.
+`staged` has the files staged so far; give it to the `Files` of the next channel.
 """
 
 from __future__ import annotations
 
-import asyncio
-import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.client.content_classes.owed import Owed
-from headrace.client.errors import ProtocolViolation, UsageError
-from headrace.client.message import octets_of
+from headrace.client.content_classes.staged_files import ReceivedFile, Staged, StagedFiles
 from headrace.protocol.codec_0_x import (
     FileAck,
     FileCancel,
@@ -34,83 +30,34 @@ from headrace.protocol.codec_0_x import (
 if TYPE_CHECKING:
     from headrace.client.channel.channel import Channel
 
-STAGED_MAX = 1 << 30  # Octets staged here and not delivered.
-
 
 @dataclass(slots=True, eq=False)
-class FileDelivery:
+class FileDelivery(ReceivedFile[FileProperties]):
     """A file from a queue, or a published one that was returned (`returned` says why)."""
 
-    body: bytes
-    properties: FileProperties
-    exchange: str = ""
-    routing_key: str = ""
-    delivery_tag: int = 0
-    consumer_tag: str = ""
-    redelivered: bool = False
-    returned: str = ""
 
-
-@dataclass(slots=True)
-class Staged:
-    """The bytes received so far of one file."""
-
-    body: bytearray = field(default_factory=bytearray)
-    properties: FileProperties = field(default_factory=FileProperties)
-    size: int = 0
-
-
-class Files:
+class Files(StagedFiles[FileProperties, FilePublish]):
     """Files of one channel. One task at a time may receive."""
 
-    def __init__(self, channel: Channel, staged: dict[str, Staged] | None = None) -> None:
-        self.staged: dict[str, Staged] = {} if staged is None else staged
+    _make_properties = FileProperties
+    _make_publish = FilePublish
+
+    def __init__(
+        self, channel: Channel, staged: dict[str, Staged[FileProperties]] | None = None
+    ) -> None:
+        super().__init__(staged)
         self._channel = channel
-        self._open = ""  # The identifier that the next stage is for.
-        self._staging = asyncio.Lock()  # Of one file at a time.
-        self._last: Owed[int] | None = None
 
-    async def publish(
-        self,
-        body: bytes,
-        routing_key: str = "",
-        exchange: str = "",
-        *,
-        identifier: str = "",
-        properties: FileProperties | None = None,
-        mandatory: bool = False,
-        immediate: bool = False,
-    ) -> int:
-        """Stage and publish a file; return the number of bytes that the broker already had.
-
-        It is published even if the call is cancelled: the next publish waits for it.
-        """
-        publish = FilePublish(
-            exchange=exchange,
-            routing_key=routing_key,
-            mandatory=mandatory,
-            immediate=immediate,
-            identifier=identifier or uuid.uuid4().hex,
-        )
-        self._last = Owed(self._publish(publish, octets_of(body), properties or FileProperties()))
-        return await self._last.outcome()
-
-    async def _publish(self, publish: FilePublish, body: bytes, properties: FileProperties) -> int:
-        async with self._staging:
-            return await self._stage_and_publish(publish, body, properties)
-
-    async def _stage_and_publish(
-        self, publish: FilePublish, body: bytes, properties: FileProperties
-    ) -> int:
-        identifier = publish.identifier
-        answer = await self._channel.call(FileOpen(identifier=identifier, content_size=len(body)))
+    async def _ask_staged(self, identifier: str, size: int) -> int:
+        answer = await self._channel.call(FileOpen(identifier=identifier, content_size=size))
         assert isinstance(answer, FileOpenOk)
-        start = answer.staged_size
-        if start > len(body):
-            raise UsageError(f"the broker has {start} octets of {identifier!r}, not {len(body)}")
-        await self._channel.send(FileStage(), properties=properties, body=body[start:])
+        return answer.staged_size
+
+    async def _send_stage(self, properties: FileProperties, body: bytes) -> None:
+        await self._channel.send(FileStage(), properties=properties, body=body)
+
+    async def _send_publish(self, publish: FilePublish) -> None:
         await self._channel.send(publish)
-        return start
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
         """Limit the unsettled files, and their bytes."""
@@ -139,19 +86,16 @@ class Files:
             arrived = await self._channel.next_method()
             method = arrived.method
             if isinstance(method, FileOpen):
-                await self._opened(method)
+                here = self._begin_staged(method.identifier, method.content_size)
+                await Owed(self._channel.send(FileOpenOk(staged_size=here))).outcome()
             elif isinstance(method, FileStage):
-                staged = self.staged.setdefault(self._open, Staged())
-                staged.body += arrived.body
-                if isinstance(arrived.properties, FileProperties):
-                    staged.properties = arrived.properties
-                if len(staged.body) > staged.size:
-                    raise ProtocolViolation(f"more than {staged.size} octets were staged")
+                properties = arrived.properties
+                self._add_staged(
+                    arrived.body, properties if isinstance(properties, FileProperties) else None
+                )
             elif isinstance(method, FileDeliver):
-                whole = self.staged.pop(method.identifier, Staged())
                 return FileDelivery(
-                    bytes(whole.body),
-                    whole.properties,
+                    *self._take_staged(method.identifier),
                     exchange=method.exchange,
                     routing_key=method.routing_key,
                     delivery_tag=method.delivery_tag,
@@ -176,13 +120,3 @@ class Files:
     async def reject(self, delivery: FileDelivery, *, requeue: bool = True) -> None:
         """Reject a file."""
         await self._channel.send(FileReject(delivery_tag=delivery.delivery_tag, requeue=requeue))
-
-    async def _opened(self, method: FileOpen) -> None:
-        """Answer file.open with the number of bytes received before."""
-        staged = self.staged.setdefault(method.identifier, Staged())
-        staged.size = method.content_size
-        held = sum(each.size for each in self.staged.values())
-        if held > STAGED_MAX:
-            raise ProtocolViolation(f"more than {STAGED_MAX} octets of files are staged")
-        self._open = method.identifier
-        await Owed(self._channel.send(FileOpenOk(staged_size=len(staged.body)))).outcome()

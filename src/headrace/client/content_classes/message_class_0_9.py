@@ -76,7 +76,7 @@ class Reference(AsyncClosing):
         self.offset += len(data)
 
     async def checkpoint(self, identifier: str) -> None:
-        """Have the broker keep the bytes sent so far under an identifier."""
+        """Make the broker keep the bytes sent so far under an identifier."""
         request = MessageCheckpoint(reference=self.name, identifier=identifier)
         await self.messages.channel.call(request)
 
@@ -171,7 +171,7 @@ class Messages:
     async def consume(
         self, queue: str, destination: str, *, no_ack: bool = False, exclusive: bool = False
     ) -> None:
-        """Have the broker transfer the messages of a queue to a destination."""
+        """Make the broker transfer the messages of a queue to a destination."""
         await self.channel.call(
             MessageConsume(queue=queue, destination=destination, no_ack=no_ack, exclusive=exclusive)
         )
@@ -191,7 +191,7 @@ class Messages:
         await self.channel.call(request)
 
     async def recover(self, *, requeue: bool = True) -> None:
-        """Have the broker transfer unanswered messages again."""
+        """Make the broker transfer unanswered messages again."""
         await self.channel.call(MessageRecover(requeue=requeue))
 
     async def receive(self) -> Transferred:

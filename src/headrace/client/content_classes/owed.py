@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Owed(Generic[Result]):
-    """What the broker is owed after a first method: it takes nothing else before the last."""
+    """Work that must finish once its first method is sent: the broker accepts no other before."""
 
     def __init__(self, work: Coroutine[object, None, Result]) -> None:
         self._task = asyncio.get_running_loop().create_task(work)

@@ -10,13 +10,11 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.client.content_classes.files import STAGED_MAX
-from headrace.client.content_classes.owed import Owed
-from headrace.client.errors import BufferOverflow, ClientError, ProtocolViolation, UsageError
-from headrace.client.message import octets_of
+from headrace.client.content_classes.staged_files import ReceivedFile, Staged, StagedFiles
+from headrace.client.errors import BufferOverflow, ClientError
 from headrace.protocol.codec_0_10 import (
     Command,
     FileAck,
@@ -45,68 +43,27 @@ Wanted = TypeVar("Wanted", bound=Command)
 
 
 @dataclass(slots=True, eq=False)
-class SessionFile:
+class SessionFile(ReceivedFile[FileProperties]):
     """A file from a queue, or a published one that was returned (`returned` says why)."""
 
-    body: bytes
-    properties: FileProperties
-    exchange: str = ""
-    routing_key: str = ""
-    delivery_tag: int = 0
-    consumer_tag: str = ""
-    redelivered: bool = False
-    returned: str = ""
 
-
-@dataclass(slots=True)
-class Staging:
-    """The bytes received so far of one file."""
-
-    body: bytearray = field(default_factory=bytearray)
-    properties: FileProperties = field(default_factory=FileProperties)
-    size: int = 0
-
-
-class SessionFiles:
+class SessionFiles(StagedFiles[FileProperties, FilePublish]):
     """Files of one session. One task at a time may receive."""
 
-    def __init__(self, session: Session, staged: dict[str, Staging] | None = None) -> None:
-        self.staged: dict[str, Staging] = {} if staged is None else staged
+    _make_properties = FileProperties
+    _make_publish = FilePublish
+
+    def __init__(
+        self, session: Session, staged: dict[str, Staged[FileProperties]] | None = None
+    ) -> None:
+        super().__init__(staged)
         self._session = session
-        self._open = ""  # The identifier that the next stage is for.
         self._arrived: deque[tuple[Command, list[Struct], bytes]] = deque()
         # Answers come in the order of their requests, also those whose callers have left.
         self._awaited: dict[type[Command], deque[asyncio.Future[Command]]] = {
             kind: deque() for kind in (FileOpenOk, FileQosOk, FileConsumeOk)
         }
         self._reading = asyncio.Lock()  # By one task at a time, for all.
-        self._staging = asyncio.Lock()  # Of one file at a time.
-        self._last: Owed[int] | None = None
-
-    async def publish(
-        self,
-        body: bytes,
-        routing_key: str = "",
-        exchange: str = "",
-        *,
-        identifier: str = "",
-        properties: FileProperties | None = None,
-        mandatory: bool = False,
-        immediate: bool = False,
-    ) -> int:
-        """Stage and publish a file; return the number of bytes that the broker already had.
-
-        It is published even if the call is cancelled: the next publish waits for it.
-        """
-        publish = FilePublish(
-            exchange=exchange,
-            routing_key=routing_key,
-            mandatory=mandatory,
-            immediate=immediate,
-            identifier=identifier or uuid.uuid4().hex,
-        )
-        self._last = Owed(self._publish(publish, octets_of(body), properties or FileProperties()))
-        return await self._last.outcome()
 
     async def qos(self, count: int = 0, *, size: int = 0, shared: bool = False) -> None:
         """Limit the unsettled files, and their bytes."""
@@ -143,18 +100,13 @@ class SessionFiles:
             )
             match command:
                 case FileOpen():
-                    self._opened(command)
+                    here = self._begin_staged(command.identifier or "", command.content_size or 0)
+                    self._session.send(FileOpenOk(staged_size=here))
                 case FileStage():
-                    staged = self.staged.setdefault(self._open, Staging())
-                    staged.body += body
-                    staged.properties = properties
-                    if len(staged.body) > staged.size:
-                        raise ProtocolViolation(f"more than {staged.size} octets were staged")
+                    self._add_staged(body, properties)
                 case FileDeliver():
-                    whole = self.staged.pop(command.identifier or "", Staging())
                     return SessionFile(
-                        bytes(whole.body),
-                        whole.properties,
+                        *self._take_staged(command.identifier or ""),
                         exchange=command.exchange or "",
                         routing_key=command.routing_key or "",
                         delivery_tag=command.delivery_tag or 0,
@@ -178,16 +130,15 @@ class SessionFiles:
         """Reject a file."""
         await self._session.call(FileReject(delivery_tag=delivery.delivery_tag, requeue=requeue))
 
-    async def _publish(self, publish: FilePublish, body: bytes, properties: FileProperties) -> int:
-        async with self._staging:
-            opening = FileOpen(identifier=publish.identifier, content_size=len(body))
-            start = (await self._ask(opening, FileOpenOk)).staged_size or 0
-            if start > len(body):
-                has = f"the broker has {start} octets of {publish.identifier!r}"
-                raise UsageError(f"{has}, not {len(body)}")
-            await self._session.call(FileStage(), headers=[properties], body=body[start:])
-            await self._session.call(publish)
-            return start
+    async def _ask_staged(self, identifier: str, size: int) -> int:
+        opening = FileOpen(identifier=identifier, content_size=size)
+        return (await self._ask(opening, FileOpenOk)).staged_size or 0
+
+    async def _send_stage(self, properties: FileProperties, body: bytes) -> None:
+        await self._session.call(FileStage(), headers=[properties], body=body)
+
+    async def _send_publish(self, publish: FilePublish) -> None:
+        await self._session.call(publish)
 
     async def _ask(self, request: Command, kind: type[Wanted]) -> Wanted:
         """Send a request and return its answer; other commands are kept for `receive`."""
@@ -200,9 +151,9 @@ class SessionFiles:
             self._awaited[kind].remove(answer)
             raise
         await self._read_until(answer.done)
-        found = answer.result()
-        assert isinstance(found, kind)
-        return found
+        reply = answer.result()
+        assert isinstance(reply, kind)
+        return reply
 
     async def _read_until(self, met: Callable[[], bool]) -> None:
         while not met():
@@ -219,12 +170,3 @@ class SessionFiles:
         if len(self._arrived) >= DEFERRED_MAX:
             raise BufferOverflow(f"more than {DEFERRED_MAX} commands were not taken")
         self._arrived.append(arrived)
-
-    def _opened(self, command: FileOpen) -> None:
-        """Answer file.open with the number of bytes received before."""
-        self._open = command.identifier or ""
-        staged = self.staged.setdefault(self._open, Staging())
-        staged.size = command.content_size or 0
-        if sum(each.size for each in self.staged.values()) > STAGED_MAX:
-            raise ProtocolViolation(f"more than {STAGED_MAX} octets of files are staged")
-        self._session.send(FileOpenOk(staged_size=len(staged.body)))

@@ -60,9 +60,9 @@ def announces(properties: Mapping[str, Value], capability: str) -> bool:
 
 
 def renews_secrets(properties: Mapping[str, Value]) -> bool:
-    """Return True if a broker takes new credentials on open connections of any version."""
-    said = properties.get("headrace_extensions")
-    return isinstance(said, str) and "connection.update-secret" in said.split()
+    """Return True if a broker accepts new credentials on open connections of any version."""
+    extensions = properties.get("headrace_extensions")
+    return isinstance(extensions, str) and "connection.update-secret" in extensions.split()
 
 
 def is_qpid(properties: Mapping[str, Value]) -> bool:
@@ -77,15 +77,15 @@ def is_qpid(properties: Mapping[str, Value]) -> bool:
 def check(
     address: str, version: Version, properties: Mapping[str, Value], method: MethodBase
 ) -> None:
-    """Check that a method is no extension that the broker does not know.
+    """Check that a method is not an extension that the broker does not announce.
 
     Raises:
-        UsageError: it is one; the text names an alternative.
+        UsageError: the broker does not announce the method; the text names an alternative.
     """
     if isinstance(method, BasicConsume):
         # In 0-8 the field appends a table, which only its inventors and Headrace expect.
-        known = version is not V0_8 or is_headrace(properties) or is_qpid(properties)
-        if method.arguments and not known:
+        is_read = version is not V0_8 or is_headrace(properties) or is_qpid(properties)
+        if method.arguments and not is_read:
             raise UsageError(
                 f"{address} takes no arguments of consumers in AMQP 0-8 "
                 f"({', '.join(method.arguments)}): use version=0-9-1"

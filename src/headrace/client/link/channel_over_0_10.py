@@ -128,8 +128,8 @@ class Bridge:
         """Translate a method of 0-9-1 to commands."""
         handler = _REQUESTS.get(type(method))
         if handler is None:
-            what = CANNOT.get(type(method), f"do {method.NAME}")
-            raise UsageError(f"AMQP 0-10 cannot {what}")
+            action = CANNOT.get(type(method), f"do {method.NAME}")
+            raise UsageError(f"AMQP 0-10 cannot {action}")
         if not isinstance(method, old.BasicAck):
             self.gather()
         handler(self, method)

@@ -42,7 +42,7 @@ class Deliveries:
     def __init__(self, link: DeliveriesLink, session: Session) -> None:
         self.link = link
         self.session = session
-        self.accepted = SequenceSet()  # Acked, and the broker not told yet.
+        self.accepted = SequenceSet()  # Acked, and not sent to the broker yet.
         self._delivered = 0  # The last delivery tag.
         self._unsettled: dict[int, int] = {}  # Command ids by delivery tag.
 

@@ -91,7 +91,7 @@ class User(Protocol):
         """Attached again; `kept` tells whether the broker still knew the session."""
 
     def granted(self, timeout_s: int | None) -> None:
-        """How long the broker keeps the session when it is detached."""
+        """Seconds for which the broker keeps the session when it is detached."""
 
     def given_up(self, low: int, high: int) -> None:
         """These commands of yours were lost with an attachment."""
@@ -374,7 +374,7 @@ class Link010(Link):
         error = self._error
         if not isinstance(error, ConnectionLost | ConnectionClosed):
             error = ConnectionLost(str(error))
-        users, self.users = self.users, {}  # They are told of the loss, not of being detached.
+        users, self.users = self.users, {}  # They get the loss, not a detach.
         self.bridges.clear()
         self.machine.lost()
         for user in users.values():

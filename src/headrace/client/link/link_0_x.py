@@ -340,7 +340,7 @@ class Link(asyncio.Protocol):
         self.machine.send_method(0, ConnectionClose(reply_code=200, reply_text="Goodbye"))
 
     def free_number(self, taken: Container[int]) -> int:
-        """The number of a channel that can be opened; UsageError when there is none."""
+        """Return the number of a free channel; UsageError if all are open."""
         used = self.machine.channels
         for number in range(1, self.machine.channel_max + 1):
             if number not in taken and number not in used:
@@ -452,6 +452,7 @@ class Link(asyncio.Protocol):
     def eof_received(self) -> None:
         """Handle the end of the broker's stream."""
 
+    # Keeps 0-10/s029.
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is closed."""
         if self.machine.state is State.CLOSING:
@@ -571,6 +572,7 @@ class Link(asyncio.Protocol):
             self._transport.close()
             self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
 
+    # Keeps 0-9/connection.start#client-support.
     def _start(self, method: ConnectionStart) -> None:
         self.server_properties = method.server_properties
         suggested = (method.version_major, method.version_minor)
@@ -607,7 +609,7 @@ class Link(asyncio.Protocol):
         return self.login.answer(challenge)
 
     def _tune(self, method: ConnectionTune) -> None:
-        """Agree on the lower of both sides' limits, where 0 is no limit (0-9-1/1.4.2.6)."""
+        """Agree on the lower of both peers' limits; 0 means no limit (0-9-1/1.4.2.6)."""
         if self.login is not None:
             self.login.check_over()
         if 0 < method.frame_max < FRAME_MIN_SIZE:

@@ -76,7 +76,7 @@ class EarlyLink(Link):
             case ChannelOpen() | ChannelResume():
                 self._states[channel] = _State()
             case ChannelClose():
-                self._states.pop(channel, None)  # What it was to be answered is no news now.
+                self._states.pop(channel, None)  # Its pending answers are not needed now.
             case ConfirmSelect():
                 self._states[channel].confirms = True
                 self._answer(channel, ConfirmSelectOk())
@@ -177,5 +177,7 @@ class EarlyLink(Link):
 
         A connection.blocked is not among it: these versions have no such method.
         """
-        known = "capabilities" in self.server_properties or is_headrace(self.server_properties)
-        return CAPABILITIES if known else {}
+        reads_tables = "capabilities" in self.server_properties or is_headrace(
+            self.server_properties
+        )
+        return CAPABILITIES if reads_tables else {}

@@ -28,20 +28,20 @@ class Login:
         Raises:
             AuthenticationFailed: the broker offers no usable mechanism.
         """
-        wanted: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
+        preferred: tuple[str, ...] = ("PLAIN", "AMQPLAIN", "SCRAM-SHA-256")
         if not settings.tls and not is_loopback(settings.host):
-            wanted = ("SCRAM-SHA-256", "PLAIN", "AMQPLAIN")
+            preferred = ("SCRAM-SHA-256", "PLAIN", "AMQPLAIN")
         if settings.mechanism:
-            wanted = (settings.mechanism,)
+            preferred = (settings.mechanism,)
         elif settings.certfile:
-            wanted = ("EXTERNAL", *wanted)  # The certificate proves more than a password.
-        known = [mechanism for mechanism in wanted if mechanism in offered]
-        if not known:
+            preferred = ("EXTERNAL", *preferred)  # The certificate proves more than a password.
+        usable = [mechanism for mechanism in preferred if mechanism in offered]
+        if not usable:
             raise AuthenticationFailed(
                 f"{settings.address} offers the mechanisms {list(offered)}, "
-                f"not {' or '.join(wanted)}"
+                f"not {' or '.join(preferred)}"
             )
-        self.mechanism = known[0]
+        self.mechanism = usable[0]
         self._scram: scram.Client | None = None
         self.response = self._first(settings)
 
@@ -58,7 +58,8 @@ class Login:
         """Return the answer to a challenge.
 
         Raises:
-            AuthenticationFailed: the mechanism has none, or the broker does not know the password.
+            AuthenticationFailed: the mechanism expects no challenge, or the broker does not know
+                the password.
         """
         if self._scram is None:
             raise AuthenticationFailed(

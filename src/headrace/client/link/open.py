@@ -52,9 +52,9 @@ async def open_link(
         last = error
         for host in error.redirected:
             log.info("%s redirects to %s", settings.address, host)
-            there = settings_at(host, settings)
+            redirected = settings_at(host, settings)
             try:
-                return await open_link(there, owner, ssl_context, timeout_s, redirects + 1)
+                return await open_link(redirected, owner, ssl_context, timeout_s, redirects + 1)
             except ConnectFailed as failure:
                 last = failure
         raise last from None

@@ -248,7 +248,7 @@ class Commands(AsyncClosing, SessionCalls):
         self._fail(ChannelClosed(code, f"the broker detached the session: {reason}"))
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """Take a command that is no transfer."""
+        """Handle a command other than a transfer."""
         if len(self.incoming) >= COMMANDS_MAX:
             raise ConnectionLost(f"more than {COMMANDS_MAX} commands were not taken")
         self.incoming.append((command, decode_headers(header), body))

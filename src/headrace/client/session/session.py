@@ -266,7 +266,7 @@ class Session(Commands):
         subscription.add(transfer)
 
     def command(self, number: int, command: Command, header: bytes, body: bytes) -> None:
-        """Take a command that is no transfer."""
+        """Handle a command other than a transfer."""
         match command:
             case MessageAccept():
                 self._outcome(command.transfers, None, "")

@@ -68,7 +68,7 @@ cdef class RangeGatherer(Gatherer):
     cpdef seal(self)
     cpdef finish(self)
 
-@cython.locals(found=Py_ssize_t, at=Py_ssize_t)
+@cython.locals(key_at=Py_ssize_t, at=Py_ssize_t)
 cdef long long offset_in(const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi) except? -1
 
 @cython.locals(i=Py_ssize_t, key="const unsigned char*")

@@ -218,17 +218,17 @@ def offset_in(d: bytes | bytearray, lo: int, hi: int) -> int:
 
     The broker always adds its header, so if the name occurs once, that is it.
     """
-    found = -1
+    key_at = -1
     at = hi - 8 - _OFFSET_KEY_LEN
     while at >= lo:
         if d[at] == 15 and d[at + 1] == 120 and same_key(d, at):
-            if found >= 0:
+            if key_at >= 0:
                 return -1
-            found = at
+            key_at = at
         at -= 1
-    if found < 0 or d[found + _OFFSET_KEY_LEN] & 0x80:
+    if key_at < 0 or d[key_at + _OFFSET_KEY_LEN] & 0x80:
         return -1
-    return get64(d, found + _OFFSET_KEY_LEN)
+    return get64(d, key_at + _OFFSET_KEY_LEN)
 
 
 def same_key(d: bytes | bytearray, at: int) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an archive has the records of each stream: runs of consecutive offsets in its files.
+"""Index of an archive: for each stream the runs of consecutive offsets in its files.
 
-A file of one stream tells its run by the statistics in its footer; of any other file the columns
-`stream` and `offset` are read, once, since a file never changes.
+The statistics in the footer of a file of one stream have its run. Of any other file the columns
+`stream` and `offset` are read, once, because a file never changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
 @dataclass(slots=True)
 class Cover:
-    """What an archive has of a range: runs in order, each offset once, and what is amiss."""
+    """The part of a range in an archive: runs in order, each offset once; holes; repeats."""
 
     runs: list[Run] = field(default_factory=list)
     holes: list[tuple[int, int]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Cover:
     twice: tuple[int, str, str] | None = None  # The first of them, and two files that have it.
 
     def check(self, where: str, stream: str, *, fail: bool) -> None:
-        """Have holes and repeated offsets logged, or ArchiveError raised."""
+        """Log holes and repeated offsets, or raise ArchiveError."""
         if self.holes:
             error = lacking(where, stream, *self.holes[0])
             if fail:
@@ -84,7 +84,7 @@ class Archive:
         self._streams: dict[str, list[Run]] = {}
 
     def refresh(self) -> None:
-        """List the files anew; ArchiveError when it is no archive of messages."""
+        """List the files again; ArchiveError if they are not an archive of messages."""
         for _ in range(LISTINGS_MAX):
             try:
                 self._known = {
@@ -105,7 +105,7 @@ class Archive:
             stream_runs.sort()
 
     def first(self, stream: str) -> int | None:
-        """The smallest offset of a stream; None when there is none."""
+        """Return the smallest offset of a stream; None if the archive does not have the stream."""
         runs = self._streams.get(stream)
         return runs[0].first if runs else None
 

@@ -33,7 +33,7 @@ class Lake:
         self._system, self._root = fs.LocalFileSystem(), str(Path(where).absolute())
 
     def files(self) -> list[LakeFile]:
-        """Return the files of the table as it is now; ArchiveError when there is no directory."""
+        """Return the present files of the table; ArchiveError if the directory does not exist."""
         system, root = self._system, self._root
         try:
             if system.get_file_info(f"{root}/_delta_log").type == fs.FileType.Directory:

@@ -78,7 +78,7 @@ def read_schema(text: str) -> JsonObject:
         return cast("JsonObject", parse_schema(plain(raw)))
     except AvroSchemaError:
         raise
-    except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
+    except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
         raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
 
 

@@ -25,14 +25,15 @@ SIZES: Final = {"null": False, "boolean": True, "int": True, "long": True, "floa
 def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonObject:
     """The schema of a writer, with those that it refers to, dependencies first.
 
-    AvroSchemaError if it is none, contains itself, or has an array of values without bytes.
+    AvroSchemaError if the text is not a schema of a record, if the schema contains itself, or if
+    it has an array of values without bytes.
     """
     named: dict[str, JsonObject] = {}
     try:
         for _, other in references:
             parse_schema(plain(json.loads(other)), named)
         parsed = parse_schema(plain(json.loads(text)), named)
-    except Exception as error:  # noqa: BLE001  # Whatever is said about it, it is no schema.
+    except Exception as error:  # noqa: BLE001  # Any error means that it is not a schema.
         raise AvroSchemaError(f"is not an Avro schema: {reason(error)}") from None
     if not isinstance(parsed, dict) or parsed.get("type") != "record":
         raise AvroSchemaError("is not an Avro schema of a record")
@@ -41,7 +42,7 @@ def read_writer(text: str, references: Sequence[tuple[str, str]] = ()) -> JsonOb
 
 
 class _Walk:
-    """Whether a value of each type has bytes."""
+    """Whether an encoded value of each type has at least one byte."""
 
     def __init__(self, named: dict[str, JsonObject]) -> None:
         self._named = named

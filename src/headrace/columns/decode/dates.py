@@ -31,7 +31,7 @@ _MOMENT: Final = re.compile(
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """The zone with that name or offset; None when there is none."""
+    """Return the time zone with that name or offset; None if it is unknown."""
     if name in ("Z", "UTC", "GMT"):
         return UTC
     if name[:1] in ("+", "-"):
@@ -43,7 +43,7 @@ def zone_of(name: str) -> tzinfo | None:
 
 
 def parse_date(text: str) -> int | None:
-    """Days since 1970; None for a text that is no date. A time after it does not count."""
+    """Return the days since 1970; None for a text that is not a date. A time is ignored."""
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -55,10 +55,10 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_moment(text: str, zone: tzinfo | None) -> int | None:
-    """Microseconds since 1970; None for a text that is no moment.
+    """Return the microseconds since 1970; None for a text that is not a time.
 
-    `zone` is that of texts that name none. With None the result is a time of day at no place, and
-    a text that names a zone is none.
+    `zone` is the time zone of texts without one. If it is None, the result is a local time, and a
+    text with a time zone is not accepted.
     """
     match = _MOMENT.fullmatch(text)
     if match is None:

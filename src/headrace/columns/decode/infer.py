@@ -77,7 +77,7 @@ def type_of_text(text: str) -> DataType:
 
 
 def infer(rows: Iterable[object]) -> StructType:
-    """The schema of parsed objects; what is no object is left out."""
+    """Return the schema of parsed values; values that are not objects are skipped."""
     inferred: DataType = NullType()
     for row in rows:
         if isinstance(row, dict):

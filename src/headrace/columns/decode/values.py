@@ -72,7 +72,7 @@ class Note:
 
     path: str
     value: object
-    new: bool  # There is no column for it.
+    new: bool  # The schema has no column for it.
 
     def __str__(self) -> str:
         if self.new:
@@ -131,7 +131,7 @@ def converter(kind: DataType, zone: tzinfo, *, unknown: bool) -> Convert:
 
 
 def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
-    """Return the function that converts a text of CSV to the type, or to None if it is none."""
+    """Return the function that converts a CSV text to the type, or to None if it does not fit."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
         return lambda text: _bounded(text, bits) if _WHOLE.fullmatch(text) else None

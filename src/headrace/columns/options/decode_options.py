@@ -266,7 +266,7 @@ def _decompressed(given: Given, form: str) -> int:
 
 
 def registry_address(given: Given) -> RegistryAddress | None:
-    """Return the registry of the options; None if there is none."""
+    """Return the registry of the options; None if they name none."""
     url = given.get("schemaRegistry")
     if url is None:
         return None

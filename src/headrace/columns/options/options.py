@@ -262,7 +262,7 @@ def _bound(given: Given, which: str, default: Edge, streams: Streams | None) -> 
         return Bound(option=option, everywhere=value, strict=strict)
     bound = Bound(option=option, by_stream=value, strict=strict)
     if streams is not None and streams.names:
-        bound.of(streams.names)  # As early as it can be told.
+        bound.of(streams.names)  # The earliest point at which it is known.
     return bound
 
 

@@ -18,9 +18,9 @@ _HEAD = """# Options of `format("amqp")`
 
 <!-- Generated from src/headrace/columns/options/table.py by `make docs`; do not edit. -->
 
-Names are compared without case. An option that is not here is an error that suggests what may have
-been meant; so is a value that an option may not have, two options that contradict each other, and
-an option where it does not apply. [Spark](../guides/spark.md) explains how they are used.
+Names are case-insensitive. These are errors: an unknown option (the error suggests a name), a value
+that the option does not allow, two options that contradict each other, and an option that does not
+apply. [Spark](../guides/spark.md) explains how options are used.
 """
 
 
@@ -31,7 +31,7 @@ def manual() -> str:
         lines += [
             f"## {section.title}",
             "",
-            "| Option | May be | What it means | Without it | For |",
+            "| Option | Values | Meaning | Default | For |",
             "|---|---|---|---|---|",
             *map(_row, section.options),
             "",

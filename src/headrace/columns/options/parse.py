@@ -166,7 +166,9 @@ def _check_place(option: Option, use: Use, source: Source) -> None:
     if use not in option.uses:
         where = _places(option.uses)
     elif use in READS and source not in option.sources:
-        where = "reading " + " and ".join(sorted(one.value for one in option.sources))
+        where = "reading " + " and ".join(
+            sorted(source_kind.value for source_kind in option.sources)
+        )
     else:
         return
     instead = f"; {option.instead}" if option.instead else ""

@@ -37,13 +37,13 @@ CONNECTION: Final = Section(
         Option(
             name="uriFile",
             kind=kinds.TEXT,
-            doc="a file on the driver that holds what `uri` would say, which no plan shows then",
+            doc="a file on the driver with the URL, so that no plan shows it",
             excludes=("uriEnv",),
         ),
         Option(
             name="uriEnv",
             kind=kinds.TEXT,
-            doc="an environment variable of the driver that does",
+            doc="an environment variable of the driver with the same",
         ),
         Option(
             name="host",
@@ -60,37 +60,37 @@ CONNECTION: Final = Section(
         Option(
             name="user",
             kind=kinds.ANY_TEXT,
-            doc="the user, unless the URL has one",
+            doc="the user, if the URL has none",
             default="`guest`",
             aliases=("username",),
         ),
         Option(
             name="password",
             kind=kinds.SECRET,
-            doc="the password, unless the URL has one; as it is, not percent-encoded",
+            doc="the password, if the URL has none; not percent-encoded",
             default="`guest`",
         ),
         Option(
             name="passwordFile",
             kind=kinds.TEXT,
-            doc="a file on the driver that holds the password, such as a mounted secret",
+            doc="a file on the driver with the password, such as a mounted secret",
             excludes=("passwordEnv",),
         ),
         Option(
             name="passwordEnv",
             kind=kinds.TEXT,
-            doc="an environment variable of the driver that does",
+            doc="an environment variable of the driver with the same",
         ),
         Option(
             name="vhost",
             kind=kinds.STATED_NAME,
-            doc="the virtual host, unless the URL has one; as it is, not percent-encoded",
+            doc="the virtual host, if the URL has none; not percent-encoded",
             default="`/`",
         ),
         Option(
             name="tls",
             kind=kinds.BOOLEAN,
-            doc="whether to speak TLS with `host`; a URL does so with `amqps://`",
+            doc="use TLS to `host`; in a URL use `amqps://`",
             default="`false`",
             needs="host",
         ),
@@ -100,18 +100,18 @@ CONNECTION: Final = Section(
             doc="PEM file of the authorities to trust, on the driver and on every executor",
             default="the system's",
         ),
-        Option(name="tlsCert", kind=kinds.TEXT, doc="PEM file of a certificate to show"),
+        Option(name="tlsCert", kind=kinds.TEXT, doc="PEM file of the client's certificate"),
         Option(
             name="tlsKey",
             kind=kinds.TEXT,
-            doc="PEM file of its key",
+            doc="PEM file of the certificate's key",
             default="in `tlsCert`",
             needs="tlsCert",
         ),
         Option(
             name="tlsVerify",
             kind=kinds.BOOLEAN,
-            doc="whether the broker's certificate and name are checked; `false` is for tests",
+            doc="verify the broker's certificate and name; `false` is for tests",
             default="`true`",
         ),
         Option(
@@ -126,19 +126,20 @@ CONNECTION: Final = Section(
                 *("PLAIN", "AMQPLAIN", "SCRAM-SHA-256", "EXTERNAL", "ANONYMOUS"),
                 *("XOAUTH2", "OAUTHBEARER"),
             ),
-            doc="how to log in",
-            default="the best that both know; `EXTERNAL` with a certificate",
+            doc="the login mechanism",
+            default="the best that both peers support; `EXTERNAL` with a certificate",
         ),
         Option(
             name="protocolVersion",
             kind=kinds.choice("0-8", "0-9", "0-9-1", "0-10"),
-            doc="the version of AMQP to speak",
+            doc="the version of AMQP",
             default="`0-9-1`",
         ),
         Option(
             name="reconnectTimeout",
             kind=kinds.DURATION,
-            doc="how long a broker that was there may be away before the query fails",
+            doc="the time for which a broker may be unreachable, after a first connection, "
+            "before the query fails",
             default="`60s`",
         ),
     ),
@@ -166,7 +167,7 @@ SOURCE: Final = Section(
         Option(
             name="streamPattern",
             kind=kinds.PATTERN,
-            doc="all streams whose whole name matches a regular expression; those that are made "
+            doc="all streams whose whole name matches a regular expression; streams declared "
             "while a query runs are read from their beginning",
             uses=READS,
             excludes=("superStream", "queue"),
@@ -175,7 +176,7 @@ SOURCE: Final = Section(
         Option(
             name="superStream",
             kind=kinds.STATED_NAME,
-            doc="the partitions of a super stream; those that are added while a query runs are "
+            doc="the partitions of a super stream; partitions added while a query runs are "
             "read from their beginning",
             uses=READS,
             excludes=("queue",),
@@ -183,30 +184,31 @@ SOURCE: Final = Section(
         Option(
             name="queue",
             kind=kinds.STATED_NAME,
-            doc="a queue: a streaming read takes its messages by leases and settles them when "
-            "their batch is committed, a batch read browses them and leaves them in the queue",
+            doc="a queue. A streaming read takes its messages by leases and settles them when"
+            " their batch is committed. A batch read browses them",
             uses=READS,
         ),
         Option(
             name="group",
             kind=kinds.STATED_NAME,
-            doc="the name under which the broker keeps how far the query is; one live query may "
-            "use it. Of streams: committed positions, lag, and where a query without checkpoint "
-            "began. Of a queue: its leases",
-            default="of streams none, of a queue `spark`",
+            doc="the name under which the broker stores the query's progress; one live query "
+            "may use it. For streams these are the committed positions, the lag, and the "
+            "start of a query without checkpoint; for a queue its leases",
+            default="none for streams, `spark` for a queue",
             uses=STREAMING,
         ),
         Option(
             name="groupTimeout",
             kind=kinds.DURATION,
-            doc="how long to wait for a group that another query has, before that is an error",
+            doc="the time to wait for a group that another query owns; then the query fails",
             default="`40s`",
             uses=STREAMING,
         ),
         Option(
             name="pinRetention",
             kind=kinds.BOOLEAN,
-            doc="whether retention leaves what the group has not read, up to a limit of the broker",
+            doc="make retention keep records that the group has not read, up to a limit of "
+            "the broker",
             default="`false`",
             uses=STREAMING,
             sources=OF_STREAMS,
@@ -233,15 +235,15 @@ SOURCE: Final = Section(
         Option(
             name="filter",
             kind=kinds.TEXTS,
-            doc="only records with this value in the header `x-stream-filter-value`; several as "
-            "JSON. The broker skips the others",
+            doc="read only records with this value in the header `x-stream-filter-value`; "
+            "several values as JSON. The broker skips the others",
             uses=READS,
             sources=OF_STREAMS,
         ),
         Option(
             name="filterMatchUnfiltered",
             kind=kinds.BOOLEAN,
-            doc="whether records without such a header are read too",
+            doc="also read records without this header",
             default="`false`",
             uses=READS,
             sources=OF_STREAMS,
@@ -250,14 +252,14 @@ SOURCE: Final = Section(
         Option(
             name="includeBody",
             kind=kinds.BOOLEAN,
-            doc="whether there is a column `body`",
-            default="`true`, with `value` `false`",
+            doc="have a column `body`",
+            default="`true`; with `value`, `false`",
             uses=READS,
         ),
         Option(
             name="includeHeaders",
             kind=kinds.BOOLEAN,
-            doc="whether there is a column `headers`",
+            doc="have a column `headers`",
             default="`true`",
             uses=READS,
         ),
@@ -270,9 +272,9 @@ RANGE: Final = Section(
         Option(
             name="startingOffsets",
             kind=kinds.POSITIONS,
-            doc="where a query without checkpoint begins. By stream each value is `earliest` (-2), "
-            "`latest` (-1), an offset, or a moment with its zone",
-            default="streaming `latest`, batch `earliest`",
+            doc="the start of a query without checkpoint. By stream each value is `earliest` "
+            "(-2), `latest` (-1), an offset, or a moment with its zone",
+            default="`latest` for streaming, `earliest` for batch",
             uses=READS,
             sources=OF_STREAMS,
             excludes=("startingTimestamp", "startingOffsetsByTimestamp"),
@@ -295,7 +297,8 @@ RANGE: Final = Section(
         Option(
             name="startingOffsetsByTimestampStrategy",
             kind=kinds.choice("error", "latest"),
-            doc="what to do with a stream in which nothing arrived then or later",
+            doc="the behaviour for a stream in which no record arrived then or later: fail, "
+            "or begin at the end",
             default="`error`",
             uses=READS,
             sources=OF_STREAMS,
@@ -335,22 +338,23 @@ PACE: Final = Section(
         Option(
             name="maxRecordsPerTrigger",
             kind=kinds.COUNT,
-            doc="the most that one micro-batch reads, of all streams together",
-            default="everything there is; of a queue `100000`",
+            doc="the maximum number of records of a micro-batch, for all streams together",
+            default="no limit; `100000` for a queue",
             uses=STREAMING,
             aliases=("maxOffsetsPerTrigger",),
         ),
         Option(
             name="maxBytesPerTrigger",
             kind=kinds.SIZE,
-            doc="the same in bytes of records; at least one record is read",
-            default="no limit; of a queue `256m`",
+            doc="the maximum size of the records of a micro-batch, in bytes; at least one "
+            "record is read",
+            default="no limit; `256m` for a queue",
             uses=STREAMING,
         ),
         Option(
             name="minRecordsPerTrigger",
             kind=kinds.COUNT,
-            doc="wait until as many are there, or until `maxTriggerDelay` is over",
+            doc="wait for this number of records, or until `maxTriggerDelay` is over",
             default="1",
             uses=STREAMING,
             aliases=("minOffsetsPerTrigger",),
@@ -366,22 +370,22 @@ PACE: Final = Section(
         Option(
             name="minPartitions",
             kind=kinds.whole(1, 100_000),
-            doc="into about how many tasks to split what is read",
+            doc="the approximate number of tasks of a read",
             default="one for each core of the driver, of 1,000 records or more",
             uses=READS,
         ),
         Option(
             name="maxRecordsPerPartition",
             kind=kinds.COUNT,
-            doc="the most that one task reads",
+            doc="the maximum number of records of a task",
             default="no limit",
             uses=READS,
         ),
         Option(
             name="failOnDataLoss",
             kind=kinds.BOOLEAN,
-            doc="fail when records were dropped by retention before they were read; `false` goes "
-            "on and counts them",
+            doc="fail if retention deleted records before they were read; with `false` the "
+            "query continues and counts them",
             default="`true`",
             uses=READS,
             sources=OF_STREAMS,
@@ -389,8 +393,8 @@ PACE: Final = Section(
         Option(
             name="archive",
             kind=kinds.DIRECTORY,
-            doc="the directory of an archive of the streams, Parquet or Delta: what retention "
-            "dropped is read from there",
+            doc="the directory of an archive of the streams, Parquet or Delta, from which "
+            "records are read that retention deleted",
             uses=READS,
             sources=OF_STREAMS,
             excludes=("filter", "maxBytesPerTrigger"),
@@ -404,7 +408,7 @@ SINK: Final = Section(
         Option(
             name="exchange",
             kind=kinds.NAME,
-            doc='where to publish; `""` is the default exchange',
+            doc='the target exchange; `""` is the default exchange',
             default="the column `exchange`",
             uses=WRITES,
         ),
@@ -419,32 +423,33 @@ SINK: Final = Section(
             name="deliveryGuarantee",
             kind=kinds.choice("exactly-once", "at-least-once"),
             doc="`exactly-once` stages a batch and makes all of it visible at once; "
-            "`at-least-once` publishes as it goes, twice when Spark runs a task or a batch again",
+            "`at-least-once` publishes rows as they are computed, again if Spark runs a "
+            "task or a batch again",
             default="`exactly-once`",
             uses=WRITES,
         ),
         Option(
             name="sinkId",
             kind=kinds.STATED_NAME,
-            doc="the name, of 64 bytes at most, under which the broker keeps the last batch that "
-            "it has; one query, or one program that writes batches, may use it",
-            default="the id of the query, which is in its checkpoint; of a batch write none",
+            doc="the name, of at most 64 bytes, under which the broker stores the number of "
+            "the last batch; one query, or one program that writes batches, may use it",
+            default="the id of the query, which is in its checkpoint; none for a batch write",
             uses=WRITES,
         ),
         Option(
             name="batchId",
             kind=kinds.whole(0, (1 << 63) - 1),
-            doc="the number of this batch write, as `foreachBatch` has it: one that is not above "
-            "the last batch of its `sinkId` writes nothing",
-            default="every batch write writes",
+            doc="the number of this batch write, as `foreachBatch` has it. If it is not above"
+            " the last batch of its `sinkId`, nothing is written",
+            default="every batch write is written",
             uses=frozenset({Use.WRITE}),
             needs="sinkId",
         ),
         Option(
             name="sinkTakeover",
             kind=kinds.BOOLEAN,
-            doc="whether a query with a new checkpoint may use a `sinkId` that another query "
-            "used; the batches of that one are forgotten",
+            doc="let a query with a new checkpoint use the `sinkId` of another query, whose "
+            "batches are forgotten",
             default="`false`",
             uses=WRITES,
             needs="sinkId",
@@ -452,14 +457,14 @@ SINK: Final = Section(
         Option(
             name="mandatory",
             kind=kinds.BOOLEAN,
-            doc="whether a message that reaches no queue is an error",
+            doc="fail if a message reaches no queue",
             default="`true`",
             uses=WRITES,
         ),
         Option(
             name="persistent",
             kind=kinds.BOOLEAN,
-            doc="whether messages survive a restart of the broker",
+            doc="publish persistent messages, which survive a restart of the broker",
             default="`true`",
             uses=WRITES,
         ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that say what is in a body: rows of the table of options."""
+"""The options for decoding bodies: rows of the table of options."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ DECODING: Final = Section(
             kind=kinds.choice(
                 "json", "csv", "avro", "protobuf", "cbor", "msgpack", "string", "binary"
             ),
-            doc="decode bodies into a column `value`, see [Decoding](../guides/spark-decode.md). "
-            "For writing only `avro`: "
-            "[the column `value` is encoded](../guides/spark-sink.md#bodies-of-avro)",
+            doc="decode bodies into a column `value`; see "
+            "[Decoding](../guides/spark-decode.md). For writing, only `avro`: [the column"
+            " `value` is encoded](../guides/spark-sink.md#bodies-of-avro)",
             default="bodies are not decoded, and not encoded",
         ),
         Option(
             name="decompress",
             kind=kinds.BOOLEAN,
-            doc="whether bodies are decompressed before they are decoded, where their "
-            "`content_encoding` is `gzip`, `deflate`, `zstd` or `lz4`",
+            doc="decompress bodies before decoding if their `content_encoding` is `gzip`, "
+            "`deflate`, `zstd` or `lz4`",
             default="`true`; for `binary` `false`",
             uses=READS,
             needs="value",
@@ -42,7 +42,7 @@ DECODING: Final = Section(
         Option(
             name="decompressedBytesMax",
             kind=kinds.SIZE,
-            doc="the size of a decompressed body; one that is larger is bad",
+            doc="the maximum size of a decompressed body; a larger one is bad",
             default="`16m`",
             uses=READS,
             needs="value",
@@ -50,9 +50,9 @@ DECODING: Final = Section(
         Option(
             name="valueSchema",
             kind=kinds.TEXT,
-            doc="what bodies are: `id BIGINT, price DECIMAL(10, 2)` or another type as Spark "
-            "writes it, or for Avro the writer's schema in JSON",
-            default="of JSON and CSV inferred, of Avro required",
+            doc="the schema of bodies: `id BIGINT, price DECIMAL(10, 2)` or another type in "
+            "Spark's syntax; for Avro the writer's schema in JSON",
+            default="inferred for JSON and CSV, required for Avro",
             needs="value",
         ),
         Option(
@@ -67,7 +67,7 @@ DECODING: Final = Section(
         Option(
             name="protobufMessage",
             kind=kinds.TEXT,
-            doc="the full name of the message in it: `shop.Order`",
+            doc="the full name of a message in `protobufDescriptors`: `shop.Order`",
             default="required for `protobuf`",
             uses=READS,
             needs="value",
@@ -75,8 +75,9 @@ DECODING: Final = Section(
         Option(
             name="protobufFraming",
             kind=kinds.choice("none", "registry"),
-            doc="what stands before the message: nothing, or what clients of a schema registry "
-            "write: a zero, an id in four bytes, and the place of the message in its file",
+            doc="the bytes before the message: none, or the prefix of clients of a schema "
+            "registry: a zero, an id in four bytes, and the index of the message in its "
+            "file",
             default="`none`",
             uses=READS,
             needs="value",
@@ -93,9 +94,9 @@ DECODING: Final = Section(
         Option(
             name="schemaEvolutionMode",
             kind=kinds.choice("none", "rescue", "addNewColumns", "failOnNewColumns", "fail"),
-            doc="what becomes of columns that the schema does not have, and of values that do not "
-            "fit their type",
-            default="`none`; of an inferred schema `addNewColumns` with `schemaLocation`, "
+            doc="the handling of columns that the schema does not have, and of values that do"
+            " not fit their type",
+            default="`none`; for an inferred schema `addNewColumns` with `schemaLocation`, "
             "otherwise `rescue`",
             uses=READS,
             needs="value",
@@ -103,8 +104,8 @@ DECODING: Final = Section(
         Option(
             name="schemaSample",
             kind=kinds.whole(1, SAMPLE_MAX),
-            doc="from how many records a schema is inferred: of streams the oldest and the newest, "
-            "of a queue the first",
+            doc="the number of records from which a schema is inferred: the oldest and the "
+            "newest of streams, the first of a queue",
             default="1000",
             uses=READS,
             needs="value",
@@ -112,9 +113,9 @@ DECODING: Final = Section(
         Option(
             name="mode",
             kind=kinds.choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST", "DEADLETTER"),
-            doc="what becomes of a body that cannot be decoded: a row with its octets and the "
-            "reason, nothing, the end of the query, or a message to `deadLetterExchange`, or a "
-            "dead letter of the queue",
+            doc="the handling of a body that cannot be decoded: a row with its bytes and the "
+            "reason, no row, failure of the query, or a message to `deadLetterExchange` "
+            "or a dead letter of the queue",
             default="`PERMISSIVE`",
             uses=READS,
             needs="value",
@@ -122,8 +123,8 @@ DECODING: Final = Section(
         Option(
             name="rescuedDataColumn",
             kind=kinds.STATED_NAME,
-            doc="the name of the column for what found no place in `value`; given, it makes "
-            "`schemaEvolutionMode` `rescue` unless that is given too",
+            doc="the column for values that have no place in `value`; if it is set, "
+            "`schemaEvolutionMode` is `rescue` unless that is set, too",
             default="`_rescued_data`",
             uses=READS,
             needs="value",
@@ -131,16 +132,16 @@ DECODING: Final = Section(
         Option(
             name="deadLetterExchange",
             kind=kinds.NAME,
-            doc='where `DEADLETTER` publishes; `""` is the default exchange',
-            default="of a streaming read of a queue by leases: dead letters of the queue itself; "
-            "else required for `DEADLETTER`",
+            doc='the exchange to which `DEADLETTER` publishes; `""` is the default exchange',
+            default="for a streaming read of a queue by leases, dead letters of the queue "
+            "itself; otherwise required for `DEADLETTER`",
             uses=READS,
             needs="mode",
         ),
         Option(
             name="deadLetterRoutingKey",
             kind=kinds.NAME,
-            doc="with which routing key",
+            doc="the routing key for `deadLetterExchange`",
             default="that of the message",
             uses=READS,
             needs="deadLetterExchange",
@@ -148,7 +149,7 @@ DECODING: Final = Section(
         Option(
             name="timeZone",
             kind=kinds.TEXT,
-            doc="the zone of times in bodies that name none: `Europe/Berlin`, `+02:00`",
+            doc="the time zone of times in bodies without one: `Europe/Berlin`, `+02:00`",
             default="`UTC`",
             uses=READS,
             needs="value",
@@ -156,7 +157,7 @@ DECODING: Final = Section(
         Option(
             name="csvSeparator",
             kind=MARK,
-            doc="what is between the columns of CSV",
+            doc="the separator of CSV columns",
             default="`,`",
             uses=READS,
             needs="value",
@@ -165,7 +166,7 @@ DECODING: Final = Section(
         Option(
             name="csvQuote",
             kind=MARK,
-            doc="what is around a text of CSV that has separators; twice in it stands for itself",
+            doc="the quote around a CSV text that has separators; within it the quote is doubled",
             default='`"`',
             uses=READS,
             needs="value",
@@ -174,7 +175,7 @@ DECODING: Final = Section(
         Option(
             name="csvEscape",
             kind=MARK,
-            doc="what is before a quote of CSV that stands for itself",
+            doc="the escape character before a quote within a CSV text",
             default="none",
             uses=READS,
             needs="value",
@@ -183,8 +184,8 @@ DECODING: Final = Section(
         Option(
             name="csvNull",
             kind=kinds.ANY_TEXT,
-            doc="the text of CSV that is null",
-            default="the empty one",
+            doc="the CSV text that stands for null",
+            default="the empty text",
             uses=READS,
             needs="value",
             aliases=("nullValue",),
@@ -192,17 +193,18 @@ DECODING: Final = Section(
         Option(
             name="avroFraming",
             kind=kinds.choice("none", "single-object", "registry"),
-            doc="what stands before the datum: nothing; marker and fingerprint, by which the "
-            "writer's schema is found in `schemaLocation`; or a zero and the id of the writer's "
-            "schema in a registry, in five bytes, which are skipped without `schemaRegistry`",
+            doc="the bytes before the datum: none; a marker and a fingerprint, by which the "
+            "writer's schema is found in `schemaLocation`; or a zero and the id of the "
+            "writer's schema in a registry, five bytes that are skipped without "
+            "`schemaRegistry`",
             default="`none`",
             needs="value",
         ),
         Option(
             name="jsonFraming",
             kind=kinds.choice("none", "registry"),
-            doc="what stands before the JSON: nothing, or a zero and the id of a schema in a "
-            "registry, in five bytes, which are skipped",
+            doc="the bytes before the JSON: none, or a zero and the id of a schema in a "
+            "registry, five bytes that are skipped",
             default="`none`",
             uses=READS,
             needs="value",
@@ -211,14 +213,14 @@ DECODING: Final = Section(
             name="schemaRegistry",
             kind=kinds.HTTP_URL,
             doc="the registry of the writers' schemas, with Confluent's API: "
-            "`https://registry:8081`, of Apicurio `https://host/apis/ccompat/v7`",
+            "`https://registry:8081`, for Apicurio `https://host/apis/ccompat/v7`",
             default="every body has the schema `valueSchema`",
             needs="avroFraming",
         ),
         Option(
             name="schemaSubject",
             kind=kinds.TEXT,
-            doc="the subject in the registry for the schema of what is written: `orders-value`",
+            doc="the subject in the registry for the schema of written bodies: `orders-value`",
             default="required with `schemaRegistry`",
             uses=WRITES,
             needs="schemaRegistry",
@@ -226,7 +228,7 @@ DECODING: Final = Section(
         Option(
             name="schemaRegister",
             kind=kinds.BOOLEAN,
-            doc="whether a schema that the subject does not have is registered",
+            doc="register a schema that the subject does not have",
             default="`true`",
             uses=WRITES,
             needs="schemaRegistry",
@@ -235,7 +237,7 @@ DECODING: Final = Section(
             name="schemaRegistryUser",
             kind=kinds.TEXT,
             doc="the user of the registry",
-            default="no login; with a password only, that is a bearer token",
+            default="no login; a password without a user is a bearer token",
             needs="schemaRegistry",
         ),
         Option(
@@ -247,14 +249,14 @@ DECODING: Final = Section(
         Option(
             name="schemaRegistryPasswordFile",
             kind=kinds.TEXT,
-            doc="a file on the driver that holds it",
+            doc="a file on the driver with the password",
             needs="schemaRegistry",
             excludes=("schemaRegistryPasswordEnv",),
         ),
         Option(
             name="schemaRegistryPasswordEnv",
             kind=kinds.TEXT,
-            doc="an environment variable of the driver that does",
+            doc="an environment variable of the driver with the password",
             needs="schemaRegistry",
         ),
     ),

@@ -60,7 +60,7 @@ def read(
 
 
 def look_up(where: str, stream: str, first: int, last: int) -> Cover:
-    """Return what the archive, as it is now, has of a range."""
+    """Return the part of a range that the archive has at present."""
     archive = Archive(where)
     archive.refresh()
     return archive.cover(stream, first, last)
@@ -96,8 +96,8 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
     for batch in rest.to_batches(ROWS_MAX):
         chosen = _once(batch, at)
         if chosen.num_rows and not _is_next(chosen, at):
-            there = set(chosen.column("offset").to_pylist())
-            at = next(offset for offset in range(at, run.last) if offset not in there)
+            offsets = set(chosen.column("offset").to_pylist())
+            at = next(offset for offset in range(at, run.last) if offset not in offsets)
             break
         yield chosen
         at += chosen.num_rows

@@ -256,15 +256,15 @@ class Columns:
             self._drop_repeated(first)
 
     def _add_values(self, table: dict[str, Value], first: int) -> None:
-        """Set the values, from the header `first` on, that are no text on the wire."""
-        found = [self.header_names.row(at) or b"" for at in range(first, self.header_count)]
+        """Set the values that are not text on the wire, from the header `first` on."""
+        names = [self.header_names.row(at) or b"" for at in range(first, self.header_count)]
         texts = [
             self.header_values.row(at) if at < self.header_values.rows else None
             for at in range(first, self.header_count)
         ]
         if self.header_values.rows > first:
             self.header_values.cut_back(first)
-        for index, name in enumerate(found):
+        for index, name in enumerate(names):
             text = texts[index]
             if text is None:
                 value = table[name.decode()]

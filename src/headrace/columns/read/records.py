@@ -196,7 +196,7 @@ def _skip(reading: Reading, piece: Range, at: int, first: int) -> int:
 
 
 def _note(reading: Reading, stream: str, first: int, last: int) -> None:
-    """Have records that are gone counted; the log has them in any case."""
+    """Count lost records; the log has them in any case."""
 
     def ask(connection: blocking.Connection) -> None:
         if isinstance(connection.server_properties.get("headrace_id"), str):

@@ -125,7 +125,7 @@ class Spool:
                 path.unlink()
 
     def close(self) -> None:
-        """Let another have it."""
+        """Release the spool for another process."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -55,7 +55,7 @@ class Registered:
 
 
 class Registry:
-    """Questions to one registry. Each raises RegistryError when there is no good answer."""
+    """Requests to one registry. Each raises RegistryError without a valid answer."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Registry:
         return Registered(kind.upper(), text, references)
 
     def _ask(self, method: str, path: str, body: Json = None) -> Json:
-        """The answer as JSON; None if there is no such thing."""
+        """Return the answer as JSON; None if the registry does not have it."""
         deadline = self._clock() + PATIENCE_S
         pause = PAUSE_S
         while True:

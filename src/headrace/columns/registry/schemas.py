@@ -62,7 +62,7 @@ class Schemas:
         self._unknown: set[int] = set()
 
     def of(self, number: int) -> Schema:
-        """The schema with this id; UnusableSchemaError if there is none that can be used."""
+        """Return the schema with this id; UnusableSchemaError if it is missing or unusable."""
         key = (self._address.url, number)
         schema = _known.get(key)
         if schema is None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process keeps beside a read: connections, and versions of a schema in files."""
+"""State of a process that outlives a read: connections, and versions of a schema in files."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files and names that survive a crash: what is on the disk when a call returns.
+"""Small files and names that survive a crash: when a call returns, they are on the disk.
 
-Temporary names begin with a dot: they are no data to Spark, Arrow and others.
+Temporary names begin with a dot, so that Spark, Arrow and others do not read them as data.
 """
 
 from __future__ import annotations

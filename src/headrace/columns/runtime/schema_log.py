@@ -44,7 +44,7 @@ class SchemaLog:
         return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
     def latest(self) -> StructType | None:
-        """The newest schema; None when there is none."""
+        """Return the newest schema; None before the first."""
         versions = self.versions()
         return StructType.from_json(self._read(versions[-1])["schema"]) if versions else None
 

@@ -98,7 +98,7 @@ class SchemaError(ValueError):
 
 
 class Decoding(Protocol):
-    """What the columns depend on, of the options of decoding."""
+    """The options of decoding on which the columns depend."""
 
     @property
     def format(self) -> str:

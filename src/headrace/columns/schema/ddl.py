@@ -164,13 +164,13 @@ class _Parser:
         scale = numbers[1] if len(numbers) > 1 else 0
         if not 1 <= precision <= PRECISION_MAX or scale > precision or len(numbers) > 2:
             raise SchemaTextError(
-                f"gives {what} a DECIMAL that is none: a precision of 1 to {PRECISION_MAX} and a "
-                "scale up to it"
+                f"gives {what} an invalid DECIMAL: the precision is 1 to {PRECISION_MAX}, and the "
+                "scale is at most the precision"
             )
         return DecimalType(precision, scale)
 
     def _numbers(self, what: str) -> list[int]:
-        """Whole numbers in parentheses."""
+        """Parse whole numbers in parentheses."""
         self._mark("(")
         numbers = []
         while True:

@@ -61,10 +61,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The next offset to be read of each stream, and where reading began of those just begun.
+    """The next offset of each stream, and the first offset of streams whose reading just began.
 
-    `broker` is "" for a broker that does not tell who it is, None in a checkpoint of format 1;
-    `ids` is empty then. `owner` is "" for a query without a group.
+    `broker` is "" for a broker without an identity, and None in a checkpoint of format 1; then
+    `ids` is empty. `owner` is "" for a query without a group.
     """
 
     positions: Mapping[str, int]
@@ -177,7 +177,7 @@ def ranges(start: Mapping[str, int], end: Mapping[str, int]) -> list[Range]:
 
 
 def without(piece: Range, gaps: Iterable[Sequence[int]]) -> list[Range]:
-    """Return what is left of a range; the gaps, first and end of each, are in order."""
+    """Return the pieces of a range between gaps; the gaps, first and end of each, are in order."""
     pieces, at = [], piece.first
     for first, last in gaps:
         if last <= at or first >= piece.last:

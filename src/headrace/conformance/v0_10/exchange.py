@@ -60,8 +60,11 @@ def exchange_instances(site: Site) -> None:
             peer = site.session()
             continue
         names = (f"amq.{kind}", "amq.match") if kind == "headers" else (f"amq.{kind}",)
-        found = [peer.call(ExchangeQuery(name=name)) for name in names]
-        must(any(one.type == kind for one in found), f"an exchange {names[0]} of type {kind}")
+        exchanges = [peer.call(ExchangeQuery(name=name)) for name in names]
+        must(
+            any(exchange.type == kind for exchange in exchanges),
+            f"an exchange {names[0]} of type {kind}",
+        )
 
 
 @check("0-10/s140", "0-10/s141", "0-10/s176", "0-10/s077")

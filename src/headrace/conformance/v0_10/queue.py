@@ -75,9 +75,9 @@ def queue_kinds(site: Site) -> None:
     for durable in (True, False):
         for exclusive in (True, False):
             queue = peer.declare(site.queue(), durable=durable, exclusive=exclusive)
-            found = peer.state(queue)
+            state = peer.state(queue)
             kind = f"durable={durable}, exclusive={exclusive}"
-            must((found.durable, found.exclusive) == (durable, exclusive), f"{kind} is kept")
+            must((state.durable, state.exclusive) == (durable, exclusive), f"{kind} is kept")
             peer.call(QueueDelete(queue=queue))
 
 
@@ -86,8 +86,8 @@ def queue_ignored_fields(site: Site) -> None:
     """durable and auto-delete do not matter when the queue exists already."""
     peer, queue = site.session_queue()
     peer.declare(queue, durable=True, auto_delete=True)
-    found = peer.state(queue)
-    must(not found.durable and not found.auto_delete, "the queue is as it was declared first")
+    state = peer.state(queue)
+    must(not state.durable and not state.auto_delete, "the queue is as it was declared first")
 
 
 @check("0-10/s187")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log."""
+"""The audit log, filtered by user, virtual host, action and time; :mod:`.logs` has the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.logs import LINES, NO_LOG, object_of
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Listed
-from headrace.console.http.paging import is_true
+from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter, Routes
 from headrace.user_tags import ADMINISTRATOR
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 AUDITED = ("time", "what", "allowed", "who", "from", "vhost", "reason")
-CHOSEN = ("user", "vhost", "what", "since", "until")  # Parameters of the audit log.
+FILTERS = ("user", "vhost", "what", "since", "until")  # Parameters of the query.
 AUDIT_QUERY = (
     Parameter("user", "Only lines about this user."),
     Parameter("vhost", "Only lines about this virtual host."),
-    Parameter("what", "Only lines about this, such as `queue.deleted`."),
+    Parameter("what", "Only lines about this action, such as `queue.deleted`."),
     Parameter("since", "Only lines from this time on, in ISO 8601."),
     Parameter("until", "Only lines before this time, in ISO 8601."),
-    Parameter("before", "Only lines before this one: the `at` of the last line of an answer."),
+    Parameter("before", "Only lines before a line: the `at` of the last line of an answer."),
 )
 ROUTES = Routes()
 
@@ -39,28 +39,28 @@ ROUTES = Routes()
     paged=True,
 )
 async def audit_log(call: HttpCall) -> Listed:
-    """Return lines of the audit log that the query chooses, the newest first.
+    """Return the lines of the audit log that match the query, the newest first.
 
     Raises:
         HttpError: a parameter is wrong, or the file of ``before`` was renamed.
     """
-    chosen: JsonObject = {name: call.query.get(name) or None for name in CHOSEN}
+    filters: JsonObject = {name: call.query.get(name) or None for name in FILTERS}
     if not is_true(call.query.get("use_regex")):
-        chosen["text"] = call.query.get("name") or None
+        filters["text"] = call.query.get("name") or None
     lines: list[JsonObject] = []
     before: object = call.query.get("before") or None
-    begins = False
-    while len(lines) < LINES and not begins:  # One request looks at a bounded part.
-        left = LINES - len(lines)
+    is_complete = False
+    while len(lines) < LINES and not is_complete:  # One operation reads a bounded part.
+        count = LINES - len(lines)
         try:
-            items, done = await call.answer("show audit log", count=left, before=before, **chosen)
+            items, done = await call.answer("show audit log", count=count, before=before, **filters)
         except OperationRefused as error:
             if error.code != NO_LOG:
                 raise
             return Listed([], ("number",))
         lines += items
         before = done["before"]
-        begins = before is None
+        is_complete = before is None
     rows = [
         {"number": number, "name": row["line"], "at": row["at"], **audit_line(row["line"])}
         for number, row in enumerate(lines, 1)

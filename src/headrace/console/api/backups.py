@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backups by a name, in the directory that a setting of the broker gives."""
+"""Named backups, in the directory of the setting ``backup_directory``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.schemas.parts import TEXT
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Routes
+from headrace.console.http_errors import bad_request
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ ROUTES = Routes()
     {PATH: "Backups in `backup_directory`, with time and bytes."}, tag=ADMINISTRATOR, paged=True
 )
 async def list_backups(call: HttpCall) -> object:
-    """Return the backups that have names."""
+    """Return the named backups."""
     return Listed(await call.rows("list backups"), ("name",))
 
 
 @ROUTES.post(
-    {PATH: "Make a backup of this name there; `base` names one whose files are linked."},
+    {PATH: "Make a named backup there; `base` names a backup whose files are linked."},
     tag=ADMINISTRATOR,
     body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
 )
 async def make_backup(call: HttpCall) -> object:
-    """Make a backup; the answer comes when it is finished."""
+    """Make a backup; the answer follows when the backup is complete."""
     body = await Body.of(call, "name")
     name = body.text("name")
     if not name:

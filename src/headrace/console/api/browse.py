@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages of a queue or a stream, shown without a trace in it."""
+"""Browsing: the messages of a queue or stream, which stay as they are.
+
+:mod:`.messages` publishes and gets messages, :mod:`.dead_letters` groups dead letters.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import base64
 from typing import TYPE_CHECKING
 
 from headrace.console.http.answers import Answer, Text
-from headrace.console.http.errors import bad_request, not_found
 from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http_errors import bad_request, not_found
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ DOWNLOAD = {
 }
 QUERY = (
     Parameter("selector", "A filter on headers and properties: \"region = 'north'\"."),
-    Parameter("from", "By position, from this one on: a number, first, last, next, or a time."),
+    Parameter("from", "In order of position, from here: a number, first, last, next, or a time."),
     Parameter("count", f"Messages, {COUNT} by default, {COUNT_MAX} at most.", "integer"),
     Parameter("bytes", f"Bytes of each body, {SHOWN} by default.", "integer"),
 )
@@ -37,14 +40,14 @@ ROUTES = Routes()
 
 
 @ROUTES.get(
-    {f"{QUEUE}/messages": "Messages of a queue or stream, without a trace."},
+    {f"{QUEUE}/messages": "Messages of a queue or stream, which stay unchanged."},
     tag=MANAGEMENT,
     permission=READ,
     query=QUERY,
     payloads=True,
 )
 async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
-    """Return messages in the order of delivery, or of position; ``next`` is where to go on."""
+    """Return messages in the order of delivery or position; ``next`` is the next position."""
     page = await page_of_messages(
         call,
         vhost,
@@ -61,7 +64,7 @@ def count_in(query: Mapping[str, str]) -> int:
     """Return how many messages a query asks for.
 
     Raises:
-        HttpError: it is no number, or out of bounds.
+        HttpError: the count is not a number, or out of bounds.
     """
     return number(query, "count", COUNT, 1, COUNT_MAX)
 
@@ -94,8 +97,8 @@ async def page_of_messages(
         bytes=shown,
         **{"from": start},
     )
-    goes_on = len(rows) == count and start is not None
-    return {"messages": rows, "next": rows[-1]["position"] + 1 if goes_on else None}
+    has_more = len(rows) == count and start is not None
+    return {"messages": rows, "next": rows[-1]["position"] + 1 if has_more else None}
 
 
 @ROUTES.get(
@@ -106,7 +109,7 @@ async def page_of_messages(
     payloads=True,
 )
 async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
-    """Return the body of the message at a position, as a file that no browser opens."""
+    """Return the body of the message at a position, as a download."""
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
     rows = await call.rows(
@@ -126,14 +129,14 @@ async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Tex
 
 
 def body_of(row: JsonObject) -> bytes:
-    """Return the bytes of a body, as far as they are shown."""
+    """Return the bytes of a body in a row."""
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])
     return str(row.get("body", "")).encode()
 
 
 def place(text: str) -> int | str | None:
-    """Return a place for ``peek``: a number where it is one."""
+    """Return a position for the operation ``peek``: a number, a word or a time."""
     if not text:
         return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else text
@@ -143,7 +146,7 @@ def number(query: Mapping[str, str], name: str, default: int, least: int, most: 
     """Return a number of a query.
 
     Raises:
-        HttpError: it is none, or out of bounds.
+        HttpError: the text is not a number, or is out of bounds.
     """
     text = query.get(name, "")
     if not text:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of what Headrace does not have, and constant lists, which clients ask for."""
+"""Paths that clients request, for features that Headrace does not have: empty or constant."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.api.common.lookups import check_vhost
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.rows import check_vhost
 from headrace.console.http.answers import Listed
-from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.routes import Routes
+from headrace.console.http_errors import HttpError, not_found
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-# What the broker can do, by RabbitMQ's names of feature flags.
+# The feature flags that clients ask about, with descriptions.
 FLAGS = {
     "classic_queue_type_delivery_support": "Deliveries of classic queues",
     "direct_exchange_routing_v2": "Routing of direct exchanges",
@@ -34,7 +34,7 @@ FLAGS = {
     "user_limits": "Limits of users",
     "virtual_host_metadata": "Metadata of virtual hosts",
 }
-NONE = (
+EMPTY_LISTS = (
     ("/api/federation-links", MONITORING, "Always empty: there is no federation."),
     ("/api/federation-links/{vhost}", MONITORING, "Always empty: there is no federation."),
     ("/api/shovels", MONITORING, "Always empty: there are no shovels."),
@@ -51,22 +51,20 @@ NONE = (
     ("/api/traces", ADMINISTRATOR, "Always empty: `headrace trace` publishes traces as messages."),
     ("/api/traces/{vhost}", ADMINISTRATOR, "Always empty, as without `{vhost}`."),
 )
-# Apart from the rest: the documentation has login attempts and settings between them.
-LIST_ROUTES = Routes()
 ROUTES = Routes()
 
 
 async def empty(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return an empty list: there are none here."""
+    """Return an empty list."""
     check_vhost(call, vhost)
     return Listed([])
 
 
-for path, tag, summary in NONE:
-    LIST_ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
+for path, tag, summary in EMPTY_LISTS:
+    ROUTES.get({path: summary}, tag=tag, paged=True)(empty)
 
 
-@LIST_ROUTES.get(
+@ROUTES.get(
     {"/api/feature-flags": "Feature flags that clients ask about, all enabled."},
     tag=MANAGEMENT,
     paged=True,
@@ -87,18 +85,18 @@ async def feature_flags(call: HttpCall) -> Listed:
     return Listed(rows, ("name",))
 
 
-@LIST_ROUTES.put(
+@ROUTES.put(
     {"/api/feature-flags/{name}/enable": "204: all feature flags are enabled."}, tag=ADMINISTRATOR
 )
 async def enable_flag(call: HttpCall, name: str) -> None:
-    """Accept to enable a feature flag that is enabled anyway."""
+    """Accept to enable a known feature flag; all of them are enabled."""
     if name not in FLAGS:
         raise not_found()
 
 
 @ROUTES.get({"/api/top/{node}": "No processes: there is no Erlang."}, tag=MONITORING)
 async def top(call: HttpCall, node: str) -> JsonObject:
-    """Return the node without Erlang's processes."""
+    """Return the node with an empty list of Erlang's processes."""
     check_node(node)
     return {"node": node_name(), "processes": []}
 
@@ -108,6 +106,6 @@ async def top(call: HttpCall, node: str) -> JsonObject:
     tag=ADMINISTRATOR,
 )
 async def no_hash(call: HttpCall, password: str) -> None:
-    """Refuse to take a password in a URL."""
+    """Refuse a password in a URL."""
     reason = "a URL must not have a password: PUT /api/users takes it, or its hash"
     raise HttpError(405, reason)

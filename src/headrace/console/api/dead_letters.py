@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of a queue by reason, queue and exchange of the last death."""
+"""Dead letters of a queue, in groups by reason, queue and exchange of the last death.
+
+A job requeues the dead letters of a group by its ``selector`` (:mod:`.jobs`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-LOOKED_MAX = 10_000  # Messages that are looked at: the oldest of the queue.
+EXAMINED_MAX = 10_000  # The oldest messages of the queue.
 FIELDS = ("reason", "queue", "exchange")
 Key = tuple[str | None, ...]
 HOUR = len("2026-11-22T10")  # Characters of a time in ISO 8601 up to its hour.
@@ -24,7 +27,7 @@ ROUTES = Routes()
 
 @dataclass(slots=True)
 class Group:
-    """Dead letters that died alike."""
+    """Dead letters with the same reason, queue and exchange."""
 
     count: int = 0
     first: str = ""  # Times of the last death, in ISO 8601.
@@ -41,14 +44,14 @@ class Group:
 @ROUTES.get(
     {
         f"{QUEUE}/dead-letters": "Dead letters by reason, queue and exchange; of the oldest "
-        f"{LOOKED_MAX:,} messages."
+        f"{EXAMINED_MAX:,} messages."
     },
     tag=MANAGEMENT,
     permission=READ,
     payloads=True,
 )
 async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
-    """Return the groups, the largest first, and how many messages of each hour."""
+    """Return the groups, the largest first, and the numbers of messages by hour."""
     return Answer(200, await groups_of(call, vhost, queue))
 
 
@@ -56,20 +59,20 @@ async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
     """Return the dead letters of a queue by groups and hours.
 
     Raises:
-        HttpError: there is no such queue.
+        HttpError: the queue does not exist.
     """
     groups: dict[Key, Group] = {}
     hours: dict[str, int] = {}
-    looked = others = 0
+    examined = others = 0
     async for row in call.items(
         "peek",
         vhost=vhost,
         queue=queue,
-        count=LOOKED_MAX,
+        count=EXAMINED_MAX,
         bytes=0,
         **{"from": "first"},
     ):
-        looked += 1
+        examined += 1
         headers = row.get("headers") or {}
         key = tuple(text_of(headers.get(f"x-last-death-{name}")) for name in FIELDS)
         if not key[0]:
@@ -81,8 +84,8 @@ async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
             hours[died[:HOUR]] = hours.get(died[:HOUR], 0) + 1
     ordered = sorted(groups.items(), key=lambda group: (-group[1].count, str(group[0])))
     return {
-        "looked": looked,
-        "is_all": looked < LOOKED_MAX,
+        "looked": examined,
+        "is_all": examined < EXAMINED_MAX,
         "others": others,  # Not dead letters.
         "groups": [
             {
@@ -99,7 +102,7 @@ async def groups_of(call: HttpCall, vhost: str, queue: str) -> JsonObject:
 
 
 def time_of_death(headers: JsonObject) -> str:
-    """Return when a message died last, in ISO 8601; empty if it does not say."""
+    """Return the time of a message's last death, in ISO 8601; empty if unknown."""
     deaths = headers.get("x-death")
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
         return str(deaths[0].get("time") or "").replace(" ", "T", 1)
@@ -107,12 +110,12 @@ def time_of_death(headers: JsonObject) -> str:
 
 
 def text_of(value: object) -> str | None:
-    """Return a header as text; None where a message does not have it."""
+    """Return a header as text; None without it."""
     return None if value is None else str(value)
 
 
 def selector_of(key: Key) -> str:
-    """Return the condition that chooses a group."""
+    """Return the selector of a group."""
     parts = []
     for name, value in zip(FIELDS, key, strict=True):
         if value is None:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and exchanges that drop duplicates."""
+"""Deduplication: the queues and exchanges that drop duplicates."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import rows_of
+from headrace.console.api.common.lookups import rows_of
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -26,5 +26,5 @@ ROUTES = Routes()
     paged=True,
 )
 async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return the queues and exchanges that drop duplicates, with the ids that they remember."""
+    """Return the queues and exchanges that drop duplicates, with the numbers of remembered ids."""
     return Listed(await rows_of(call, "list deduplication", vhost), ("vhost", "kind", "name"))

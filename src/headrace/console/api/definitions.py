@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/definitions``: export and import.
-
-An import is JSON, or a file of a form.
-"""
+"""``/api/definitions``: export and import, as JSON or as a file of a form."""
 
 from __future__ import annotations
 
@@ -15,29 +12,17 @@ from headrace import __version__
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer, no_content
 from headrace.console.http.call import parsed
-from headrace.console.http.errors import bad_request
 from headrace.console.http.forms import MULTIPART
-from headrace.console.http.paging import is_true
+from headrace.console.http.query import is_true
 from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http_errors import bad_request
+from headrace.definition_file import SECTIONS, VHOST_SECTIONS
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-SECTIONS = (  # In the order in which the broker imports them.
-    "vhosts",
-    "users",
-    "permissions",
-    "topic_permissions",
-    "parameters",
-    "global_parameters",
-    "policies",
-    "exchanges",
-    "queues",
-    "bindings",
-)
-OF_VHOST = ("parameters", "policies", "exchanges", "queues", "bindings")
 FOR_RABBITMQ = "for_rabbitmq"
 NAME_MAX = 255  # Characters of a file's name.
 EXPORT_QUERY = (
@@ -45,13 +30,11 @@ EXPORT_QUERY = (
     Parameter(FOR_RABBITMQ, "Leave out hashes that RabbitMQ cannot read.", "boolean"),
 )
 DEFINITIONS_BYTES_MAX = 256 << 20  # Of a body.
-LINE_BYTES = 1 << 18  # Of elements that are sent together; the broker takes 1 MiB.
+LINE_BYTES = 1 << 18  # Of elements in one line to the broker, which accepts 1 MiB.
 LINE_BYTES_MAX = (1 << 20) - 1024
-LENIENT = "lenient"  # The parameter that leaves out what has no equivalent,
-DRY_RUN = "dry_run"  # and the one that changes nothing.
-NO_EQUIVALENT = "precondition"  # The code of an import that has such an element.
-FILE = "file"  # The field of a form that has the document,
-REDIRECT = "redirect"  # and the one that says where its browser goes on.
+LENIENT, DRY_RUN = "lenient", "dry_run"  # Parameters of an import.
+NO_EQUIVALENT = "precondition"  # The broker's code for an element without an equivalent.
+FILE, REDIRECT = "file", "redirect"  # Fields of a form: the document, and the next page.
 IMPORT_QUERY = (
     Parameter(LENIENT, "Skip elements without an equivalent here, such as shovels.", "boolean"),
     Parameter(DRY_RUN, "Change nothing; return the changes that would be made.", "boolean"),
@@ -73,13 +56,13 @@ ROUTES = Routes()
     query=EXPORT_QUERY,
 )
 async def export(call: HttpCall, vhost: str | None = None) -> object:
-    """Return the definitions of all, or of one virtual host."""
+    """Return the definitions of the broker, or of one virtual host."""
     document: JsonObject = {
         "rabbit_version": call.settings.rabbitmq_version,
         "rabbitmq_version": call.settings.rabbitmq_version,
         "product_name": "Headrace",
         "product_version": __version__,
-        **{section: [] for section in (SECTIONS if vhost is None else OF_VHOST)},
+        **{section: [] for section in (SECTIONS if vhost is None else VHOST_SECTIONS)},
     }
     async for item in call.items(
         "export definitions", vhost=vhost, for_rabbitmq=call.query.get(FOR_RABBITMQ) == "true"
@@ -113,22 +96,22 @@ async def export(call: HttpCall, vhost: str | None = None) -> object:
     body_max=DEFINITIONS_BYTES_MAX,
 )
 async def post_definitions(call: HttpCall, vhost: str | None = None) -> Answer:
-    """Import definitions of all, or of one virtual host; if one is wrong, none.
+    """Import definitions of all virtual hosts or of one; a wrong element prevents the import.
 
-    Return what became of the elements where some were not imported, or for a dry run.
+    The answer has a report if some elements were not imported, and for a dry run.
 
     Raises:
-        HttpError: an element has no equivalent here, and the query does not say ``lenient``.
+        HttpError: an element has no equivalent here, and the query lacks ``lenient``.
     """
-    raw, leads = await document_of(call), ""
+    raw, next_page = await document_of(call), ""
     if is_multipart(call):
-        leads = (await call.form()).get(REDIRECT)
-        if leads and not is_local(leads):
+        next_page = (await call.form()).get(REDIRECT)
+        if next_page and not is_local(next_page):
             raise bad_request(f"'{REDIRECT}' is not an address of this server")
     lenient, dry_run = is_true(call.query.get(LENIENT)), is_true(call.query.get(DRY_RUN))
     report = await import_definitions(call, raw, vhost, lenient=lenient, dry_run=dry_run)
-    if leads:
-        return Answer(303, headers={"Location": leads})
+    if next_page:
+        return Answer(303, headers={"Location": next_page})
     return Answer(200, report) if is_worth_showing(report) else no_content()
 
 
@@ -139,7 +122,7 @@ async def document_of(call: HttpCall) -> bytes:
 
 
 def is_multipart(call: HttpCall) -> bool:
-    """Return True for a request with a form of parts."""
+    """Return True for a multipart form."""
     return call.request.headers.get("Content-Type", "").lower().startswith(MULTIPART)
 
 
@@ -151,16 +134,16 @@ def is_worth_showing(report: JsonObject) -> bool:
 async def import_definitions(
     call: HttpCall, raw: bytes, vhost: str | None = None, *, lenient: bool, dry_run: bool
 ) -> JsonObject:
-    """Import a document; return the counts by section and outcome, and what was not imported.
+    """Import a document; return the counts by section and outcome, and the elements not imported.
 
     Raises:
-        HttpError: an element has no equivalent here, and it is not ``lenient``.
+        HttpError: an element has no equivalent here, and ``lenient`` is False.
     """
     rows = await asyncio.to_thread(lines_of, raw)
-    known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
+    only_known = not (lenient or dry_run)  # A dry run shows what has no equivalent.
     try:
         findings, done = await call.answer(
-            "import definitions", rows, vhost=vhost, known=known, dry_run=dry_run
+            "import definitions", rows, vhost=vhost, known=only_known, dry_run=dry_run
         )
     except OperationRefused as error:
         if error.code != NO_EQUIVALENT:
@@ -171,17 +154,17 @@ async def import_definitions(
 
 
 def is_local(address: str) -> bool:
-    """Return True for an address that stays on this server, relative ones among them."""
+    """Return True for an address on this server, absolute or relative."""
     parts = urlsplit(address)
     is_plain = address.isascii() and address.isprintable() and "\\" not in address
     return is_plain and not parts.scheme and not parts.netloc and not address.startswith("//")
 
 
 def lines_of(raw: bytes) -> list[JsonObject]:
-    """Return the lines that the operation takes.
+    """Return the lines of the operation ``import definitions``.
 
     Raises:
-        HttpError: the document is no object with lists, or an element is too long.
+        HttpError: the document is not an object of lists, or an element is too long.
     """
     document = parsed(raw)
     if not isinstance(document, dict):
@@ -193,16 +176,16 @@ def lines_of(raw: bytes) -> list[JsonObject]:
             continue
         if not isinstance(values, list):
             raise bad_request(f"'{section}' is not a list")
-        first, size, some = 0, 0, list[object]()
+        first, size, elements = 0, 0, list[object]()
         for at, value in enumerate(values):
             length = len(json.dumps(value))
             if length > LINE_BYTES_MAX:
                 raise bad_request(f"{section}[{at}] has more than {LINE_BYTES_MAX} bytes")
-            if some and size + length > LINE_BYTES:
-                lines.append({"section": section, "first": first, "values": some})
-                first, size, some = at, 0, []
-            some.append(value)
+            if elements and size + length > LINE_BYTES:
+                lines.append({"section": section, "first": first, "values": elements})
+                first, size, elements = at, 0, []
+            elements.append(value)
             size += length
-        if some:
-            lines.append({"section": section, "first": first, "values": some})
+        if elements:
+            lines.append({"section": section, "first": first, "values": elements})
     return lines

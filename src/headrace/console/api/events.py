@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's events, as Server-Sent Events.
 
-A stream begins when the broker tells its events to this one, and ends when the user's ticket or the
-session ends; the broker limits how many there are at a time. The broker keeps no past events: a
-browser that comes back with ``Last-Event-ID`` is told by an event ``gap`` from when on some may be
-missing. What a reader is too slow for is dropped beyond ``BUFFER_BYTES_MAX``, and an event ``lost``
-tells how many.
+A stream ends with the user's ticket or session; the broker limits the number of streams. The broker
+keeps no past events: a browser that returns with ``Last-Event-ID`` gets an event ``gap`` with the
+time from which events may be missing. Beyond ``BUFFER_BYTES_MAX`` the events for a slow reader are
+dropped; an event ``lost`` has their number.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from aiohttp.web_response import StreamResponse
 
-from headrace.console.auth.origin import cookie_of
+from headrace.console.auth.cookies import cookie_of
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.http.answers import Streamed
 from headrace.console.http.connections import HttpConnection
-from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.routes import ACCESS, Parameter, Routes
+from headrace.console.http_errors import HttpError, bad_request
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 MEDIA = "text/event-stream"
-BUFFER_BYTES_MAX = 1 << 20  # Of one stream, that wait for a slow reader.
-UNREAD_S = 60.0  # A reader that takes nothing for so long is disconnected.
+BUFFER_BYTES_MAX = 1 << 20  # Of one stream, waiting for its reader.
+UNREAD_S = 60.0  # A reader that reads nothing for so long is disconnected.
 RETRY_MS = 5000  # When a browser comes back.
 KINDS_MAX = 32  # In one query.
 LAST_ID = re.compile(r"[0-9]{1,15}")
@@ -50,39 +49,39 @@ ROUTES = Routes()
 
 
 class Buffer:
-    """Pieces of a stream that the reader has not taken."""
+    """Pieces of a stream that the reader has not received."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
         self._bytes = 0
         self._lost = 0
-        self._some = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def put(self, piece: bytes) -> None:
-        """Keep an event; drop it where too many bytes wait."""
+        """Add a piece; drop it if too many bytes wait."""
         if self._bytes + len(piece) > BUFFER_BYTES_MAX:
             self._lost += 1
         else:
             self._pieces.append(piece)
             self._bytes += len(piece)
-        self._some.set()
+        self._changed.set()
 
     def lose(self, count: int) -> None:
         """Count events that the broker dropped."""
         self._lost += count
-        self._some.set()
+        self._changed.set()
 
     def wake(self) -> None:
         """End :meth:`wait`."""
-        self._some.set()
+        self._changed.set()
 
     async def wait(self) -> None:
-        """Wait until there is something to take, or :meth:`wake`."""
-        await self._some.wait()
-        self._some.clear()
+        """Wait for a piece, or for :meth:`wake`."""
+        await self._changed.wait()
+        self._changed.clear()
 
     def take(self) -> bytes:
-        """Return what waits, and forget it."""
+        """Return the waiting pieces, and remove them."""
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._bytes = 0
@@ -103,7 +102,7 @@ async def stream(call: HttpCall) -> Streamed:
     """Stream the events that the user may see, from now on.
 
     Raises:
-        HttpError: too many streams are served, or a parameter is wrong.
+        HttpError: too many streams are open, or a parameter is wrong.
     """
     last = call.request.headers.get("Last-Event-ID", "")
     if last and not LAST_ID.fullmatch(last):
@@ -134,7 +133,7 @@ async def stream(call: HttpCall) -> Streamed:
 async def copy(
     call: HttpCall, lines: AsyncGenerator[JsonObject, None], response: StreamResponse, last: str
 ) -> None:
-    """Send lines of the broker until they end, the session ends, or the reader has gone."""
+    """Send lines of the broker until they end, the session ends, or the reader disconnects."""
     buffer = Buffer()
     buffer.put(b"retry: %d\n\n" % RETRY_MS)
     if last:
@@ -155,7 +154,7 @@ async def copy(
 
 
 async def fill(call: HttpCall, lines: AsyncGenerator[JsonObject, None], buffer: Buffer) -> str:
-    """Put lines of the broker into a buffer until they end; return why they did."""
+    """Put lines of the broker into a buffer until they end; return the reason for the end."""
     session_id = cookie_of(call.request)
     try:
         async for line in lines:
@@ -179,7 +178,7 @@ async def write(request: BaseRequest, response: StreamResponse, piece: bytes) ->
     """Send a piece.
 
     Raises:
-        ConnectionError: the reader has gone, or has taken nothing for ``UNREAD_S``.
+        ConnectionError: the reader disconnected, or read nothing for ``UNREAD_S``.
     """
     if request.transport is None or request.transport.is_closing():
         raise ConnectionError("the reader of events has gone")
@@ -193,6 +192,6 @@ async def write(request: BaseRequest, response: StreamResponse, piece: bytes) ->
 
 
 def event(name: str, value: JsonObject) -> bytes:
-    """Return an event as a browser reads it; without a name it is a ``message``."""
+    """Return an event of Server-Sent Events; without a name its type is ``message``."""
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {json.dumps(value, separators=(',', ':'))}\n\n".encode()

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of stream readers, and their positions."""
+"""Groups of stream readers: their lags, and setting or deleting their positions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.rows import named_rows
+from headrace.console.api.common.lookups import named_rows
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-WORDS = ("first", "last", "next")  # Of positions.
+WORDS = ("first", "last", "next")  # Positions besides offsets.
 GROUP = "/api/headrace/groups/{vhost}/{stream}/{group}"
 ROUTES = Routes()
 
@@ -47,7 +47,7 @@ async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answ
 
 
 def position_in(body: Body) -> object:
-    """Return a position: an offset, or a word; the broker refuses others."""
+    """Return a position: an offset, or a word. The broker refuses unknown ones."""
     position = body.values["position"]
     if isinstance(position, str) and position not in WORDS:
         return body.number("position")
@@ -62,9 +62,9 @@ async def set_group(
 
 
 @ROUTES.delete(
-    {GROUP: "Forget the position of a group."}, tag=MANAGEMENT, permission="read on the stream"
+    {GROUP: "Delete the position of a group."}, tag=MANAGEMENT, permission="read on the stream"
 )
 async def delete_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
-    """Forget the position of a group, even an owned one."""
+    """Delete the position of a group, even if the group has an owner."""
     done = await call.ask("delete group", vhost=vhost, stream=stream, group=group, force=True)
     return Answer(200, done)

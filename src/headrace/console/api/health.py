@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/health/checks``: answers for probes, 200 for health and 503 for none."""
+"""``/api/health/checks`` for probes: 200 if a check passes, 503 if it fails."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.schema_parts import TEXT, record
+from headrace.console.api.schemas.parts import TEXT, record
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import bad_request
-from headrace.console.http.routes import ACCESS, NOBODY, Route
+from headrace.console.http.routes import ACCESS, NOBODY, Routes
+from headrace.console.http_errors import bad_request
 from headrace.node_name import node_name
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.console.broker.answers import CertificateRow, Health, Status
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.routes import Handler
+    from headrace.console.http.routes import Decorator
     from headrace.untyped import JsonObject
 
 OK = {"status": "ok"}
@@ -43,13 +45,31 @@ UNITS = {
     "months": timedelta(days=30),
     "years": timedelta(days=365),
 }
+CHECKS = "/api/health/checks"
+ROUTES = Routes()
 
 
-def failed(reason: str, **more: object) -> Answer:
+def check(paths: Mapping[str, str], *, tag: str = MANAGEMENT, permission: str = "") -> Decorator:
+    """Return a decorator: the function answers checks, which no limit of requests counts."""
+    return ROUTES.get(
+        {f"{CHECKS}/{path}": summary for path, summary in paths.items()},
+        tag=tag,
+        permission=permission,
+        answer=HEALTHY,
+        failure=FAILURE,
+        is_free=True,
+    )
+
+
+def failed(reason: str, **details: object) -> Answer:
     """Return the answer of a check that fails."""
-    return Answer(503, {"status": "failed", "reason": reason, **more})
+    return Answer(503, {"status": "failed", "reason": reason, **details})
 
 
+# --- Checks with a login -------------------------------------------------------------------------
+
+
+@check({"alarms": "No alarm blocks publishers.", "local-alarms": "The same, of this node."})
 async def alarms(call: HttpCall) -> object:
     """Fail while an alarm blocks publishers."""
     active = await active_alarms(call)
@@ -62,189 +82,159 @@ async def alarms(call: HttpCall) -> object:
     return failed("There are alarms in effect in the cluster", alarms=rows)
 
 
-async def ports(call: HttpCall) -> dict[int, str]:
-    """Return the ports that are open, with their protocols; the console's own included."""
+async def protocols_by_port(call: HttpCall) -> dict[int, str]:
+    """Return the protocols of the open ports, of the console's own port, too."""
     listens = (await call.state.status())["listens"]
-    open_ports = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
+    protocols = {int(url.rpartition(":")[2]): protocol for protocol, url in listens.items()}
     name = call.request.transport.get_extra_info("sockname") if call.request.transport else None
     if name:
-        open_ports[name[1]] = "http"
-    return open_ports
+        protocols[name[1]] = "http"
+    return protocols
 
 
-async def port_listener(call: HttpCall) -> object:
-    """Fail when nothing listens on a port."""
-    text = call.path["port"]
-    if not text.isascii() or not text.isdecimal() or int(text) > 65535:
+@check({"port-listener/{port}": "The broker or the console listens on a port."})
+async def port_listener(call: HttpCall, port: str) -> object:
+    """Fail if nothing listens on a port."""
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise bad_request("the port is not a number")
-    open_ports = await ports(call)
-    if int(text) in open_ports:
-        return {**OK, "port": int(text)}
-    return failed("No active listener", missing=int(text), ports=sorted(open_ports))
+    open_ports = await protocols_by_port(call)
+    if int(port) in open_ports:
+        return {**OK, "port": int(port)}
+    return failed("No active listener", missing=int(port), ports=sorted(open_ports))
 
 
-async def protocol_listener(call: HttpCall) -> object:
-    """Fail when one of the protocols has no listener."""
-    there = set((await ports(call)).values())
-    names = {name for protocol in there for name in PROTOCOLS.get(protocol, (protocol,))}
-    wanted = call.path["protocols"].split(",")
-    missing = [protocol for protocol in wanted if protocol.lower() not in names]
+@check({"protocol-listener/{protocols}": "The protocols have listeners."})
+async def protocol_listener(call: HttpCall, protocols: str) -> object:
+    """Fail if one of the protocols, separated by commas, has no listener."""
+    listening = set((await protocols_by_port(call)).values())
+    names = {name for protocol in listening for name in PROTOCOLS.get(protocol, (protocol,))}
+    requested = protocols.split(",")
+    missing = [protocol for protocol in requested if protocol.lower() not in names]
     if not missing:
-        return {**OK, "protocol": wanted[0]} if len(wanted) == 1 else OK
+        return {**OK, "protocol": requested[0]} if len(requested) == 1 else OK
     return failed(
         "No active listener",
         missing=",".join(missing),
-        protocols=sorted(PROTOCOLS[p][0] for p in there if p in PROTOCOLS),
+        protocols=sorted(PROTOCOLS[name][0] for name in listening if name in PROTOCOLS),
     )
 
 
+@check({"virtual-hosts": "The journals of the virtual hosts are writable."})
 async def virtual_hosts(call: HttpCall) -> object:
-    """Fail when the journal of a virtual host cannot be written."""
+    """Fail if the journal of a virtual host cannot be written."""
     report = cast("Health", await call.link.ask("health", checks=["store"]))
     if not report["checks"]["store"]:
         return OK
     return failed("Some virtual hosts are down", **{"virtual-hosts": [report["checks"]["store"]]})
 
 
-async def fine(call: HttpCall) -> object:
-    """Answer with health: there is one node, so the check cannot fail."""
-    return OK
-
-
-async def fine_node(call: HttpCall) -> object:
-    """Answer with health for the name of this node."""
-    check_node(call.path["node"])
-    return OK
-
-
-async def certificate(call: HttpCall) -> object:
-    """Fail when a certificate of TLS expires within a period."""
-    within, unit = call.path["within"], call.path["unit"]
+@check(
+    {
+        "certificate-expiration/{within}/{unit}": "No certificate of the broker's TLS expires "
+        "within a period."
+    }
+)
+async def certificate_expiration(call: HttpCall, within: str, unit: str) -> object:
+    """Fail if a certificate of TLS expires within a period."""
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
     now, period = datetime.now(UTC), int(within) * UNITS[unit]
-    rows = cast("list[CertificateRow]", (await call.link.answer("list certificates"))[0])
-    ending = [row for row in rows if datetime.fromisoformat(row["expires"]) - now <= period]
-    if not ending:
-        return OK
+    certificates = cast("list[CertificateRow]", (await call.link.answer("list certificates"))[0])
     expired = [
         {"name": row["setting"], "certfile": row["file"], "certfile_expires_on": [row["expires"]]}
-        for row in ending
+        for row in certificates
+        if datetime.fromisoformat(row["expires"]) - now <= period
     ]
-    return failed("Certificates expiring", expired=expired)
+    return failed("Certificates expiring", expired=expired) if expired else OK
 
 
+@check(
+    {
+        "node-is-quorum-critical": "Passes always: there is one node.",
+        "node-is-mirror-sync-critical": "Passes always: there is one node.",
+        "metadata-store/initialized": "Passes always: the journal holds the metadata.",
+        "metadata-store/initialized/with-data": "Passes always: the journal holds the metadata.",
+        "quorum-queues-without-elected-leaders/all-vhosts": "Passes always: there is one node.",
+        "quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}": "Passes always: "
+        "there is one node.",
+    }
+)
+async def passes(call: HttpCall, pattern: str = "") -> object:
+    """Pass: with one node the check cannot fail."""
+    return OK
+
+
+@check(
+    {
+        "quorum-queues-without-elected-leaders/vhost/{vhost}": "Passes if the virtual host exists.",
+        "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}": "Passes if the "
+        "virtual host exists.",
+    },
+    permission=ACCESS,
+)
+async def leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> object:
+    """Pass for a virtual host that exists: with one node every queue has its leader."""
+    return await aliveness(call, vhost)
+
+
+# --- Checks without a login, which give no details -----------------------------------------------
+
+
+@check(
+    {
+        "is-in-service": "The broker accepts clients.",
+        "ready-to-serve-clients": "The broker accepts clients.",
+    },
+    tag=NOBODY,
+)
 async def in_service(call: HttpCall) -> object:
-    """Fail while the broker accepts no clients; without login, so without details."""
+    """Fail while the broker accepts no clients."""
     report = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
     return OK if report["healthy"] else Answer(503, FAILED)
 
 
+@check(
+    {"below-node-connection-limit": "There are fewer connections than `connections_max`."},
+    tag=NOBODY,
+)
 async def below_limit(call: HttpCall) -> object:
-    """Fail when the broker has as many connections as it takes; without login, so no details."""
+    """Fail if the broker has as many connections as it accepts."""
     status = cast("Status", await call.link.shared("status", counts=False))
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
-async def aliveness(call: HttpCall) -> object:
-    """Answer with health for a virtual host that is open."""
-    await call.ask("show vhost", vhost=call.path["vhost"])
+@check({"reached-target-cluster-size": "Passes always: there is one node."}, tag=NOBODY)
+async def cluster_size(call: HttpCall) -> object:
+    """Pass: the cluster has its one node."""
     return OK
 
 
-def check(path: str, handler: Handler, tag: str, summary: str) -> Route:
-    """Return the route of a check."""
-    permission = ACCESS if "{vhost}" in path else ""
-    path = f"/api/health/checks/{path}"
-    return Route(
-        "GET",
-        path,
-        handler,
-        tag,
-        permission,
-        summary,
-        answer=HEALTHY,
-        failure=FAILURE,
-        is_free=True,
-    )
+# --- Former checks -------------------------------------------------------------------------------
 
 
-ROUTES = (
-    *(
-        check(path, handler, MANAGEMENT, summary)
-        for path, handler, summary in (
-            ("alarms", alarms, "No alarm blocks publishers."),
-            ("local-alarms", alarms, "The same, of this node."),
-            ("port-listener/{port}", port_listener, "The broker or the console listens on a port."),
-            ("protocol-listener/{protocols}", protocol_listener, "The protocols have listeners."),
-            ("virtual-hosts", virtual_hosts, "The virtual hosts can be written."),
-            (
-                "certificate-expiration/{within}/{unit}",
-                certificate,
-                "No certificate of the broker's TLS expires within a period.",
-            ),
-            ("node-is-quorum-critical", fine, "Health: there is one node."),
-            ("node-is-mirror-sync-critical", fine, "Health: there is one node."),
-            ("metadata-store/initialized", fine, "Health: the store is the journal."),
-            ("metadata-store/initialized/with-data", fine, "Health: the store is the journal."),
-            (
-                "quorum-queues-without-elected-leaders/all-vhosts",
-                fine,
-                "Health: there are no quorum queues.",
-            ),
-            (
-                "quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}",
-                fine,
-                "Health: there are no quorum queues.",
-            ),
-            (
-                "quorum-queues-without-elected-leaders/vhost/{vhost}",
-                aliveness,
-                "Health: there are no quorum queues.",
-            ),
-            (
-                "quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}",
-                aliveness,
-                "Health: there are no quorum queues.",
-            ),
-        )
-    ),
-    *(
-        check(path, handler, NOBODY, summary)
-        for path, handler, summary in (
-            ("is-in-service", in_service, "The broker accepts clients."),
-            ("ready-to-serve-clients", in_service, "The broker accepts clients."),
-            (
-                "below-node-connection-limit",
-                below_limit,
-                "There are fewer connections than `connections_max`.",
-            ),
-            ("reached-target-cluster-size", fine, "Health: there is one node."),
-        )
-    ),
-    *(
-        Route(
-            "GET",
-            path,
-            handler,
-            MANAGEMENT,
-            "",
-            "Health: kept for old clients.",
-            answer=HEALTHY,
-            is_free=True,
-        )
-        for path, handler in (
-            ("/api/healthchecks/node", fine),
-            ("/api/healthchecks/node/{node}", fine_node),
-        )
-    ),
-    Route(
-        "GET",
-        "/api/aliveness-test/{vhost}",
-        aliveness,
-        MANAGEMENT,
-        ACCESS,
-        "The virtual host is open.",
-        is_free=True,
-    ),
+@ROUTES.get(
+    {
+        "/api/healthchecks/node": "Passes always; for old clients.",
+        "/api/healthchecks/node/{node}": "Passes for the name of this node; for old clients.",
+    },
+    tag=MANAGEMENT,
+    answer=HEALTHY,
+    is_free=True,
 )
+async def node_check(call: HttpCall, node: str = "") -> object:
+    """Pass for the name of this node."""
+    if node:
+        check_node(node)
+    return OK
+
+
+@ROUTES.get(
+    {"/api/aliveness-test/{vhost}": "The virtual host exists."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    is_free=True,
+)
+async def aliveness(call: HttpCall, vhost: str) -> object:
+    """Pass for a virtual host that exists."""
+    await call.ask("show vhost", vhost=vhost)
+    return OK

@@ -7,11 +7,11 @@ import secrets
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
-from headrace.console.api.common.rows import rows_of
-from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.common.lookups import rows_of
+from headrace.console.api.schemas.parts import TEXT
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import bad_request
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 KINDS = ("move", "copy", "requeue", "delete")
-RUNNING = frozenset(("choosing", "moving"))  # States of a job that is not over.
+RUNNING = frozenset(("choosing", "moving"))  # States of a running job.
 WITH_TARGET = ("move", "copy")
-ONE = "/api/headrace/jobs/{vhost}/{id}"
+JOB = "/api/headrace/jobs/{vhost}/{id}"
 ROUTES = Routes()
 
 
@@ -45,7 +45,7 @@ ROUTES = Routes()
     ),
 )
 async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
-    """Begin a job on the messages of a queue; 202 with its id, or 200 when it is over."""
+    """Begin a job on the messages of a queue: 202 with its id, or 200 if it has ended."""
     done = await run(call, vhost, queue, await Body.of(call, "do"))
     running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
@@ -60,12 +60,12 @@ async def run(
     dry_run: bool = False,
     wait: bool = False,
 ) -> JsonObject:
-    """Begin a job on the messages of a queue; return what is known of it.
+    """Begin a job on the messages of a queue; return its state or its result.
 
-    ``body`` has its fields, of a request or of the form of a page. It may say ``dry_run`` as well.
+    ``body`` has the fields of a request or of a form, ``dry_run`` among them.
 
     Raises:
-        HttpError: a field is wrong, or there is no such queue.
+        HttpError: a field is wrong, or the queue does not exist.
     """
     do = body.text("do")
     if do not in KINDS:
@@ -94,17 +94,17 @@ async def run(
     paged=True,
 )
 async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return the jobs that run."""
+    """Return the running jobs."""
     return Listed(await rows_of(call, "list jobs", vhost), ("vhost", "id"))
 
 
-@ROUTES.get({ONE: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")
+@ROUTES.get({JOB: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def show(call: HttpCall, vhost: str, id: str) -> JsonObject:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
     return await call.ask("show job", vhost=vhost, id=id)
 
 
-@ROUTES.delete({ONE: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
+@ROUTES.delete({JOB: "Cancel a job."}, tag=MANAGEMENT, permission="read on the queue")
 async def cancel(call: HttpCall, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
-    """Cancel a job, unless it is decided."""
+    """Cancel a job that has not been applied."""
     await call.ask("cancel job", vhost=vhost, id=id)

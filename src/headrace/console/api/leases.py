@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.rows import named_rows
+from headrace.console.api.common.lookups import named_rows
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -28,7 +28,7 @@ ROUTES = Routes()
     paged=True,
 )
 async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return the leases: what groups took from queues and have not settled."""
+    """Return the leases: messages that groups have leased from queues and not settled."""
     return await named_rows(call, "list leases", vhost, "group")
 
 

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/login``: a session for scripts of a browser."""
+"""``/api/login``: sessions of browsers, begun and ended by a script or by the pages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.schema_parts import TEXT, record
-from headrace.console.auth.logins import LoginFailed, log_in
-from headrace.console.auth.origin import TOKEN_HEADER, cookie_of, is_own, peer_of, set_cookie
+from headrace.console.api.schemas.parts import TEXT, record
+from headrace.console.auth.addresses import peer_of
+from headrace.console.auth.broker_login import log_in
+from headrace.console.auth.cookies import cookie_of, set_cookie
+from headrace.console.auth.csrf import TOKEN_HEADER, is_own
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import HttpError, bad_request, of_login
 from headrace.console.http.forms import URLENCODED
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Routes
+from headrace.console.http_errors import HttpError, bad_request
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -32,7 +34,7 @@ ROUTES = Routes()
     body_max=STRANGERS_BYTES_MAX,
 )
 async def log_in_by_body(call: HttpCall) -> object:
-    """Begin a session: its cookie, and its token in a header."""
+    """Begin a session: the answer has its cookie, and its CSRF token in a header."""
     username, password = await credentials(call)
     session_id = await begin(call, username=username, password=password)
     session = call.sessions.peek(session_id)
@@ -42,43 +44,40 @@ async def log_in_by_body(call: HttpCall) -> object:
 
 
 async def begin(call: HttpCall, *, username: str = "", password: str = "", token: str = "") -> str:
-    """Begin a session of a user; the browser's earlier one ends. Return its identifier.
+    """Begin a session and end the browser's earlier one; return the new identifier.
 
-    The user has a password, or an access token, with which the session ends.
+    The user logs in with a password, or with an access token; the session ends with the token.
 
     Raises:
-        HttpError: the broker does not let the user in.
+        HttpError: 401, the broker refused the login.
     """
     request = call.request
-    try:
-        identity = await log_in(
-            call.link,
-            peer=peer_of(request),
-            encrypted=request.secure,
-            username=username,
-            password=password,
-            token=token,
-        )
-    except LoginFailed as error:
-        raise of_login(error) from None
+    identity = await log_in(
+        call.link,
+        peer=peer_of(request),
+        encrypted=request.secure,
+        username=username,
+        password=password,
+        token=token,
+    )
     call.sessions.end(cookie_of(request))
     return call.sessions.begin(identity)
 
 
 async def credentials(call: HttpCall) -> tuple[str, str]:
-    """Return the user's name and password of a body.
+    """Return the name and the password in a body, JSON or a form.
 
     Raises:
-        HttpError: it has none.
+        HttpError: a field is missing, not a string, or too long.
     """
     if call.request.headers.get("Content-Type", "").lower().startswith(URLENCODED):
         form = await call.form()
-        given: JsonObject = {name: form.get(name) for name in ("username", "password")}
+        fields: JsonObject = {name: form.get(name) for name in ("username", "password")}
     else:
-        given = await call.body()
-    username, password = given.get("username"), given.get("password")
+        fields = await call.body()
+    username, password = fields.get("username"), fields.get("password")
     if not isinstance(username, str) or not isinstance(password, str) or not username:
-        raise bad_request("'username' and 'password' are two strings")
+        raise bad_request("'username' and 'password' must be strings")
     if len(username) + len(password) > SECRET_MAX:
         raise bad_request("'username' and 'password' are too long")
     return username, password
@@ -86,7 +85,7 @@ async def credentials(call: HttpCall) -> tuple[str, str]:
 
 @ROUTES.delete({"/api/login": "End the session."}, tag=NOBODY)
 async def log_out(call: HttpCall) -> object:
-    """End the session, and the broker's ticket with it."""
+    """End the session and its ticket."""
     if not is_own(call.request):
         raise HttpError(403, "only the console's own pages may end a session")
     await end(call)
@@ -94,7 +93,7 @@ async def log_out(call: HttpCall) -> object:
 
 
 async def end(call: HttpCall) -> None:
-    """End the session of a request, and its ticket."""
+    """End the session of a request and its ticket."""
     session = call.sessions.end(cookie_of(call.request))
     if session is not None:
         await call.link.ask("logout", ticket=session.identity.ticket)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts to log in, counted by protocol, address and user."""
+"""``/api/auth/attempts``: the broker's counts of logins, by protocol, address and user."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.node import check_node
 from headrace.console.http.answers import Listed
-from headrace.console.http.errors import HttpError
 from headrace.console.http.routes import Routes
+from headrace.console.http_errors import HttpError
 from headrace.user_tags import ADMINISTRATOR, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-#: RabbitMQ's names of protocols, which clients with strict decoders know. It does not tell 0-8 and
-#: 0-9 from 0-9-1, and does not speak 0-10.
+#: RabbitMQ's names of protocols, for clients with strict decoders. RabbitMQ counts 0-8 and 0-9 as
+#: 0-9-1, and lacks 0-10.
 PROTOCOLS = {"0-8": "amqp091", "0-9": "amqp091", "0-9-1": "amqp091", "0-10": "amqp"}
 ATTEMPTS = "/api/auth/attempts/{node}"
 BY_SOURCE = f"{ATTEMPTS}/source"
@@ -31,12 +31,12 @@ async def attempts(call: HttpCall, node: str) -> Listed:
 
 
 @ROUTES.get(
-    {BY_SOURCE: "The logins by protocol, address and user, of the last 1,000 of them."},
+    {BY_SOURCE: "The logins of the last 1,000 sources, by protocol, address and user."},
     tag=MONITORING,
     paged=True,
 )
 async def attempts_by_source(call: HttpCall, node: str) -> Listed:
-    """Return the logins by protocol, address and user: those of the last 1,000 sources."""
+    """Return the logins of the last 1,000 sources, by protocol, address and user."""
     rows = await logins(call, node)
     return Listed([row for row in rows if row["remote_address"]], ())
 
@@ -65,5 +65,5 @@ async def logins(call: HttpCall, node: str) -> list[JsonObject]:
 
 @ROUTES.delete(dict.fromkeys((ATTEMPTS, BY_SOURCE), "405: never reset."), tag=ADMINISTRATOR)
 async def no_reset_of_attempts(call: HttpCall, node: str) -> None:
-    """Refuse to forget who tried to log in."""
+    """Refuse to reset the counts of logins."""
     raise HttpError(405, "attempts to log in are counted while the broker runs, and never reset")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's log."""
+"""The broker's log; :mod:`.audit_log` has the audit log."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-LINES = 1000  # Of a log.
-NO_LOG = "precondition"  # The code of a log that has no file.
+LINES = 1000  # Of an answer.
+NO_LOG = "precondition"  # The broker's code if the log has no file.
 TEXT_LINE = re.compile(r"(\S+ \S+) ([A-Z]+) (\S+): (.*)")
 ROUTES = Routes()
 
@@ -28,7 +28,7 @@ ROUTES = Routes()
     paged=True,
 )
 async def broker_log(call: HttpCall) -> Listed:
-    """Return the last lines of the broker's log, the newest first; none where it has no file."""
+    """Return the last lines of the broker's log, the newest first; none if it has no file."""
     try:
         lines = await call.rows("show log", of="broker", count=LINES)
     except OperationRefused as error:
@@ -48,7 +48,7 @@ def log_line(line: str) -> JsonObject:
     if fields is not None:
         return {key: fields.get(key, "") for key in ("time", "level", "logger", "message")}
     parts = TEXT_LINE.fullmatch(line)
-    if parts is None:  # It goes on from the line before.
+    if parts is None:  # A continuation of the line before.
         return {"time": "", "level": "", "logger": "", "message": line}
     time, level, logger, message = parts.groups()
     return {"time": time, "level": level.lower(), "logger": logger, "message": message}

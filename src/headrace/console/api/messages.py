@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing a message, and getting messages from a queue."""
+"""Publishing a message, and getting messages from a queue; :mod:`.browse` shows them unchanged."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, INTEGER, TABLE, Body, schema
-from headrace.console.api.common.schema_parts import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.api.exchanges import exchange_name
+from headrace.console.api.schemas.parts import FLAG, OBJECT, TEXT, WHOLE, record
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Routes
+from headrace.console.http_errors import bad_request
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ ACK_MODES = (
     *("ack_requeue_true", "ack_requeue_false"),
     *("reject_requeue_true", "reject_requeue_false"),
 )
-SHOWN_BYTES_MAX = 1 << 20  # Of a payload that is got; ``payload_bytes`` tells all.
+SHOWN_BYTES_MAX = 1 << 20  # Of a payload in an answer; ``payload_bytes`` has the full size.
 BODY_BYTES_MAX = 24 << 20  # A payload of 16 MiB in base64, and the rest.
 PIECE = 80_000  # Characters of a line to the broker, at most 12 bytes each; 4 divides it.
-# Properties that RabbitMQ tells of a message, by our names of them.
+# Properties of a message in RabbitMQ's answers.
 SHOWN = (
     *("content_type", "content_encoding", "correlation_id", "reply_to", "message_id"),
     *("type", "user_id", "app_id", "cluster_id", "priority", "expiration"),
@@ -67,7 +67,7 @@ ROUTES = Routes()
     body_max=BODY_BYTES_MAX,
 )
 async def post_message(call: HttpCall, vhost: str, exchange: str) -> Answer:
-    """Publish a message; it is durable, and ``routed`` says whether a queue got it."""
+    """Publish a message; ``routed`` is true if a queue received it."""
     body = await Body.of(call)
     encoding, payload = body.text("payload_encoding", AS_IT_IS), body.text("payload")
     routed = await publish(
@@ -92,7 +92,7 @@ async def publish(
     payload: str,
     payload_encoding: str,
 ) -> bool:
-    """Publish a message, and wait until it is durable; return True if a queue got it."""
+    """Publish a message, and wait until it is durable; return True if a queue received it."""
     pieces: list[JsonObject] = [
         {"payload": payload[at : at + PIECE]} for at in range(0, len(payload), PIECE)
     ]
@@ -109,31 +109,31 @@ async def publish(
     return bool(done["routed"])
 
 
-def known_properties(given: JsonObject) -> JsonObject:
-    """Return the properties that messages have; RabbitMQ ignores others."""
-    return {name: value for name, value in given.items() if name in PROPERTIES}
+def known_properties(properties: JsonObject) -> JsonObject:
+    """Return the known properties; others are ignored, as in RabbitMQ."""
+    return {name: value for name, value in properties.items() if name in PROPERTIES}
 
 
-def check_known(given: JsonObject) -> None:
-    """Refuse properties that messages do not have: who writes them by hand may have misspelt one.
+def check_known(properties: JsonObject) -> None:
+    """Refuse unknown properties of a form, which may be misspelt.
 
     Raises:
-        HttpError: there is such a property.
+        HttpError: a property is unknown.
     """
-    unknown = given.keys() - PROPERTIES
+    unknown = properties.keys() - PROPERTIES
     if unknown:
         raise bad_request(f"property '{min(unknown):.64}' is unknown")
 
 
 @ROUTES.post(
-    {GET: "Get messages, and settle or requeue them; browsing leaves no trace, this does."},
+    {GET: "Get messages, and settle or requeue them. Browsing leaves the queue unchanged."},
     tag=MANAGEMENT,
     permission="read on the queue",
     body=schema(count=INTEGER, ackmode=TEXT, requeue=BOOLEAN, encoding=TEXT, truncate=INTEGER),
     answer=GOT,
 )
 async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
-    """Take messages from a queue, and settle or requeue them."""
+    """Get messages from a queue, and settle or requeue them."""
     body = await Body.of(call)
     mode, encoding = ack_mode(body), body.text("encoding", AUTO)
     if mode not in ACK_MODES:
@@ -157,7 +157,7 @@ async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
 
 
 def ack_mode(body: Body) -> str:
-    """Return how messages are settled; "" where the body does not say it.
+    """Return how messages are settled; empty if the body does not say so.
 
     Old clients of RabbitMQ send ``requeue`` instead of ``ackmode``.
     """
@@ -168,9 +168,9 @@ def ack_mode(body: Body) -> str:
 
 def message_of(row: JsonObject, encoding: str) -> JsonObject:
     """Return a message as RabbitMQ describes it."""
-    text, coded = row.get("body"), row.get("body_base64")
+    text, base64_text = row.get("body"), row.get("body_base64")
     if encoding == BASE64 and text is not None:
-        coded, text = base64.b64encode(text.encode()).decode(), None
+        base64_text, text = base64.b64encode(text.encode()).decode(), None
     return {
         "payload_bytes": row["bytes"],
         "redelivered": row["redelivered"],
@@ -178,7 +178,7 @@ def message_of(row: JsonObject, encoding: str) -> JsonObject:
         "routing_key": row["routing_key"],
         "message_count": row["left"],
         "properties": properties_of(row),
-        "payload": coded if text is None else text,
+        "payload": base64_text if text is None else text,
         "payload_encoding": BASE64 if text is None else AS_IT_IS,
     }
 
@@ -187,7 +187,7 @@ def properties_of(row: JsonObject) -> JsonObject:
     """Return the properties of a message."""
     properties = {name: row[name] for name in SHOWN if row.get(name) is not None}
     sent = row.get("timestamp")
-    if sent is not None:  # A number where no datetime holds it.
+    if sent is not None:  # A number if it is out of range for a datetime.
         at_s = sent if isinstance(sent, int) else datetime.fromisoformat(sent).timestamp()
         properties["timestamp"] = int(at_s)
     if row.get("headers"):

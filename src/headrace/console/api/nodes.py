@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/nodes`` and ``/api/cluster-name``."""
+"""``/api/nodes``, with the memory of the node, and ``/api/cluster-name``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, active_alarms, sources_of
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.node import MEMORY_PARTS, check_node, cluster_name, exchange_types
-from headrace.console.api.common.samples import NO_RATE, NODE, counted, window
-from headrace.console.api.common.schema_parts import TEXT
-from headrace.console.api.common.totals import churn
+from headrace.console.api.common.node import check_node, cluster_name
+from headrace.console.api.common.samples import NO_RATE, NODE, churn, counted, window
+from headrace.console.api.exchanges import exchange_types
+from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.schemas.rabbitmq import MEMORY_PARTS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import Routes
 from headrace.console.state.broker_process import BrokerProcess
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.console.state.broker_mirror import ObjectTable
     from headrace.untyped import JsonObject
 
-#: What RabbitMQ says of mechanisms, and we of those that it does not have.
+#: Descriptions of mechanisms: RabbitMQ's, and our own of those that it lacks.
 MECHANISMS = {
     "PLAIN": "SASL PLAIN authentication mechanism",
     "AMQPLAIN": "QPid AMQPLAIN mechanism",
@@ -57,7 +58,7 @@ async def show_cluster_name(call: HttpCall) -> JsonObject:
     body=schema(("name",), name=TEXT),
 )
 async def put_cluster_name(call: HttpCall) -> None:
-    """Set the name that clients are told."""
+    """Set the name of the cluster."""
     body = await Body.of(call, "name")
     await call.ask("put name", name=body.text("name"))
 
@@ -70,7 +71,7 @@ async def list_nodes(call: HttpCall) -> Listed:
 
 @ROUTES.get({NODE_PATH: "The node by its name."}, tag=MONITORING)
 async def show_node(call: HttpCall, node: str) -> JsonObject:
-    """Return the node, with its memory where the query asks for it."""
+    """Return the node, with its memory if the query asks for it."""
     check_node(node)
     node_row = await node_now(call)
     if call.query.get("memory", "").lower() == "true":
@@ -136,32 +137,34 @@ def rates_of(nodes: ObjectTable, query: Mapping[str, str]) -> JsonObject:
     """Return the numbers of the one node with their rates."""
     table, columns = nodes.table, SAMPLED
     slots = table.ordered()
-    if not slots:  # The process has not been looked at yet.
+    if not slots:  # The process has not been sampled yet.
         return {f"{name}_details": NO_RATE for name in columns}
     return counted(SampledObject(table, slots[0]), columns, window(query, NODE))
 
 
-@ROUTES.get({f"{NODE_PATH}/memory": "What its memory is used for."}, tag=MONITORING)
+@ROUTES.get({f"{NODE_PATH}/memory": "The memory of the node by use."}, tag=MONITORING)
 async def show_memory(call: HttpCall, node: str) -> JsonObject:
-    """Return what the node's memory is used for."""
+    """Return the memory of the node by use."""
     check_node(node)
     return await memory(call)
 
 
 async def memory(call: HttpCall) -> JsonObject:
-    """Return the memory as RabbitMQ describes it: messages, and all else."""
+    """Return the memory as RabbitMQ describes it: of messages, and the rest."""
     status = await call.state.status()
     process = await asyncio.to_thread(BrokerProcess, status)
-    resident, counted = process.resident, status["memory_used"]
+    resident, messages = process.resident, status["memory_used"]
     total = {"rss": resident, "allocated": resident, "erlang": resident}
     parts = dict.fromkeys(MEMORY_PARTS, 0)
-    parts.update(queue_procs=counted, other_proc=max(0, resident - counted))
+    parts.update(queue_procs=messages, other_proc=max(0, resident - messages))
     return {"memory": {**parts, "strategy": "rss", "total": total}}
 
 
-@ROUTES.get({f"{NODE_PATH}/memory/relative": "The same in percent."}, tag=MONITORING)
+@ROUTES.get(
+    {f"{NODE_PATH}/memory/relative": "The memory of the node by use, in percent."}, tag=MONITORING
+)
 async def relative_memory(call: HttpCall, node: str) -> JsonObject:
-    """Return the same in percent."""
+    """Return the memory of the node by use, in percent."""
     check_node(node)
     parts = (await memory(call))["memory"]
     total = max(1, parts["total"]["rss"])

@@ -1,116 +1,218 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/openapi.json``: the table of routes for tools."""
+"""``/api/openapi.json`` and ``/api``: the routes as an OpenAPI 3.1 document, and as a page."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from headrace import __version__
-from headrace.console.api.own_schemas import OWN_SCHEMAS
-from headrace.console.api.schemas import SCHEMAS
+from headrace.console.api.schemas.own import OWN_SCHEMAS
+from headrace.console.api.schemas.rabbitmq import SCHEMAS
 from headrace.console.http.answers import Text
-from headrace.console.http.openapi import document
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import JSON, NOBODY, Parameter, Route
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
 
-
-AMQP_NAMES = "part: 0-8, 0-9 and 0-9-1 are `amqp091`, 0-10 is `amqp`"
-#: What paths do otherwise than RabbitMQ's, by method and path. ``part`` serves what clients need;
-#: ``no`` answers so that clients go on.
-DIFFERENCES: dict[str, str] = {
-    "GET /api/nodes/{node}/memory": "part: only messages and the rest; other parts are 0",
-    "GET /api/nodes/{node}/memory/relative": "part: only messages and the rest; other parts are 0",
-    "GET /api/auth/attempts/{node}": AMQP_NAMES,
-    "GET /api/auth/attempts/{node}/source": AMQP_NAMES,
-    "GET /api/channels": "part: no uncommitted messages",
-    "GET /api/connections": "part: frames are not counted",
-    "GET /api/connections/{name}": "part: frames are not counted",
-    "GET /api/connections/{name}/sessions": "no: there is no AMQP 1.0",
-    "GET /api/feature-flags": "part: those that clients ask about",
-    "DELETE /api/auth/attempts/{node}": "no: counters are never reset",
-    "DELETE /api/auth/attempts/{node}/source": "no: counters are never reset",
-    "GET /api/auth/hash_password/{password}": "no: URLs are logged",
-    "GET /api/config/effective": "part: settings of Headrace",
-    "GET /api/top/{node}": "no: there are no Erlang processes",
-    "DELETE /api/reset": "no: counters are never reset",
-    "DELETE /api/reset/{node}": "no: counters are never reset",
-    "POST /api/queues/{vhost}/{queue}/actions": "part: there are no mirrors, so nothing is done",
-    "POST /api/rebalance/queues": "part: there is one node, so nothing is done",
-    "PUT /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
-    "DELETE /api/parameters/{component}/{vhost}/{name}": "no: no shovel, no federation",
-    "POST /api/login": "part: the cookie is of a session, and has no password",
-    "POST /api/definitions": "part: refuses a file with shovels and the like",
-    "POST /api/definitions/{vhost}": "part: refuses a file with shovels and the like",
-    **{
-        f"GET {path}": "no: an empty list"
-        for path in (
-            *("/api/federation-links", "/api/federation-links/{vhost}"),
-            *("/api/shovels", "/api/shovels/{vhost}"),
-            *("/api/stream/connections", "/api/stream/connections/{vhost}"),
-            *("/api/stream/publishers", "/api/stream/publishers/{vhost}"),
-            *("/api/stream/consumers", "/api/stream/consumers/{vhost}"),
-            *("/api/traces", "/api/traces/{vhost}"),
-            *("/api/parameters", "/api/parameters/{component}"),
-            *("/api/parameters/{component}/{vhost}", "/api/extensions"),
-        )
-    },
-    "GET /api/parameters/{component}/{vhost}/{name}": "no: always 404",
+VERSION = "3.1.0"
+ERROR: JsonObject = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "reason": {"type": "string"}},
+    "required": ["error", "reason"],
 }
-#: Paths of RabbitMQ, and of its plug-ins, that are answered with 404.
-NOT_SERVED = (
-    ("GET `/api/nodes/{node}/memory/ets`", "memory of Erlang's tables"),
-    ("GET `/api/ets-tables/{node}`", "memory of Erlang's tables"),
-    ("`/api/federation-links/{vhost}/{state}`", "there is no federation"),
-    ("`/api/shovels/{vhost}/{name}`", "there are no shovels; jobs move messages"),
-    ("`/api/stream/super-streams/{vhost}/{name}`", "the stream protocol is not served"),
-    ("`/api/traces/{vhost}/{name}`, `/api/trace-files`", "traces are messages, not files"),
-    ("GET `/cli/rabbitmqadmin`", "the script is part of RabbitMQ; Debian has it"),
+#: An answer with the parameter ``columns``: an object with some of its fields.
+CHOSEN: JsonObject = {
+    "description": "With `columns`: these fields of the object, as far as it has them.",
+    "type": "object",
+}
+CHOSEN_ROWS: JsonObject = {
+    "description": "A list with `columns`, or a page of it.",
+    "anyOf": [
+        {"type": "array", "items": {"$ref": "#/components/schemas/Chosen"}},
+        {
+            "type": "object",
+            "properties": {
+                "items": {"type": "array", "items": {"$ref": "#/components/schemas/Chosen"}}
+            },
+            "required": ["items"],
+        },
+    ],
+}
+BYTES: JsonObject = {"type": "string"}
+NAME: JsonObject = {"type": "string", "minLength": 1}  # An empty segment does not count.
+OF_LISTS = (
+    Parameter("page", "The number of a page, from 1; without it the whole list.", "integer"),
+    Parameter("page_size", "Rows of a page, 100 by default, 500 at most.", "integer"),
+    Parameter("name", "Only rows whose name contains this text, or matches it; case is ignored."),
+    Parameter("use_regex", "`name` is a regular expression of RE2.", "boolean"),
+    Parameter("sort", "The column to sort by; a dot separates a column from its field."),
+    Parameter("sort_reverse", "In descending order.", "boolean"),
 )
+OF_ALL = (
+    Parameter(
+        "columns",
+        "Only these columns, separated by commas; a dot separates a column from its field.",
+    ),
+)
+PLACE = re.compile(r"\{(\w+)\}")
+RIGHTS = {NOBODY: "no login"}
+
+
+def document(
+    routes: Iterable[Route], schemas: Mapping[str, JsonObject], version: str
+) -> JsonObject:
+    """Return the OpenAPI document of routes; ``schemas`` are of answers, by method and path."""
+    paths: JsonObject = {}
+    for route in routes:
+        for path in (route.path, *route.aliases):
+            paths.setdefault(path, {})[route.method.lower()] = operation(route, path, schemas)
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "Headrace's HTTP API",
+            "version": version,
+            "description": "RabbitMQ's management API, served by `headrace console`.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": ERROR, "Chosen": CHOSEN, "ChosenRows": CHOSEN_ROWS},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer"},
+            },
+        },
+        "security": [{"basic": []}, {"bearer": []}],
+    }
+
+
+def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> JsonObject:
+    """Return the operation object of a path and its method."""
+    schema = route.answer or schemas.get(f"{route.method} {route.path}")
+    error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
+    result: JsonObject = {
+        "operationId": identifier(route.method, path),
+        "summary": route.summary,
+        "description": rights(route),
+        "parameters": [
+            *(
+                {"name": name, "in": "path", "required": True, "schema": NAME}
+                for name in PLACE.findall(path)
+            ),
+            *(
+                {
+                    "name": parameter.name,
+                    "in": "query",
+                    "description": parameter.about,
+                    "schema": {"type": parameter.kind},
+                }
+                for parameter in parameters(route)
+            ),
+        ],
+        "responses": {
+            "default": {"description": "An error.", "content": error},
+            "200" if route.method == "GET" else "2XX": answer_of(route, schema),
+        },
+    }
+    if route.failure is not None:
+        either = {"anyOf": [route.failure, {"$ref": "#/components/schemas/Error"}]}
+        result["responses"]["503"] = {
+            "description": "The check failed.",
+            "content": {JSON: {"schema": either}},
+        }
+    if route.body is not None:
+        result["requestBody"] = {"content": {JSON: {"schema": route.body}}}
+    if route.tag == NOBODY:
+        result["security"] = []
+    return result
+
+
+def answer_of(route: Route, schema: JsonObject | None) -> JsonObject:
+    """Return the answer of a route, with the schema of its JSON."""
+    if route.media != JSON:
+        return {"description": "The answer.", "content": {route.media: {"schema": BYTES}}}
+    if schema is None and route.method != "GET":
+        return {"description": "Done."}
+    if schema and OF_ALL[0] in parameters(route):
+        schema = {"anyOf": [schema, {"$ref": f"#/components/schemas/{chosen_of(schema)}"}]}
+    return {"description": "The answer.", "content": {JSON: {"schema": schema or {}}}}
+
+
+def chosen_of(schema: JsonObject) -> str:
+    """Return the name of the schema of an answer with the parameter ``columns``."""
+    kinds = {choice.get("type") for choice in schema.get("anyOf", [schema])}
+    return "ChosenRows" if "array" in kinds else "Chosen"
+
+
+def identifier(method: str, path: str) -> str:
+    """Return the operationId of a path and its method."""
+    words = re.findall(r"\w+", path.removeprefix("/api"))
+    return "_".join([method.lower(), *words])
+
+
+def parameters(route: Route) -> tuple[Parameter, ...]:
+    """Return the parameters of a route's query."""
+    common = OF_ALL if route.method == "GET" and route.tag != NOBODY else ()
+    return (*route.query, *(OF_LISTS if route.paged else ()), *common)
+
+
+def rights(route: Route) -> str:
+    """Return the tag and the permission that a route needs, as a sentence."""
+    tag = RIGHTS.get(route.tag) or f"tag {route.tag}"
+    return f"Needs {tag}; {route.permission}." if route.permission else f"Needs {tag}."
+
 
 #: The schemas of answers, by method and path.
 ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_SCHEMAS}
 
 
 def page_of(routes: tuple[Route, ...]) -> bytes:
-    """Return the table of routes as a page for people."""
+    """Return the routes as a page of HTML."""
     row = Markup("<tr><td>{}</td><td><code>{}</code></td><td>{}</td></tr>\n")
     rows = Markup("").join(row.format(route.method, route.path, route.summary) for route in routes)
     page = Markup(
         '<!doctype html>\n<html lang="en"><meta charset="utf-8">'
         "<title>HTTP API · Headrace</title>\n"
         '<h1>HTTP API</h1>\n<p><a href="/api/openapi.json">As OpenAPI 3.1</a></p>\n'
-        "<table><thead><tr><th>Method</th><th>Path</th><th>What it does</th></tr></thead><tbody>\n"
+        "<table><thead><tr><th>Method</th><th>Path</th><th>Summary</th></tr></thead><tbody>\n"
         "{}</tbody></table></html>\n"
     )
     return page.format(rows).encode()
 
 
 def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
-    """Return a table and the route of its document."""
+    """Return routes and those of their own document and page."""
 
     async def show(call: HttpCall) -> object:
-        return document(whole, ANSWERS, __version__)
+        return document(every, ANSWERS, __version__)
 
     async def read(call: HttpCall) -> object:
-        return Text(page_of(whole), "text/html; charset=utf-8")
+        return Text(page_of(every), "text/html; charset=utf-8")
 
-    whole = (
+    every = (
         *routes,
         Route(
-            "GET",
-            "/api",
-            read,
-            MANAGEMENT,
-            "",
-            "The routes, as a page.",
+            method="GET",
+            path="/api",
+            handler=read,
+            summary="The routes, as a page.",
+            tag=MANAGEMENT,
             media="text/html",
             aliases=("/api/index.html",),
         ),
-        Route("GET", "/api/openapi.json", show, MANAGEMENT, "", "The routes, as OpenAPI 3.1."),
+        Route(
+            method="GET",
+            path="/api/openapi.json",
+            handler=show,
+            summary="The routes, as OpenAPI 3.1.",
+            tag=MANAGEMENT,
+        ),
     )
-    return whole
+    return every

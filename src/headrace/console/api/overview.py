@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/overview``: the broker at a glance."""
+"""``/api/overview``: versions, totals, rates and listeners."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common import own_counts
-from headrace.console.api.common.node import cluster_name, exchange_types
+from headrace.console.api.common.node import cluster_name
 from headrace.console.api.common.samples import (
     DEPTHS,
     NO_RATE,
     PARAMETERS,
+    churn,
     depths,
     message_stats,
     summed,
 )
-from headrace.console.api.common.totals import churn, every
+from headrace.console.api.exchanges import exchange_types
 from headrace.console.http.routes import Routes
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL
 from headrace.node_name import node_name
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.console.state.table import SampledObject
     from headrace.untyped import JsonObject
 
-PORTS = {"amqp": "amqp", "amqps": "amqp/ssl"}
+PROTOCOLS = {"amqps": "amqp/ssl"}  # RabbitMQ's names that differ.
 RETENTION = {
     name: [tier.kept_s - tier.kept_s % tier.step_s for tier in tiers]
     for name, tiers in (("global", GLOBAL), ("basic", BASIC), ("detailed", DETAILED))
@@ -48,7 +49,7 @@ ROUTES = Routes()
 async def show(call: HttpCall) -> JsonObject:
     """Return versions, totals of what the user sees, rates and listeners."""
     await call.state.refresh()
-    status = await call.state.status()  # As the system: a user may not see all of it.
+    status = await call.state.status()  # Not as the user, who may not see all of it.
     return {
         **versions(call.settings),
         "cluster_name": await cluster_name(call),
@@ -63,7 +64,7 @@ async def show(call: HttpCall) -> JsonObject:
         "sample_retention_policies": RETENTION,
         "exchange_types": exchange_types(),
         **totals(call),
-        "object_totals": objects(call),
+        "object_totals": object_totals(call),
         "churn_rates": churn(call),
         "listeners": [
             listener(protocol, url)
@@ -74,32 +75,32 @@ async def show(call: HttpCall) -> JsonObject:
     }
 
 
-def seen_sums(call: HttpCall) -> list[SampledObject]:
-    """Return the sums that a user sees: those of the broker, or of virtual hosts."""
+def visible_sums(call: HttpCall) -> list[SampledObject]:
+    """Return the sums that the user sees: of the broker, or of the user's virtual hosts."""
     if call.identity.sees_all:
-        return every(call.state.totals)
-    vhosts = every(call.state.vhosts)
+        return call.state.totals.sampled()
+    vhosts = call.state.vhosts.sampled()
     return [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
 
 
 def totals(call: HttpCall) -> JsonObject:
     """Return the sums of the queues that the user sees, with their rates."""
-    seen = seen_sums(call)
+    visible = visible_sums(call)
     return {
-        "queue_totals": summed([depths(sums, call.query) for sums in seen]) or NO_TOTALS,
-        "message_stats": summed([message_stats(sums, call.query) for sums in seen]),
+        "queue_totals": summed([depths(sums, call.query) for sums in visible]) or NO_TOTALS,
+        "message_stats": summed([message_stats(sums, call.query) for sums in visible]),
     }
 
 
-def objects(call: HttpCall) -> JsonObject:
-    """Return how many objects the user sees."""
-    seen, state, identity = seen_sums(call), call.state, call.identity
+def object_totals(call: HttpCall) -> JsonObject:
+    """Return the numbers of objects that the user sees."""
+    visible, state, identity = visible_sums(call), call.state, call.identity
     counts = {
-        name: sum(sums.number(name) for sums in seen)
+        name: sum(sums.number(name) for sums in visible)
         for name in ("queues", "exchanges", "consumers")
     }
-    for name, kind in (("connections", state.connections), ("channels", state.channels)):
-        table = kind.table
+    for name, objects in (("connections", state.connections), ("channels", state.channels)):
+        table = objects.table
         counts[name] = (
             len(table)
             if identity.sees_all
@@ -109,22 +110,22 @@ def objects(call: HttpCall) -> JsonObject:
 
 
 def own(call: HttpCall) -> JsonObject:
-    """Return the dead letters of what the user sees; strategies and sizes if that is everything."""
-    counts = {own_counts.DEAD: own_counts.dead_letters(seen_sums(call))}
+    """Return the dead letters that the user sees; strategies and sizes for users who see all."""
+    counts = {own_counts.DEAD: own_counts.dead_letters(visible_sums(call))}
     if call.identity.sees_all:
-        counts |= own_counts.of_broker(*every(call.state.totals))
+        counts |= own_counts.of_broker(*call.state.totals.sampled())
     return counts
 
 
 def versions(settings: ConsoleSettings) -> JsonObject:
-    """Return the versions that clients choose by."""
+    """Return the versions by which clients choose their requests."""
     python = platform.python_version()
     return {
         "product_name": "Headrace",
         "product_version": __version__,
         "management_version": settings.rabbitmq_version,
         "rabbitmq_version": settings.rabbitmq_version,
-        "erlang_version": python,  # Clients want the fields; this is what runs the broker.
+        "erlang_version": python,  # Clients need the field; Python runs the broker.
         "erlang_full_version": f"Python {python}",
     }
 
@@ -134,7 +135,7 @@ def listener(protocol: str, url: str) -> JsonObject:
     host, _, port = url.rpartition("/")[2].rpartition(":")
     return {
         "node": node_name(),
-        "protocol": PORTS.get(protocol, protocol),
+        "protocol": PROTOCOLS.get(protocol, protocol),
         "ip_address": host.strip("[]"),
         "port": int(port),
         "socket_opts": {},

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of pipelines and reports of query listeners, as their files tell them.
+"""States of pipelines and reports of query listeners, read from their files.
 
 A pipeline's state directory has ``status.json``, ``graph.json``, ``lock`` and ``checkpoints``; a
-listener writes a line of JSON for each thing that happens to a query.
+listener writes a line of JSON for each event of a query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-FILE_MAX = 1 << 20  # Bytes that are read of a file; of a listener's the last ones.
+FILE_MAX = 1 << 20  # Bytes that are read of a file; of a listener's file the last ones.
 PIPELINES_MAX = 200
 QUERIES_MAX = 1000
 ACTIVE = ("starting", "running", "stopping")
@@ -45,7 +45,7 @@ def pipelines_at(places: Iterable[Path]) -> list[JsonObject]:
 
 
 def state_directories(places: Iterable[Path]) -> Iterator[Path]:
-    """Yield the state directories in places, which are such or have some in ``.headrace``."""
+    """Yield the state directories among places and in their folders ``.headrace``."""
     for place in places:
         if (place / "status.json").is_file():
             yield place
@@ -54,7 +54,7 @@ def state_directories(places: Iterable[Path]) -> Iterator[Path]:
 
 
 def pipeline_at(home: Path) -> JsonObject | None:
-    """Return the pipeline of a state directory; None if it has none."""
+    """Return the pipeline of a state directory; None without one."""
     status = object_in(home / "status.json")
     if status is None:
         return None
@@ -84,14 +84,14 @@ def pipeline_at(home: Path) -> JsonObject | None:
 
 
 def most_rejected(queries: list[JsonObject], rule: object) -> int:
-    """Return the rows that a rule refused: each query that it is before counts the same rows."""
+    """Return the rows that a rule rejected: all queries after the rule count the same rows."""
     return max((query["rejected_by"].get(str(rule), 0) for query in queries), default=0)
 
 
 def query_of(home: Path, status: JsonObject, state: str) -> JsonObject:
     """Return a query of a pipeline in this state."""
     name = str(status["name"])
-    checkpoint = home / "checkpoints" / Path(name).name  # Never above.
+    checkpoint = home / "checkpoints" / Path(name).name  # Never outside the folder.
     own = str(status.get("state", ""))
     return {
         "name": name,
@@ -108,7 +108,7 @@ def query_of(home: Path, status: JsonObject, state: str) -> JsonObject:
 
 
 def rejected_in(status: JsonObject) -> JsonObject:
-    """Return the rows that rules refused, by rule and in all."""
+    """Return the rows that rules rejected, by rule and in total."""
     rejected = status.get("rejected")
     rules = rejected if isinstance(rejected, dict) else {}
     rows = {str(name): rows for name, rows in rules.items() if isinstance(rows, int)}
@@ -116,7 +116,7 @@ def rejected_in(status: JsonObject) -> JsonObject:
 
 
 def owners_in(folder: Path) -> list[str]:
-    """Return the names under which a query has its groups, of the newest batch of a checkpoint."""
+    """Return the owners of a query's groups, from the newest batch of its checkpoint."""
     try:
         number = max(int(file.name) for file in folder.iterdir() if file.name.isdecimal())
         lines = (folder / str(number)).read_bytes()[:FILE_MAX].splitlines()[2:]
@@ -130,19 +130,19 @@ def owners_in(folder: Path) -> list[str]:
 
 
 def listened_at(places: Iterable[Path]) -> list[JsonObject]:
-    """Return the queries that the files of listeners tell of."""
-    known: dict[str, JsonObject] = {}
+    """Return the queries in the files of listeners."""
+    reports: dict[str, JsonObject] = {}
     for place in places:
         for report in reports_in(place):
             query, event = str(report.get("query", "")), report.get("event")
-            if not query or (query not in known and len(known) == QUERIES_MAX):
+            if not query or (query not in reports and len(reports) == QUERIES_MAX):
                 continue
-            known[query] = report if event == "started" else {**known.get(query, {}), **report}
-    return [listened(query, report) for query, report in known.items()]
+            reports[query] = report if event == "started" else {**reports.get(query, {}), **report}
+    return [listened(query, report) for query, report in reports.items()]
 
 
 def listened(query: str, report: JsonObject) -> JsonObject:
-    """Return a query of what a listener reported last."""
+    """Return a query from the last report of a listener."""
     error = without_passwords(report.get("error"))
     return {
         "name": str(report.get("name") or query),
@@ -175,7 +175,7 @@ def reports_in(path: Path) -> Iterator[JsonObject]:
 
 
 def object_in(path: Path) -> JsonObject | None:
-    """Return the JSON object in a file; None if there is none, or it is too long."""
+    """Return the JSON object in a file; None without one, or if the file is too long."""
     try:
         if path.is_file() and path.stat().st_size <= FILE_MAX:
             return object_of(path.read_bytes())
@@ -190,12 +190,12 @@ def objects(value: object) -> list[JsonObject]:
 
 
 def texts(value: object) -> list[str]:
-    """Return what is in a list as texts."""
+    """Return the items of a list as texts."""
     return [str(item) for item in value] if isinstance(value, list) else []
 
 
 def is_held(lock: Path) -> bool:
-    """Return True if a process runs the pipeline. Asked only where its state says so."""
+    """Return True if a process holds the lock of a pipeline, that is, runs it."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

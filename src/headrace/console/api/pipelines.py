@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pipelines and Spark's queries, with the groups that they have at the broker."""
+"""Pipelines and Spark's queries, with their groups at the broker.
+
+:mod:`.pipeline_files` reads them from files.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.pipeline_files import listened_at, pipelines_at
 from headrace.console.http.answers import Answer, Listed
-from headrace.console.http.errors import not_found
 from headrace.console.http.routes import Routes
+from headrace.console.http_errors import not_found
 from headrace.user_tags import MONITORING
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
     """Return the pipeline with a name.
 
     Raises:
-        HttpError: there is none.
+        HttpError: the pipeline does not exist.
     """
     for pipeline in await asyncio.to_thread(pipelines_at, call.settings.pipelines):
         if pipeline["name"] == name:
@@ -77,20 +80,20 @@ async def pipeline_of(call: HttpCall, name: str) -> JsonObject:
     paged=True,
 )
 async def list_queries(call: HttpCall) -> Listed:
-    """Return the queries of pipelines and those that listeners tell of, and readers of groups."""
+    """Return the queries of pipelines and of query listeners, with their groups."""
     queries = await asyncio.to_thread(queries_at, call.settings.pipelines)
     return Listed(await with_groups(call, queries))
 
 
 def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
-    """Return the queries of pipelines and those that listeners tell of, each once."""
+    """Return the queries of pipelines and of query listeners, each once."""
     queries: list[JsonObject] = []
     for pipeline in pipelines_at(places):
-        of = {"pipeline": pipeline["name"], "updated": pipeline["updated"]}
-        queries += [{**query, **of} for query in pipeline["queries"]]
-    known = {query["id"] for query in queries}
+        origin = {"pipeline": pipeline["name"], "updated": pipeline["updated"]}
+        queries += [{**query, **origin} for query in pipeline["queries"]]
+    ids = {query["id"] for query in queries}
     for query in listened_at(places):
-        if query["id"] not in known:
+        if query["id"] not in ids:
             queries.append({"pipeline": "", "checkpoint": "", **query})
     return queries
 
@@ -115,6 +118,6 @@ async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObj
 
 
 def total(rows: list[JsonObject], name: str) -> float | None:
-    """Return the sum of what is known; None where nothing is."""
-    known = [row[name] for row in rows if isinstance(row[name], int | float)]
-    return sum(known) if known else None
+    """Return the sum of the known values; None if none is known."""
+    values = [row[name] for row in rows if isinstance(row[name], int | float)]
+    return sum(values) if values else None

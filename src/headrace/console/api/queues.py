@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/queues``: the queues, and what changes them."""
+"""``/api/queues``: listing, declaring, purging and deleting queues; :mod:`.messages` publishes.
+
+:mod:`.common.queue_rows` describes a queue and sorts lists of queues.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.clients import connection_names, consumer_of
-from headrace.console.api.common.body import BOOLEAN, TABLE, Body, asked, schema
-from headrace.console.api.common.policies import policies_of
+from headrace.console.api.common.body import BOOLEAN, TABLE, Body, query_flag, schema
+from headrace.console.api.common.effective_policies import policies_of
+from headrace.console.api.common.lookups import existing_vhost, find_now
 from headrace.console.api.common.queue_rows import QueueRows
-from headrace.console.api.common.rows import existing_vhost, find_now
 from headrace.console.api.common.samples import PARAMETERS
-from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.connections import connection_names
+from headrace.console.api.consumers import consumer_of
+from headrace.console.api.schemas.parts import TEXT
 from headrace.console.http.answers import Described, written
-from headrace.console.http.errors import HttpError, bad_request
 from headrace.console.http.routes import ACCESS, Parameter, Routes
+from headrace.console.http_errors import HttpError, bad_request
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
 if TYPE_CHECKING:
@@ -57,16 +61,18 @@ ROUTES = Routes()
 async def list_queues(
     call: HttpCall, vhost: str | None = None, user: str | None = None
 ) -> Described[int]:
-    """Return the queues that the user of the request sees, of a virtual host or of a declarer."""
+    """Return the queues that the user sees, of a virtual host or declared by a user if named."""
     vhost, identity = await existing_vhost(call, vhost), call.identity
     table = await call.state.queues.fresh()
     rows = QueueRows(table, await policies_of(call, table), call.query)
     slots = table.ordered()
     if vhost is not None or not identity.sees_all:
-        of = table.fields["vhost"] if slots else []
-        seen = {name for name in set(of) if isinstance(name, str) and identity.sees_vhost(name)}
-        seen = seen if vhost is None else seen & {vhost}
-        slots = [slot for slot in slots if of[slot] in seen]
+        vhosts = table.fields["vhost"] if slots else []
+        visible = {
+            name for name in set(vhosts) if isinstance(name, str) and identity.sees_vhost(name)
+        }
+        visible = visible if vhost is None else visible & {vhost}
+        slots = [slot for slot in slots if vhosts[slot] in visible]
     if user is not None and slots:
         users = table.fields["user"]
         slots = [slot for slot in slots if users[slot] == user]
@@ -124,7 +130,7 @@ async def declare_queue(
 ) -> bool:
     """Declare a queue; return False if one with the same attributes exists.
 
-    ``queue_type`` is a word for the argument of the type, which an argument overrides.
+    ``queue_type`` sets the argument ``x-queue-type`` unless the arguments have it.
     """
     if queue_type:
         arguments = {QUEUE_TYPE: queue_type, **arguments}
@@ -149,15 +155,15 @@ async def declare_queue(
     ),
 )
 async def delete_queue(call: HttpCall, vhost: str, queue: str) -> None:
-    """Delete a queue; with ``if-unused`` or ``if-empty`` only such a one."""
-    if_unused, if_empty = asked(call, "if-unused"), asked(call, "if-empty")
+    """Delete a queue; with ``if-unused`` or ``if-empty`` only an unused or empty one."""
+    if_unused, if_empty = query_flag(call, "if-unused"), query_flag(call, "if-empty")
     await remove_queue(call, vhost, queue, if_unused=if_unused, if_empty=if_empty)
 
 
 async def remove_queue(
     call: HttpCall, vhost: str, queue: str, *, if_unused: bool | None, if_empty: bool | None
 ) -> None:
-    """Delete a queue; it may have to be unused or empty."""
+    """Delete a queue; with a flag only an unused or empty one."""
     await call.ask("delete queue", vhost=vhost, name=queue, if_unused=if_unused, if_empty=if_empty)
 
 
@@ -172,13 +178,13 @@ async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
 
 
 @ROUTES.post(
-    {f"{QUEUE}/actions": "`sync` and `cancel_sync` of mirrored queues, which have nothing to do."},
+    {f"{QUEUE}/actions": "`sync` and `cancel_sync` of mirrored queues; nothing is done."},
     tag=ADMINISTRATOR,
     permission=ACCESS,
     body=schema(("action",), action=TEXT),
 )
 async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
-    """Accept RabbitMQ's actions on mirrored queues, which have nothing to do here."""
+    """Accept RabbitMQ's actions on mirrored queues; nothing is done."""
     body = await Body.of(call, "action")
     await call.ask("show queue", vhost=vhost, name=queue)
     action = body.text("action")
@@ -187,11 +193,11 @@ async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
 
 
 @ROUTES.post(
-    {"/api/rebalance/queues": "204: there is one node, to which all queues belong."},
+    {"/api/rebalance/queues": "204: all queues are on the one node; nothing is done."},
     tag=ADMINISTRATOR,
 )
 async def rebalance(call: HttpCall) -> None:
-    """Accept to move leaders of queues between nodes: there is one node."""
+    """Accept to move leaders of queues between nodes; with one node nothing is done."""
 
 
 @ROUTES.delete(
@@ -199,5 +205,5 @@ async def rebalance(call: HttpCall) -> None:
     tag=ADMINISTRATOR,
 )
 async def no_reset(call: HttpCall, node: str = "") -> None:
-    """Refuse to forget statistics, on which others rely."""
+    """Refuse to reset statistics, on which other clients rely."""
     raise HttpError(405, "statistics are never reset: they are the broker's own counters")

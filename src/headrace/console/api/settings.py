@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings that apply: with their sources, and as RabbitMQ shows them."""
+"""The settings in effect with their sources, and the paths of RabbitMQ for settings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-# Paths of RabbitMQ's API, which the documentation lists among the others of it.
-RABBITMQS_ROUTES = Routes()
+RABBITMQS_ROUTES = Routes()  # Paths of RabbitMQ's API, apart from our own.
 ROUTES = Routes()
 
 
 @ROUTES.get(
-    {"/api/headrace/settings": "The settings that apply, each with its source."},
+    {"/api/headrace/settings": "The settings in effect, each with its source."},
     tag=ADMINISTRATOR,
     paged=True,
 )
 async def list_settings(call: HttpCall) -> Listed:
-    """Return the settings that apply, each with its source."""
+    """Return the settings in effect, each with its source."""
     return Listed(await call.rows("list settings"), ("name",))
 
 
@@ -35,9 +34,9 @@ async def version(call: HttpCall) -> str:
 
 
 @RABBITMQS_ROUTES.get(
-    {"/api/config/effective": "The settings that apply, by name, without secrets."},
+    {"/api/config/effective": "The settings in effect, by name, without secrets."},
     tag=ADMINISTRATOR,
 )
 async def effective_config(call: HttpCall) -> JsonObject:
-    """Return the settings that apply; the broker hides secrets."""
+    """Return the settings in effect; the broker hides secrets."""
     return {row["name"]: row["value"] for row in await call.rows("list settings")}

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: what Spark queries write in parts and have not committed."""
+"""Staged batches: messages that Spark queries wrote and have not committed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import named_rows
+from headrace.console.api.common.lookups import named_rows
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -26,5 +26,5 @@ ROUTES = Routes()
     paged=True,
 )
 async def list_batches(call: HttpCall, vhost: str | None = None) -> Listed:
-    """Return the sinks of staged batches, with what is staged and not decided."""
+    """Return the sinks with their staged batches."""
     return await named_rows(call, "list batches", vhost, "sink")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api.common.rows import only, rows_of
+from headrace.console.api.common.lookups import only, rows_of
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -40,7 +40,7 @@ async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
     permission=ACCESS,
 )
 async def get_stream(call: HttpCall, vhost: str, stream: str) -> Answer:
-    """Return a stream."""
+    """Return a stream with its groups, consumers and segments."""
     return Answer(200, await show_stream(call, vhost, stream))
 
 
@@ -48,7 +48,7 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     """Return a stream, each group and consumer with its position and lag, and its segments.
 
     Raises:
-        HttpError: there is no such stream, or the user does not see it.
+        HttpError: the stream does not exist, or the user does not see it.
     """
     row = only(await rows_of(call, "list streams", vhost), vhost=vhost, name=stream)
     groups = await rows_of(call, "list groups", vhost)

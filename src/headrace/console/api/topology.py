@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a message would go, and what is bound around an exchange or a queue."""
+"""The route of a message, and the bindings around an exchange or a queue."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.console.api.exchanges import exchange_name
-from headrace.console.http.errors import bad_request
-from headrace.console.http.paging import whole
+from headrace.console.http.query import whole
 from headrace.console.http.routes import ACCESS, Parameter, Routes
+from headrace.console.http_errors import bad_request
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-OBJECTS = 40  # Of a topology.
+OBJECTS = 40  # Of a topology, by default.
 EXCHANGE, QUEUE = "exchange", "queue"
 MESSAGE = (
     Parameter("routing_key", "The routing key."),
@@ -39,21 +39,21 @@ async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     """Return the queues that a message to an exchange would reach; nothing is published.
 
     Raises:
-        HttpError: the headers are no JSON object, or there is no such exchange.
+        HttpError: the headers are not a JSON object, or the exchange does not exist.
     """
     headers = call.query.get("headers", "")
     try:
-        given = read_json(headers) if headers.strip() else {}
+        values = read_json(headers) if headers.strip() else {}
     except ValueError as error:
         raise bad_request(f"the headers are not valid JSON: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise bad_request("the headers are not a JSON object, such as {}")
     return await call.ask(
         "route",
         vhost=vhost,
         exchange=exchange_name(exchange),
         routing_key=call.query.get("routing_key", ""),
-        headers=given,
+        headers=values,
     )
 
 
@@ -67,7 +67,7 @@ async def route(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
     query=COUNT,
 )
 async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> JsonObject:
-    """Return what is bound around an exchange."""
+    """Return the objects around an exchange, and their bindings."""
     return await topology_of(call, vhost, EXCHANGE, exchange_name(exchange))
 
 
@@ -81,15 +81,15 @@ async def topology_of_exchange(call: HttpCall, vhost: str, exchange: str) -> Jso
     query=COUNT,
 )
 async def topology_of_queue(call: HttpCall, vhost: str, queue: str) -> JsonObject:
-    """Return what is bound around a queue."""
+    """Return the objects around a queue, and their bindings."""
     return await topology_of(call, vhost, QUEUE, queue)
 
 
 async def topology_of(call: HttpCall, vhost: str, kind: str, name: str) -> JsonObject:
-    """Return the objects around one, and the edges between them.
+    """Return the objects around an object, and the edges between them.
 
     Raises:
-        HttpError: there is no such object.
+        HttpError: the object does not exist.
     """
     count = whole(call.query, "count", OBJECTS)
     return await call.ask("show topology", vhost=vhost, kind=kind, name=name, count=count)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
-from headrace.console.api.common.rows import named_rows
-from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.common.lookups import named_rows
+from headrace.console.api.schemas.parts import TEXT
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 ROUTES = Routes()
-ROUTES_OF_VHOST = Routes()  # Apart: the documentation lists them later.
 
 
 @ROUTES.get(
-    {"/api/headrace/transactions": "Branches of distributed transactions."},
+    {
+        "/api/headrace/transactions": "Branches of distributed transactions.",
+        "/api/headrace/transactions/{vhost}": "The transactions of one virtual host.",
+    },
     tag=MANAGEMENT,
     permission=ACCESS,
     paged=True,
@@ -29,14 +31,6 @@ ROUTES_OF_VHOST = Routes()  # Apart: the documentation lists them later.
 async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the branches of distributed transactions."""
     return await named_rows(call, "list transactions", vhost, "xid")
-
-
-ROUTES_OF_VHOST.get(
-    {"/api/headrace/transactions/{vhost}": "The transactions of one virtual host."},
-    tag=MANAGEMENT,
-    permission=ACCESS,
-    paged=True,
-)(list_transactions)
 
 
 @ROUTES.post(
@@ -51,14 +45,14 @@ ROUTES_OF_VHOST.get(
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
     body = await Body.of(call, "what")
-    what, heuristic = body.text("what"), body.flag("heuristic")
-    return Answer(200, await decide(call, vhost, xid, what=what, heuristic=heuristic))
+    decision, heuristic = body.text("what"), body.flag("heuristic")
+    return Answer(200, await decide(call, vhost, xid, decision=decision, heuristic=heuristic))
 
 
 async def decide(
-    call: HttpCall, vhost: str, xid: str, *, what: str, heuristic: bool | None
+    call: HttpCall, vhost: str, xid: str, *, decision: str, heuristic: bool | None
 ) -> JsonObject:
-    """Commit, roll back or forget a branch of a transaction, as ``what`` says."""
+    """Commit, roll back or forget a branch of a transaction, as ``decision`` says."""
     return await call.ask(
-        "decide transaction", vhost=vhost, xid=xid, what=what, heuristic=heuristic
+        "decide transaction", vhost=vhost, xid=xid, what=decision, heuristic=heuristic
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/api/vhosts``: the virtual hosts, and what changes them."""
+"""``/api/vhosts``: listing, adding, changing, protecting and deleting virtual hosts."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common import own_counts
 from headrace.console.api.common.body import BOOLEAN, Body, schema
+from headrace.console.api.common.lookups import find_now
 from headrace.console.api.common.node import check_node
-from headrace.console.api.common.rows import find_now
 from headrace.console.api.common.samples import depths, message_stats, octets
-from headrace.console.api.common.schema_parts import TEXT
+from headrace.console.api.schemas.parts import TEXT
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Listed, written
-from headrace.console.http.errors import HttpError, not_found
 from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import HttpError, not_found
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
 
@@ -39,8 +39,8 @@ ROUTES = Routes()
 async def list_vhosts(call: HttpCall) -> Listed:
     """Return the virtual hosts that the user sees."""
     vhosts = await call.state.vhosts.all()
-    seen = [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
-    return Listed([vhost_of(call, vhost) for vhost in seen], ("name",))
+    visible = [vhost for vhost in vhosts if call.identity.sees_vhost(vhost.text("name"))]
+    return Listed([vhost_of(call, vhost) for vhost in visible], ("name",))
 
 
 @ROUTES.get({VHOST: "One virtual host."}, tag=MANAGEMENT, permission=ACCESS)
@@ -75,30 +75,6 @@ def vhost_of(call: HttpCall, vhost: SampledObject) -> JsonObject:
     }
 
 
-@ROUTES.get(
-    {f"{VHOST}/permissions": "The permissions in a virtual host."}, tag=ADMINISTRATOR, paged=True
-)
-async def permissions(call: HttpCall, vhost: str) -> Listed:
-    """Return the permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list permissions", vhost), ("user",))
-
-
-@ROUTES.get(
-    {f"{VHOST}/topic-permissions": "The topic permissions in a virtual host."},
-    tag=ADMINISTRATOR,
-    paged=True,
-)
-async def topic_permissions(call: HttpCall, vhost: str) -> Listed:
-    """Return the topic permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list topic permissions", vhost), ("user", "exchange"))
-
-
-async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
-    """Return the rows of a list in a virtual host, which exists."""
-    await call.ask("show vhost", vhost=vhost)
-    return await call.rows(do, vhost=vhost)
-
-
 @ROUTES.put(
     {VHOST: "Add or change a virtual host: 201 or 204."},
     tag=ADMINISTRATOR,
@@ -111,7 +87,7 @@ async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
     ),
 )
 async def put_vhost(call: HttpCall, vhost: str) -> Answer:
-    """Add or change a virtual host; what the body does not have stays."""
+    """Add or change a virtual host; a field that the body lacks keeps its value."""
     body = await Body.of(call)
     tags = body.texts("tags")
     description, default_queue_type = (
@@ -140,7 +116,7 @@ async def set_vhost(
     tracing: bool | None,
     protected_from_deletion: bool | None,
 ) -> bool:
-    """Add or change a virtual host; what is None stays. Return False if it exists."""
+    """Add or change a virtual host; return False if it exists. None keeps a value."""
     done = await call.ask(
         "put vhost",
         name=vhost,
@@ -154,7 +130,7 @@ async def set_vhost(
 
 
 @ROUTES.delete(
-    {VHOST: "Delete a virtual host with all that is in it; 412 if it is protected."},
+    {VHOST: "Delete a virtual host with all its objects; 412 if it is protected."},
     tag=ADMINISTRATOR,
 )
 async def delete_vhost(call: HttpCall, vhost: str) -> None:
@@ -182,15 +158,15 @@ async def unprotect(call: HttpCall, vhost: str) -> None:
 
 
 async def set_protection(call: HttpCall, vhost: str, value: bool) -> None:
-    """Protect a virtual host, which exists, or not."""
+    """Protect a virtual host from deletion, or end its protection."""
     await call.ask("show vhost", vhost=vhost)
     await call.ask("put vhost", name=vhost, protected_from_deletion=value)
 
 
 @ROUTES.post(
-    {f"{VHOST}/start/{{node}}": "204: the virtual hosts of the one node run."}, tag=ADMINISTRATOR
+    {f"{VHOST}/start/{{node}}": "204: all virtual hosts run on the one node."}, tag=ADMINISTRATOR
 )
 async def start_vhost(call: HttpCall, vhost: str, node: str) -> None:
-    """Accept to start a virtual host on this node: it runs."""
+    """Answer 204: every virtual host runs on the one node."""
     await call.ask("show vhost", vhost=vhost)
     check_node(node)

@@ -1,2 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: logins by password, token and session, and whether a page of ours asks."""
+"""Who sends a request, and whether it may change anything.
+
+:mod:`.basic_bearer` reads the Authorization header, :mod:`.sessions` and :mod:`.cookies` know
+browsers, :mod:`.oauth` leads them to an authorization server. All of them log in at the broker
+(:mod:`.broker_login`). :mod:`.csrf` refuses requests of other sites.
+"""

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of requests by Basic and Bearer: the broker checks them, and the console keeps them.
+"""The Authorization header, Basic or Bearer: who sends a request, and the 401 without a login.
 
-A login is kept until its ticket ends, or until 1,024 that were used later push it out. At a
-request the broker is asked whether the ticket still holds, unless it was in the last three seconds.
+The broker checks a password or token and gives a ticket (:mod:`.broker_login`); the console keeps
+the login for later requests, until its ticket ends or 1,024 logins that were used later push it
+out. Before a request is served the broker confirms the ticket, unless it did in the last three
+seconds.
 """
 
 from __future__ import annotations
@@ -15,22 +17,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.auth.logins import LoggedIn, LoginFailed, NoCredentials, log_in
-from headrace.console.auth.origin import peer_of
+from headrace.console.auth.addresses import peer_of
+from headrace.console.auth.broker_login import LoggedIn, log_in, refused_login
+from headrace.console.http_errors import HttpError
 from headrace.operator_logins import KeptLogins
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
-    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.broker_login import Identity
     from headrace.console.broker.link import BrokerLink
 
-REMEMBERED_MAX = 1024  # Users with a ticket.
+REMEMBERED_MAX = 1024  # Logins.
+CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an Authorization header proves a user by."""
+    """The credentials in an Authorization header: name and password, or a token."""
 
     username: str = ""
     password: str = ""
@@ -38,12 +42,12 @@ class Credentials:
 
 
 class Authentication:
-    """Finds the user of a request."""
+    """Finds the user of a request by its Authorization header."""
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
         self._remembered: KeptLogins[LoggedIn] = KeptLogins()
-        self._asking: dict[bytes, asyncio.Lock] = {}
+        self._locks: dict[bytes, asyncio.Lock] = {}
 
     def remembers(self, request: BaseRequest) -> bool:
         """Return True if the user of a request has logged in from that address before."""
@@ -54,36 +58,34 @@ class Authentication:
         """Return the user of a request.
 
         Raises:
-            LoginFailed: it has no credentials, or wrong ones.
+            HttpError: 401, with a challenge if the request has no Authorization header.
             BrokerGone: the broker does not answer.
         """
         header = request.headers.get("Authorization")
         if header is None:
-            raise NoCredentials
+            raise HttpError(401, "Login failed", error="not_authorised", headers=CHALLENGE)
         credentials = credentials_in(header)
         if credentials is None:
-            raise LoginFailed(is_known=False)
-        peer, encrypted = peer_of(request), request.secure
+            raise refused_login()
         key = key_of(request, header)
-        lock = self._asking.setdefault(key, asyncio.Lock())
+        lock = self._locks.setdefault(key, asyncio.Lock())
         try:
             async with lock:  # Many requests with one password are one login.
-                known = await self._still(key)
-                if known is not None:
-                    return known
-                return await self._log_in(key, credentials, peer, encrypted)
+                identity = await self._remembered_identity(key)
+                return identity or await self._log_in(key, credentials, request)
         finally:
-            # One that waits may be woken and not hold it yet: then two log in, which does no harm.
+            # A request that was just woken may not hold the lock yet. Then two of them log in,
+            # which is harmless.
             if not lock.locked():
-                self._asking.pop(key, None)
+                self._locks.pop(key, None)
 
     def forget(self, identity: Identity) -> None:
-        """Have the next request of a user log in again: its ticket has ended."""
+        """Make the next request of a user log in again: the ticket has ended."""
         for key, login in list(self._remembered.items()):
             if login.identity.ticket == identity.ticket:
                 del self._remembered[key]
 
-    async def _still(self, key: bytes) -> Identity | None:
+    async def _remembered_identity(self, key: bytes) -> Identity | None:
         login = self._remembered.get(key)
         if login is None:
             return None
@@ -93,13 +95,11 @@ class Authentication:
         self._remembered.move_to_end(key)
         return login.identity
 
-    async def _log_in(
-        self, key: bytes, credentials: Credentials, peer: str, encrypted: bool
-    ) -> Identity:
+    async def _log_in(self, key: bytes, credentials: Credentials, request: BaseRequest) -> Identity:
         identity = await log_in(
             self._link,
-            peer=peer,
-            encrypted=encrypted,
+            peer=peer_of(request),
+            encrypted=request.secure,
             username=credentials.username,
             password=credentials.password,
             token=credentials.token,
@@ -109,13 +109,13 @@ class Authentication:
 
 
 def key_of(request: BaseRequest, header: str) -> bytes:
-    """Return what a user is remembered by: the address and the credentials."""
+    """Return the key of a login: a hash of the client's address and the credentials."""
     host = peer_of(request).rpartition(":")[0]
     return hashlib.sha256(f"{host}\0{request.secure}\0{header}".encode()).digest()
 
 
 def credentials_in(header: str) -> Credentials | None:
-    """Return the credentials of an Authorization header; None when it has none of our schemes."""
+    """Return the credentials of an Authorization header; None unless it is Basic or Bearer."""
     scheme, _, value = header.strip().partition(" ")
     value = value.strip()
     if scheme.lower() == "bearer" and value:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logins at an OAuth 2 authorization server: code with PKCE (RFC 6749, RFC 7636, RFC 9700).
 
-The console is a public client and has no secret. An attempt to log in is kept in a cookie of the
-browser, the mark. State, nonce and code verifier are hashes of the mark under a key of this
-process, so that attempts that are never finished cost no memory.
+The console is a public client without a secret. A cookie of the browser holds the attempt to log
+in: a random text, its time, and the page to continue with. State, nonce and code verifier are
+hashes of the attempt under a key of this process, so abandoned attempts take no memory.
+:mod:`headrace.console.pages.oauth_login` has the pages.
 """
 
 from __future__ import annotations
@@ -32,60 +33,60 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 ATTEMPT_S = 600.0  # Time to log in at the authorization server.
-ANSWER_S = 10.0  # Time for its answer,
-ANSWER_BYTES_MAX = 256 << 10  # which has so many bytes at most.
-WANTED_MAX = 2000  # Bytes.
-MARK_MAX = 4096  # Characters.
+ANSWER_S = 10.0  # Time for an answer of its token endpoint.
+ANSWER_BYTES_MAX = 256 << 10  # Of that answer.
+PATH_MAX = 2000  # Bytes of the path to continue with.
+ATTEMPT_MAX = 4096  # Characters of the cookie.
 CODE_MAX = 4096
-ERROR = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # Error codes that a page repeats.
+ERROR = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # Error codes that a page may show.
 REFUSED = "the authorization server refused the login"
 
 
 class AuthorizationError(Exception):
-    """The login failed; the text says why, and has no text of the authorization server's."""
+    """The login failed; the text gives the reason, without text of the authorization server."""
 
 
-class Authorizations:
-    """Attempts to log in, which browsers keep."""
+class LoginAttempts:
+    """Attempts to log in at the authorization server, which browsers keep as a cookie."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._key = secrets.token_bytes(32)
         self._clock = clock
 
-    def begin(self, wanted: str) -> str:
-        """Return the mark of a new attempt; ``wanted`` is the page to go on with."""
-        raw = wanted.encode()
-        path = base64.urlsafe_b64encode(raw if len(raw) <= WANTED_MAX else b"/").decode()
+    def begin(self, next_path: str) -> str:
+        """Return a new attempt; ``next_path`` is the page to continue with."""
+        raw = next_path.encode()
+        path = base64.urlsafe_b64encode(raw if len(raw) <= PATH_MAX else b"/").decode()
         return f"{secrets.token_urlsafe(16)}.{self._clock():.0f}.{path}"
 
-    def wanted(self, mark: str, state: str) -> str:
-        """Return the page to go on with after an attempt.
+    def next_path(self, attempt: str, state: str) -> str:
+        """Return the page to continue with after an attempt.
 
         Raises:
-            AuthorizationError: the attempt is over, or this browser did not begin it.
+            AuthorizationError: the attempt is too old, or this browser did not begin it.
         """
-        proof = self.state(mark)
+        proof = self.state(attempt)
         if not hmac.compare_digest(proof.encode(), state.encode(errors="replace")):
             raise AuthorizationError("this browser did not begin the login")
-        _, began, path = mark.split(".")
+        _, began, path = attempt.split(".")
         if self._clock() - int(began) > ATTEMPT_S:
             raise AuthorizationError(f"the login took longer than {ATTEMPT_S:.0f} s")
         return base64.urlsafe_b64decode(path).decode()
 
-    def state(self, mark: str) -> str:
-        """Return what the authorization server sends back."""
-        return self._derived("state", mark)
+    def state(self, attempt: str) -> str:
+        """Return the parameter ``state``, which the authorization server sends back."""
+        return self._derived("state", attempt)
 
-    def nonce(self, mark: str) -> str:
-        """Return what an identity token must repeat."""
-        return self._derived("nonce", mark)
+    def nonce(self, attempt: str) -> str:
+        """Return the nonce that an identity token must repeat."""
+        return self._derived("nonce", attempt)
 
-    def verifier(self, mark: str) -> str:
+    def verifier(self, attempt: str) -> str:
         """Return the code verifier of RFC 7636."""
-        return self._derived("verifier", mark)
+        return self._derived("verifier", attempt)
 
-    def _derived(self, purpose: str, mark: str) -> str:
-        return encoded(hmac.digest(self._key, f"{purpose}\0{mark}".encode(), hashlib.sha256))
+    def _derived(self, purpose: str, attempt: str) -> str:
+        return encoded(hmac.digest(self._key, f"{purpose}\0{attempt}".encode(), hashlib.sha256))
 
 
 def encoded(raw: bytes) -> str:
@@ -98,16 +99,16 @@ def challenge_of(verifier: str) -> str:
     return encoded(hashlib.sha256(verifier.encode()).digest())
 
 
-def address_of(client: OAuthClient, marks: Authorizations, mark: str, redirect: str) -> str:
+def address_of(client: OAuthClient, attempts: LoginAttempts, attempt: str, redirect: str) -> str:
     """Return the address at the authorization server that begins an attempt."""
     query = {
         "response_type": "code",
         "client_id": client.client_id,
         "redirect_uri": redirect,
         "scope": client.scopes,
-        "state": marks.state(mark),
-        "nonce": marks.nonce(mark),
-        "code_challenge": challenge_of(marks.verifier(mark)),
+        "state": attempts.state(attempt),
+        "nonce": attempts.nonce(attempt),
+        "code_challenge": challenge_of(attempts.verifier(attempt)),
         "code_challenge_method": "S256",
     }
     between = "&" if urlsplit(client.authorization_endpoint).query else "?"
@@ -118,7 +119,7 @@ def code_of(client: OAuthClient, query: Mapping[str, str]) -> str:
     """Return the code in the authorization server's answer.
 
     Raises:
-        AuthorizationError: it has an error, comes from another server, or has no code.
+        AuthorizationError: the answer has an error or no code, or is from another server.
     """
     if client.issuer and query.get("iss", client.issuer) != client.issuer:  # RFC 9207.
         raise AuthorizationError("the answer is of another authorization server")
@@ -132,26 +133,26 @@ def code_of(client: OAuthClient, query: Mapping[str, str]) -> str:
 
 
 async def token_of(
-    client: OAuthClient, marks: Authorizations, mark: str, code: str, redirect: str
+    client: OAuthClient, attempts: LoginAttempts, attempt: str, code: str, redirect: str
 ) -> str:
     """Return the access token for a code.
 
     Raises:
-        AuthorizationError: the authorization server gives none.
+        AuthorizationError: the token endpoint refuses, or its answer is not a bearer token.
     """
-    sent = {
+    form = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": redirect,
         "client_id": client.client_id,
-        "code_verifier": marks.verifier(mark),
+        "code_verifier": attempts.verifier(attempt),
     }
-    answer = await post(client, sent)
+    answer = await post(client, form)
     token, kind = answer.get("access_token"), answer.get("token_type")
     if not isinstance(token, str) or not isinstance(kind, str) or kind.lower() != "bearer":
         raise AuthorizationError(f"{REFUSED}: it sent no bearer token")
     identity = answer.get("id_token")
-    if identity is not None and nonce_of(identity) != marks.nonce(mark):
+    if identity is not None and nonce_of(identity) != attempts.nonce(attempt):
         raise AuthorizationError("the identity token is of another login")
     return token
 
@@ -160,7 +161,7 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
     """Return the token endpoint's answer.
 
     Raises:
-        AuthorizationError: it does not answer, or with an error.
+        AuthorizationError: it does not answer, or answers with an error.
     """
     context = ssl.create_default_context(cafile=client.authorities)
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
@@ -210,10 +211,10 @@ def nonce_of(token: object) -> str:
 
 
 def check(client: OAuthClient) -> None:
-    """Refuse settings with which codes and tokens could be read on their way.
+    """Refuse settings with which codes and tokens would cross a network in clear.
 
     Raises:
-        ValueError: an endpoint is no https address, or one of another machine.
+        ValueError: an endpoint is not an https address, nor an http address of this machine.
     """
     for endpoint in (client.authorization_endpoint, client.token_endpoint):
         parts = urlsplit(endpoint)
@@ -225,7 +226,7 @@ def check(client: OAuthClient) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for this machine."""
+    """Return True for an address of this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

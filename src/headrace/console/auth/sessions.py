@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions of browsers, kept here under the hash of the identifier that only the browser has."""
+"""Sessions of browsers, kept by the hash of the identifier in the browser's cookie."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.console.auth.logins import LoggedIn
-from headrace.console.auth.oauth import Authorizations
+from headrace.console.auth.broker_login import LoggedIn
+from headrace.console.auth.oauth import LoginAttempts
 from headrace.operator_logins import KeptLogins, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.broker_login import Identity
     from headrace.console.broker.link import BrokerLink
 
-ID_BYTES = 32  # Of randomness in an identifier, and in a token.
-SESSIONS_MAX = 1024  # The one that is idle longest gives way,
-SESSIONS_OF_USER_MAX = 32  # also among those of one user.
+ID_BYTES = 32  # Random bytes of an identifier, and of a CSRF token.
+SESSIONS_MAX = 1024  # Beyond it the session that is idle longest ends.
+SESSIONS_OF_USER_MAX = 32  # The same, of one user.
 NOTICES_MAX = 8  # Kept until a page shows them.
-SESSION_ID_MAX = 128  # Characters of an identifier that is looked up.
+SESSION_ID_MAX = 128  # Characters; a longer identifier is unknown.
 
 
 @dataclass(slots=True, eq=False)
 class Session(LoggedIn):
-    """A user who logged in by a page."""
+    """A user who logged in with a browser."""
 
-    csrf: str  # Forms and scripts send it with whatever changes something.
+    csrf: str  # The token that forms and scripts send with a change.
     began_s: float
     used_s: float
     notices: deque[str] = field(default_factory=lambda: deque(maxlen=NOTICES_MAX))
 
     def proves(self, token: str) -> bool:
-        """Return True if a request has the session's token."""
+        """Return True for the session's CSRF token."""
         return hmac.compare_digest(self.csrf.encode(), token.encode(errors="replace"))
 
     def take_notices(self) -> list[str]:
-        """Return the notices, which are shown once."""
+        """Return the notices for the next page, and forget them."""
         notices = list(self.notices)
         self.notices.clear()
         return notices
 
 
 class Sessions:
-    """The sessions of a console; they end with it, and with the broker's tickets."""
+    """The sessions of a console. A session ends with its ticket, or when the console stops."""
 
     def __init__(self, link: BrokerLink, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
         self._clock = clock
-        self.authorizations = Authorizations()
+        self.attempts = LoginAttempts()
         self._sessions: KeptLogins[Session] = KeptLogins()
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Sessions:
         return session_id
 
     async def find(self, session_id: str | None) -> Session | None:
-        """Return the session with an identifier, which counts as used; None if there is none.
+        """Return the session with an identifier, and note its use; None without one.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -90,7 +90,7 @@ class Sessions:
         return session
 
     def peek(self, session_id: str | None) -> Session | None:
-        """Return the session with an identifier unless it is over; it is not asked about."""
+        """Return the session with an identifier, without asking the broker; None without one."""
         if not session_id or len(session_id) > SESSION_ID_MAX:
             return None
         session = self._sessions.get(hashed(session_id))
@@ -102,7 +102,7 @@ class Sessions:
         return session
 
     def end(self, session_id: str | None) -> Session | None:
-        """End a session; return it, or None if there is none."""
+        """End a session; return it, or None without one."""
         return self._sessions.pop(hashed(session_id), None) if session_id else None
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker as the console sees it: the operations of the management socket."""
+"""The connection to the broker: operations of its management socket, and their errors."""

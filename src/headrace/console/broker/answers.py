@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of what the broker's socket answers, as far as the console reads it.
+"""Types of the answers of the broker's socket, with the keys that the console reads.
 
 A test compares them with the answers of a broker, so that mypy finds a key that no operation sends.
 """
@@ -41,9 +41,9 @@ class Status(TypedDict):
 class AlarmRow(TypedDict):
     """An item of ``list alarms``."""
 
-    source: str  # What raised it: memory, disk, operator or cluster.
+    source: str  # memory, disk, operator or cluster.
     vhost: str  # The virtual host whose publishers are blocked; empty: all of them.
-    reason: str  # The text that clients get. An operator chooses it: it says nothing of the source.
+    reason: str  # The text that clients get; an operator chooses it.
     since: str  # When it was raised, in ISO 8601.
 
 

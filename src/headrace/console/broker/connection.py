@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-LINE_BYTES_MAX = 64 << 20  # Of an answer: a slice of a sample may be long.
+LINE_BYTES_MAX = 64 << 20  # Of one line of an answer: a slice of a sample may be long.
 SILENT_S = 60.0  # How long the broker may be silent; busy lines come every 10 s.
 OTHER_VERSION = "the broker's answer is unknown: is the console of this version?"
 FRESH_S = 240.0  # The broker closes connections that are idle for 300 s.
 
 
 class SocketConnection:
-    """A connection that serves one request after the other."""
+    """A connection to the broker's socket; it runs one operation at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._used_s = time.monotonic()
-        self.is_whole = True  # False within an answer.
+        self.is_whole = True  # False while an answer is incomplete.
 
     @classmethod
     async def open(cls, path: Path) -> SocketConnection:
         """Connect to the broker.
 
         Raises:
-            BrokerGone: no broker listens there.
+            BrokerGone: no broker listens on the socket.
         """
         try:
             with short_address(path) as address:

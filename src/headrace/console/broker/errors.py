@@ -8,7 +8,7 @@ class OperationRefused(Exception):
     """The broker refused an operation.
 
     ``code`` is bad-request, not-found, refused, precondition, conflict, limit or internal; ``busy``
-    when the console did not ask, as too many wait.
+    if the console refused it itself: too many logins wait.
     """
 
     def __init__(self, code: str, text: str) -> None:

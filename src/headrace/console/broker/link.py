@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's access to the broker: a few connections that all requests share."""
+"""Operations of the broker, over a few connections to its socket that all requests share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.connection import SocketConnection
-from headrace.console.broker.login_lines import LoginLines
+from headrace.console.broker.login_throttle import LoginThrottle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-# Of the 64 operators that the broker serves at a time: some for logins, which it may delay,
+# The broker serves 64 operators at a time. It may delay logins, which have a share of their own.
 LOGINS_MAX = 32
-CONNECTIONS_MAX = 16  # and some for all else.
+CONNECTIONS_MAX = 16  # For all other operations.
 LOGIN = "login"
 
 
 class BrokerLink:
-    """Runs operations of the broker; connects by itself, again after the broker's restart."""
+    """Runs operations of the broker; connects when needed, also after the broker's restart."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._free: list[SocketConnection] = []
         self._places = asyncio.Semaphore(CONNECTIONS_MAX)
         self._login_places = asyncio.Semaphore(LOGINS_MAX)
-        self.login_lines = LoginLines()
+        self.login_throttle = LoginThrottle()
         self._shared: dict[str, asyncio.Task[JsonObject]] = {}
 
     async def ask(
@@ -63,13 +63,13 @@ class BrokerLink:
         return done
 
     async def shared(self, do: str, **fields: object) -> JsonObject:
-        """As :meth:`ask`, with one request for all who ask the same meanwhile."""
+        """Run an operation as :meth:`ask`; equal calls at the same time share one request."""
         key = f"{do} {fields}"
-        asking = self._shared.get(key)
-        if asking is None:
-            asking = self._shared[key] = asyncio.create_task(self._asked(do, fields))
-            asking.add_done_callback(lambda _: self._shared.pop(key))
-        return await asyncio.shield(asking)
+        task = self._shared.get(key)
+        if task is None:
+            task = self._shared[key] = asyncio.create_task(self._asked(do, fields))
+            task.add_done_callback(lambda _: self._shared.pop(key))
+        return await asyncio.shield(task)
 
     async def items(
         self, do: str, *, ticket: str | None = None, **fields: object
@@ -118,11 +118,11 @@ class BrokerLink:
         rows: list[JsonObject] | None,
         fields: JsonObject,
     ) -> AsyncGenerator[JsonObject, None]:
-        request = {"do": do, **{name: one for name, one in fields.items() if one is not None}}
+        request = {"do": do, **{name: value for name, value in fields.items() if value is not None}}
         if ticket is not None:
             request["as"] = ticket
         async with self._login_places if do == LOGIN else self._places:
-            connection = self._take() or await SocketConnection.open(self.path)
+            connection = self._idle_connection() or await SocketConnection.open(self.path)
             try:
                 async with contextlib.aclosing(connection.exchange(request, rows)) as lines:
                     async for line in lines:
@@ -133,7 +133,7 @@ class BrokerLink:
                 else:
                     connection.close()
 
-    def _take(self) -> SocketConnection | None:
+    def _idle_connection(self) -> SocketConnection | None:
         while self._free:
             connection = self._free.pop()
             if connection.is_usable:

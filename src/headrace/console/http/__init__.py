@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP of the console: routes, logins, limits, headers and errors, in one place each."""
+"""HTTP: connections, routes, limits, the query and body of a request, and its answer.
+
+:mod:`.server` has the checks of every request, in their order.
+"""

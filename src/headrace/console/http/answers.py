@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What handlers return beside plain JSON."""
+"""Values that handlers return besides plain JSON: a status, a text, a list, a stream."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A list of which the query chooses, orders and pages."""
+    """A list that the query filters, orders and pages."""
 
     rows: Sequence[JsonObject]
-    order: tuple[str, ...] = ("vhost", "name")  # Without ``sort``.
+    order: tuple[str, ...] = ("vhost", "name")  # Columns of the order without ``sort``.
 
 
 @dataclass(frozen=True, slots=True)
 class Described(Generic[Item]):
-    """A long list of which only the rows of a page are made.
+    """A long list that makes only the rows of a page.
 
-    The items are in the order that the list has without ``sort``.
+    The items are in the order of the list without ``sort``.
     """
 
     items: Sequence[Item]
     describe: Callable[[Item], JsonObject]
     name: Callable[[Item], str]
-    key: Callable[[str], Callable[[Item], object]]  # Of a column: what the items are sorted by.
-    mark: Callable[[Item], int]  # Another one when an item does not stand for its object any more.
+    key: Callable[[str], Callable[[Item], object]]  # Returns the sort key of a column.
+    mark: Callable[[Item], int]  # Changes when an item stands for another object.
 
 
 AnyList = Union[Listed, "Described[Cell]"]
@@ -64,21 +64,21 @@ AnyList = Union[Listed, "Described[Cell]"]
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """An answer that the handler sends itself, piece by piece."""
+    """An answer that the handler sends in pieces."""
 
     send: Callable[[BaseRequest], Awaitable[StreamResponse]]
 
 
 def created(location: str = "") -> Answer:
-    """Return the answer to a PUT or POST that made an object."""
+    """Return the answer to a PUT or POST that created an object."""
     return Answer(201, headers={"Location": location} if location else {})
 
 
 def no_content() -> Answer:
-    """Return the answer to a write that has nothing to say."""
+    """Return the answer to a change, without a body."""
     return Answer(204)
 
 
 def written(*, is_new: bool) -> Answer:
-    """Return the answer to a PUT."""
+    """Return the answer to a PUT, 201 for a new object and 204 for a present one."""
     return created() if is_new else no_content()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request, as handlers see it."""
+"""One request as its handler sees it: parameters, body, user, and the broker as that user."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from headrace.console.auth.origin import peer_of
-from headrace.console.http.errors import HttpError, bad_request
+from headrace.console.auth.addresses import peer_of
 from headrace.console.http.forms import FormError, parse
 from headrace.console.http.limits import BODY_S
+from headrace.console.http_errors import HttpError, bad_request
 from headrace.exact_json import UnfitValue, read_json
 
 if TYPE_CHECKING:
@@ -18,46 +18,47 @@ if TYPE_CHECKING:
 
     from aiohttp.web_request import BaseRequest
 
-    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.broker_login import Identity
     from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.http.bodies import Bodies
+    from headrace.console.http.body_memory import BodyMemory
     from headrace.console.http.forms import Form
-    from headrace.console.http.routes import Route
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.broker_mirror import BrokerMirror
     from headrace.untyped import Json, JsonObject
 
-EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that stand for an empty object.
-EMPTY_MAX = 1024  # Bytes of such a body, with spaces around: a longer one is not copied for this.
+EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that are read as an empty object.
+EMPTY_MAX = 1024  # Bytes of such a body with spaces around; longer bodies are not copied.
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-AGENT_MAX = 200  # Characters of a user agent that the audit log gets.
+AGENT_MAX = 200  # Characters of the user agent in the audit log.
 
 
 class HttpCall:
-    """A request with its route, its user, and the broker as that user."""
+    """A request with its user, and the broker as that user."""
 
     def __init__(
         self,
         request: BaseRequest,
         *,
-        route: Route,
+        template: str,
         path: Mapping[str, str],
+        body_max: int,
         identity: Identity | None,
         link: BrokerLink,
         state: BrokerMirror,
         settings: ConsoleSettings,
         sessions: Sessions,
         session: Session | None = None,
-        bodies: Bodies | None = None,
+        bodies: BodyMemory | None = None,
         reading: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """``bodies`` bound what users' requests hold.
+        """``template`` and ``body_max`` are the path and the longest body of the route, in bytes.
 
-        ``reading`` is entered while the request waits for its body.
+        ``bodies`` bounds the memory of users' bodies. ``reading`` is entered while the request
+        waits for its body.
         """
         self.request = request
-        self.route = route
+        self.template = template
         # As the client sent them; pages call functions with arguments instead of changing them.
         self.path: Final = path  # The parameters of the route's path, by name.
         self.query: Final[Mapping[str, str]] = request.query
@@ -68,19 +69,20 @@ class HttpCall:
         self.session = session  # That of a browser; None for Basic and Bearer.
         self._identity = identity
         self._bodies = bodies
-        self._held = 0  # Bytes that are taken of ``bodies``.
+        self._body_max = body_max
+        self._acquired = 0  # Bytes of ``bodies``.
         self._reading = reading
         self._body: bytes | None = None
         self._form: Form | None = None
 
     def act_as(self, identity: Identity) -> None:
-        """Go on with another ticket of the user."""
+        """Continue with another ticket of the user."""
         self._identity = identity
 
     @property
     def identity(self) -> Identity:
-        """The user; only routes without login have none."""
-        assert self._identity is not None, f"{self.route.path} has no user"
+        """The user of the request; routes without login have none."""
+        assert self._identity is not None, f"{self.template} has no user"
         return self._identity
 
     @property
@@ -89,12 +91,12 @@ class HttpCall:
         return "" if self.session is None else self.session.csrf
 
     def notice(self, text: str) -> None:
-        """Have the next page tell something."""
+        """Show a text on the next page."""
         if self.session is not None:
             self.session.notices.append(text)
 
     def notices(self) -> list[str]:
-        """Return what a page has to tell; once."""
+        """Return the texts for the next page, and forget them."""
         return [] if self.session is None else self.session.take_notices()
 
     # --- The broker ------------------------------------------------------------------------------
@@ -135,10 +137,10 @@ class HttpCall:
     # --- The body --------------------------------------------------------------------------------
 
     async def body(self) -> JsonObject:
-        """Return the JSON object of the body; an empty one stands for ``{}``.
+        """Return the JSON object of the body; ``{}`` for an empty body.
 
         Raises:
-            HttpError: it is too long, too slow, or no object.
+            HttpError: the body is too long, too slow, or not a JSON object.
         """
         value = parsed(await self.raw_body())
         if isinstance(value, str):
@@ -151,7 +153,7 @@ class HttpCall:
         """Return the fields of an HTML form.
 
         Raises:
-            HttpError: the body is too long, too slow, or no form.
+            HttpError: the body is too long, too slow, or not a form.
         """
         if self._form is None:
             try:
@@ -165,53 +167,53 @@ class HttpCall:
         """Return the body.
 
         Raises:
-            HttpError: it is too long, or too slow.
+            HttpError: the body is too long, or too slow.
         """
         if self._body is None:
             self._body = await self._read_body()
         return self._body
 
     def close(self) -> None:
-        """Forget the body: the request is answered."""
+        """Release the memory of the body: the request is answered."""
         self._body = self._form = None
-        if self._bodies is not None and self._held:
-            self._bodies.give(self._held)
-            self._held = 0
+        if self._bodies is not None and self._acquired:
+            self._bodies.release(self._acquired)
+            self._acquired = 0
 
     async def _read_body(self) -> bytes:
-        most = self.route.body_max
+        most = self._body_max
         length = self.request.content_length
         if length is not None and length > most:
             self._too_long()
-        waits = self.request.headers.get("Expect", "").lower() == "100-continue"
+        expects_continue = self.request.headers.get("Expect", "").lower() == "100-continue"
         if self._bodies is not None and length != 0:
             size = most if length is None else length
             try:
-                await self._bodies.take(size)
+                await self._bodies.acquire(size)
             except HttpError:
-                if not waits:
+                if not expects_continue:
                     await self._skip_body()
                 raise
-            self._held = size
-        if waits:
+            self._acquired = size
+        if expects_continue:
             await self.request.writer.write(CONTINUE)
             self.request.writer.output_size = 0  # The answer has not begun.
-        found = bytearray()
+        body = bytearray()
         try:
             async with asyncio.timeout(BODY_S):
                 with self._reading():
                     async for piece in self.request.content.iter_any():
-                        found += piece
-                        if len(found) > most:
+                        body += piece
+                        if len(body) > most:
                             self._too_long()
         except TimeoutError:
             raise HttpError(
                 408, f"the body takes longer than {BODY_S:.0f} s", closes=True
             ) from None
-        return bytes(found)
+        return bytes(body)
 
     async def _skip_body(self) -> None:
-        """Read the body and keep nothing: most clients read an answer only when all is sent."""
+        """Read and drop the body: most clients read an answer only after they sent all of it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_S):
                 async for _ in self.request.content.iter_any():
@@ -220,7 +222,7 @@ class HttpCall:
     def _too_long(self) -> NoReturn:
         raise HttpError(
             400,
-            f"Exceeded HTTP request body size limit ({self.route.body_max} bytes)",
+            f"Exceeded HTTP request body size limit ({self._body_max} bytes)",
             closes=True,
         )
 
@@ -229,7 +231,7 @@ def parsed(body: bytes) -> Json:
     """Return the value of a body.
 
     Raises:
-        HttpError: it is no JSON.
+        HttpError: the body is not JSON.
     """
     if body.isspace() or (len(body) <= EMPTY_MAX and body.strip() in EMPTY):
         return {}

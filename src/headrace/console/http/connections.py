@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of HTTP clients: how many there are, and how long one may wait for its client."""
+"""Connections of HTTP clients: their number, and how long one may wait for its client."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from aiohttp.web_protocol import RequestHandler
 from aiohttp.web_response import Response
 from aiohttp.web_server import Server
 
-from headrace.console.auth.origin import OuterRequest
-from headrace.console.http.headers import secure
+from headrace.console.auth.addresses import OuterRequest
 from headrace.console.http.limits import (
     CONNECTIONS_MAX,
     FIELD_BYTES_MAX,
@@ -22,6 +21,7 @@ from headrace.console.http.limits import (
     WRITE_S,
 )
 from headrace.console.http.respond import error_body
+from headrace.console.http.security_headers import secure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_ACCESS_LOG = logging.getLogger(f"{__name__}.access")  # The broker audits what users do;
-NO_ACCESS_LOG.setLevel(logging.CRITICAL)  # paths have names, and queries may have secrets.
+NO_ACCESS_LOG = logging.getLogger(f"{__name__}.access")  # Paths have names, queries secrets.
+NO_ACCESS_LOG.setLevel(logging.CRITICAL)  # The broker audits the operations of users.
 
 
 class SecuredRequest(OuterRequest):
@@ -50,7 +50,7 @@ class SecuredRequest(OuterRequest):
 class HttpConnection(RequestHandler):
     """The connection of one client."""
 
-    __slots__ = ("_owner", "_tell_gone", "is_served")
+    __slots__ = ("_on_gone", "_owner", "is_served")
 
     def __init__(self, owner: HttpServer, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(
@@ -66,12 +66,12 @@ class HttpConnection(RequestHandler):
             access_log=NO_ACCESS_LOG,
         )
         self._owner = owner
-        self._tell_gone: Callable[[], None] | None = None
+        self._on_gone: Callable[[], None] | None = None
         self.is_served = False  # A handler has its request.
 
-    def when_gone(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` when the client disconnects: the answer may have nothing to write."""
-        self._tell_gone = tell
+    def when_gone(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the client disconnects, even if no answer is being written."""
+        self._on_gone = callback
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -86,13 +86,13 @@ class HttpConnection(RequestHandler):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._owner.go_on(self)
+        self._owner.resume(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._owner.forget(self)
         super().connection_lost(exc)
-        if self._tell_gone is not None:
-            self._tell_gone()
+        if self._on_gone is not None:
+            self._on_gone()
 
     def handle_error(
         self,
@@ -101,7 +101,7 @@ class HttpConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """Answer a request that is no HTTP, or whose handler failed."""
+        """Answer a request that is not HTTP, or whose handler failed."""
         if status >= 500 and not isinstance(exc, ConnectionError):  # The client has gone.
             log.error("a request from %s failed", request.remote, exc_info=exc)
         reason = "internal error; see the console's log" if status >= 500 else "not HTTP"
@@ -127,11 +127,11 @@ class HttpServer(Server):
         super().__init__(handle, request_factory=self._secured)
         self._outer = outer
         self.clock: Callable[[], float] = self._loop.time
-        # Those that wait for their clients, since when, longest first: for the header of a request,
+        # Connections that wait for the headers of a request, and since when, the longest first.
         self._waiting: dict[HttpConnection, float] = {}
-        # and for a stranger's body, or for a client that does not read its answer.
+        # Requests that wait for a stranger's body, or for a client that does not read its answer.
         self._stalled: dict[HttpConnection, float] = {}
-        self._leaving: set[HttpConnection] = set()  # Hung up, and not gone yet.
+        self._leaving: set[HttpConnection] = set()  # Closed, with their end not reported yet.
 
     def __call__(self) -> HttpConnection:
         return HttpConnection(self, self._loop)
@@ -149,14 +149,14 @@ class HttpServer(Server):
         return request
 
     def wait(self, connection: HttpConnection) -> None:
-        """Note that a connection has no whole request from now on; make room for it."""
+        """Note that a connection waits for the headers of a request; make room for it."""
         connection.is_served = False
         self._waiting.pop(connection, None)
         if connection.transport is None or connection in self._stalled:
-            return  # It has ended, or its answer is not sent yet.
+            return  # Closed, or its answer is not sent yet.
         self._waiting[connection] = self.clock()
         if len(self.connections) - len(self._leaving) > CONNECTIONS_MAX:
-            heads = [next(iter(some.items())) for some in (self._waiting, self._stalled) if some]
+            heads = [next(iter(each.items())) for each in (self._waiting, self._stalled) if each]
             self._dismiss(min(heads, key=lambda head: head[1])[0])
 
     def serve(self, connection: HttpConnection) -> None:
@@ -165,29 +165,29 @@ class HttpServer(Server):
         self._waiting.pop(connection, None)
 
     def stall(self, connection: HttpConnection) -> None:
-        """Note that a connection's request waits for its client from now on."""
+        """Note that a request waits for its client."""
         if connection not in self._leaving:
             self._waiting.pop(connection, None)
             self._stalled[connection] = self.clock()
 
-    def go_on(self, connection: HttpConnection) -> None:
-        """Note that a connection's request waits no longer for its client."""
+    def resume(self, connection: HttpConnection) -> None:
+        """Note that a request does not wait for its client any more."""
         if self._stalled.pop(connection, None) is not None and not connection.is_served:
             self.wait(connection)
 
     @contextlib.contextmanager
     def reading(self, connection: HttpConnection) -> Iterator[None]:
-        """Have the request of the block wait for its client: it sends a body."""
+        """Mark a request as waiting for its client while the block reads its body."""
         self.stall(connection)
         try:
             yield
         finally:
-            self.go_on(connection)
+            self.resume(connection)
 
-    def give_up(self, some: Collection[HttpConnection]) -> HttpConnection | None:
-        """End the one that waits for its client longest, and return it; None for none."""
+    def end_stalled(self, candidates: Collection[HttpConnection]) -> HttpConnection | None:
+        """Close the candidate that waits longest for its client, and return it; None for none."""
         for connection in self._stalled:
-            if connection in some:
+            if connection in candidates:
                 self._dismiss(connection)
                 return connection
         return None
@@ -208,11 +208,11 @@ class HttpServer(Server):
         for connection, since in list(self._stalled.items()):
             if since > now - WRITE_S:
                 break
-            if connection.writing_paused:  # A body has a limit of its own, with an answer.
+            if connection.writing_paused:  # A body has a time limit of its own.
                 self._dismiss(connection)
 
     def _dismiss(self, connection: HttpConnection) -> None:
-        """Close a connection that waits; the loop tells of its end only later."""
+        """Close a waiting connection; the loop reports its end later."""
         self._waiting.pop(connection, None)
         self._stalled.pop(connection, None)
         self._leaving.add(connection)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of HTML forms."""
+"""The fields and files of HTML forms, read from a body."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl
 FIELDS_MAX = 1000
 BOUNDARY_MAX = 70  # Characters: RFC 2046, section 5.1.1.
 HEAD_MAX = 4096  # Bytes of the headers of a part.
-# A parameter of a header: its name, and a value in quotes or without. Each character is looked at
-# once, whatever stands in it: a stranger writes these.
+# A parameter of a header: its name, and a value with or without quotes. The pattern reads each
+# character once, as strangers send these.
 PARAMETER = re.compile(r';\s*([^\s=;"]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;"]*))')
 ESCAPED = re.compile(r"\\(.)")
 MULTIPART = "multipart/form-data"
@@ -18,11 +18,11 @@ URLENCODED = "application/x-www-form-urlencoded"
 
 
 class FormError(ValueError):
-    """The body is no form; the text says why."""
+    """The body is not a form; the text says why."""
 
 
 class Form:
-    """The fields of a form, by name. A name that comes several times has its first value."""
+    """The fields of a form, by name; of a repeated name the first."""
 
     def __init__(self, fields: list[tuple[str, str]], files: dict[str, bytes]) -> None:
         self.fields = fields
@@ -34,7 +34,7 @@ class Form:
         return self._first.get(name, default)
 
     def all(self, name: str) -> list[str]:
-        """Return the values of a field that comes several times."""
+        """Return all values of a repeated field."""
         return [value for field, value in self.fields if field == name]
 
     def __contains__(self, name: str) -> bool:
@@ -45,7 +45,7 @@ def parse(raw: bytes, content_type: str) -> Form:
     """Return the form of a body.
 
     Raises:
-        FormError: it is none.
+        FormError: the body is not a form of this kind.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == MULTIPART:
@@ -67,7 +67,7 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
     """Return the form of a body in parts.
 
     Raises:
-        FormError: it is none.
+        FormError: the body is not a form of this kind.
     """
     boundary = parameters(content_type).get("boundary", "")
     if not 0 < len(boundary) <= BOUNDARY_MAX:
@@ -78,11 +78,11 @@ def parse_multipart(raw: bytes, content_type: str) -> Form:
     fields: list[tuple[str, str]] = []
     files: dict[str, bytes] = {}
     for part in parts:
-        head, found, content = part.partition(b"\r\n\r\n")
+        head, separator, content = part.partition(b"\r\n\r\n")
         if len(head) > HEAD_MAX:
             raise FormError(f"the headers of a part have more than {HEAD_MAX} bytes")
         name, is_file = name_of(head.decode(errors="replace"))
-        if not found or name is None:
+        if not separator or name is None:
             raise FormError("a part of the form has no name")
         if is_file:
             files.setdefault(name, content)
@@ -99,14 +99,14 @@ def name_of(head: str) -> tuple[str | None, bool]:
     for line in head.split("\r\n"):
         field, _, value = line.partition(":")
         if field.strip().lower() == "content-disposition":
-            known = parameters(value)
-            return known.get("name"), not known.keys().isdisjoint(("filename", "filename*"))
+            named = parameters(value)
+            return named.get("name"), not named.keys().isdisjoint(("filename", "filename*"))
     return None, False
 
 
 def parameters(value: str) -> dict[str, str]:
-    """Return the parameters of a header by their names in small letters; the first of a name."""
-    found: dict[str, str] = {}
+    """Return the parameters of a header, by their names in lower case; of a name the first."""
+    values: dict[str, str] = {}
     for name, text, word in PARAMETER.findall(value):
-        found.setdefault(name.lower(), ESCAPED.sub(r"\1", text) if text else word.strip())
-    return found
+        values.setdefault(name.lower(), ESCAPED.sub(r"\1", text) if text else word.strip())
+    return values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts that requests may name: a page of another site must not reach the API by its name."""
+"""The host names of this server: a request for any other host is refused (DNS rebinding)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LOOPBACK = "localhost"
 
 
 class AllowedHosts:
-    """Host names of this server. Addresses are always allowed: DNS cannot rebind them."""
+    """The host names of this server. IP addresses are always allowed: DNS cannot rebind them."""
 
     def __init__(self, names: Iterable[str]) -> None:
         node = platform.node().lower()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of requests and connections, which apply before anything is read."""
+"""Limits of connections and requests: of sizes, of times, and of how many are in service."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import ipaddress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.console.http.errors import HttpError
+from headrace.console.http_errors import HttpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -30,41 +30,41 @@ REQUESTS_OF_PEER_MAX = 128  # and in all of one address.
 NETWORK_BITS = 64  # Of an address of IPv6: one client has all of the others.
 
 
-class Running(Generic[Holder]):
-    """Counts requests that are served, by user or address, and refuses too many."""
+class RunningRequests(Generic[Holder]):
+    """Counts the requests in service, by user or by address, and refuses too many."""
 
     def __init__(
-        self, most: int, stalled: Callable[[Collection[Holder]], Holder | None] | None = None
+        self, most: int, end_stalled: Callable[[Collection[Holder]], Holder | None] | None = None
     ) -> None:
-        """``stalled`` ends one of the requests, and returns it; None when all of them go on."""
+        """``end_stalled`` ends a request that waits for its client; None if there is none."""
         self._most = most
-        self._stalled = stalled
-        self._held: dict[str, set[Holder]] = {}
+        self._end_stalled = end_stalled
+        self._running: dict[str, set[Holder]] = {}
 
     @contextlib.contextmanager
-    def one(self, key: str, holder: Holder) -> Iterator[None]:
-        """Count a request of the block; it may end one that waits for its client.
+    def counted(self, key: str, holder: Holder) -> Iterator[None]:
+        """Count a request while the block runs; it may end one that waits for its client.
 
         Raises:
-            HttpError: too many of that key are served.
+            HttpError: too many requests of the key are in service.
         """
-        held = self._held.setdefault(key, set())
-        if len(held) >= self._most:
-            ended = None if self._stalled is None else self._stalled(held)
+        running = self._running.setdefault(key, set())
+        if len(running) >= self._most:
+            ended = None if self._end_stalled is None else self._end_stalled(running)
             if ended is None:
                 raise HttpError(429, f"{self._most} requests are served at a time", closes=True)
-            held.discard(ended)
-        held.add(holder)
+            running.discard(ended)
+        running.add(holder)
         try:
             yield
         finally:
-            held.discard(holder)
-            if not held:
-                self._held.pop(key, None)
+            running.discard(holder)
+            if not running:
+                self._running.pop(key, None)
 
 
 def network_of(host: str) -> str:
-    """Return what requests of an address are counted by: of IPv6 its network of 64 bits."""
+    """Return the key that counts the requests of an address: for IPv6 its network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of routes: paths, methods, rights and texts, in one place.
+"""Routes: a path, a method, the rights that it needs, and the handler; and finding one.
 
-A path is a template of segments, ``/api/queues/{vhost}/{queue}``. Requests are split at "/" before
-they are decoded, so that ``%2F`` is part of a name; empty segments do not count, so that trailing
-and doubled slashes change nothing.
+Modules put their handlers into a :class:`Routes` by decorators; ``api/routes.py`` and
+``pages/routes.py`` join them. A path is a template of segments, such as
+``/api/queues/{vhost}/{queue}``. The path of a request is split at "/" before it is decoded, so that
+``%2F`` is part of a name. Empty segments do not count, so trailing and doubled slashes are ignored.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from typing import (
 )
 from urllib.parse import unquote
 
-from headrace.console.http.errors import HttpError, bad_request, not_found
 from headrace.console.http.limits import BODY_BYTES_MAX, SEGMENTS_MAX
+from headrace.console.http_errors import HttpError, bad_request, not_found
 from headrace.user_tags import (
     ADMINISTER,
     ADMINISTRATOR,
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
 Names = ParamSpec("Names")
 Returned = TypeVar("Returned")
 Summaries = Mapping[str, str]  # By path.
-NOBODY = ""  # Without login.
+NOBODY = ""  # The tag of a route without login.
 ACCESS = "access to the virtual host"  # A permission, in words.
 JSON = "application/json"
-# Segments of paths that had another name in earlier versions. It still leads there, so that
-# programs and bookmarks keep working; only the name of today is documented.
+# Segments of paths with their names in earlier versions. The former names still work, for programs
+# and bookmarks; only the present ones are documented.
 FORMER_SEGMENTS = {"jobs": "errands", "job": "errand"}
 OWN = ("/api/headrace/", "/api/openapi.json")  # Beginnings of paths of our own.
 SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
-# The tags of which a user has one, by the tag of the route.
+# The tags that satisfy the tag of a route: a user needs one of them.
 ALLOWED = {
     MANAGEMENT: LOOK,
     POLICYMAKER: POLICY,
@@ -71,37 +72,37 @@ class Parameter:
     kind: str = "string"  # A type of JSON Schema.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """One method of one path."""
 
     method: str
     path: str
     handler: Handler
-    tag: str  # Which the user needs, MANAGEMENT for any; NOBODY for no login.
-    permission: str  # Which the broker checks, as for AMQP, in words; empty for none.
-    summary: str
+    summary: str  # One sentence for the documentation.
+    tag: str  # That the user needs, MANAGEMENT for any tag; NOBODY: no login.
+    permission: str = ""  # That the broker checks, as for AMQP, in words; empty for none.
     query: tuple[Parameter, ...] = ()
     body: JsonObject | None = None  # JSON Schema of the request's body.
-    answer: JsonObject | None = None  # JSON Schema of the answer,
-    failure: JsonObject | None = None  # and of one with status 503 that is no error.
-    media: str = JSON  # The type of the answer.
-    body_max: int = BODY_BYTES_MAX
-    paged: bool = False  # The answer is a list with filters, order and pages.
-    aliases: tuple[str, ...] = ()
-    payloads: bool = False  # It shows messages, which viewers do not see.
-    page: bool = False  # For a person with a browser: HTML, and a session instead of a password.
-    is_free: bool = False  # Cheap, and needed when all else is too much: its requests do not count.
+    answer: JsonObject | None = None  # JSON Schema of the answer.
+    failure: JsonObject | None = None  # JSON Schema of an answer 503 of a failed check.
+    media: str = JSON  # The content type of the answer.
+    body_max: int = BODY_BYTES_MAX  # Bytes.
+    paged: bool = False  # The answer is a list with filter, order and pages.
+    aliases: tuple[str, ...] = ()  # Other paths with the same handler.
+    payloads: bool = False  # The answer shows payloads, which viewers do not see.
+    page: bool = False  # HTML for a browser, which has a session instead of a password.
+    is_free: bool = False  # Cheap, such as a health check: no limit counts its requests.
 
     @property
     def is_rabbitmqs(self) -> bool:
-        """True for a path of RabbitMQ's API: clients of it know its answers."""
+        """True for a path of RabbitMQ's API, whose answers its clients know."""
         return not self.path.startswith(OWN)
 
     def allows(self, tags: Iterable[str]) -> bool:
-        """Return True if a user with these tags may ask for it.
+        """Return True if a user with these tags may request it.
 
-        Viewers change nothing and see no payloads, so they only read.
+        Viewers change nothing and see no payloads.
         """
         if self.tag == NOBODY:
             return True
@@ -114,9 +115,9 @@ class Route:
 def by_path(
     function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]],
 ) -> Callable[[HttpCall], Awaitable[Returned]]:
-    """Return the handler that gives a function the parameters of the path, by their names.
+    """Return a handler that calls a function with the parameters of the path, by their names.
 
-    The function may have parameters of other names as well, with defaults.
+    The function may have other parameters with defaults.
     """
 
     @wraps(function)
@@ -128,21 +129,24 @@ def by_path(
 
 
 class Options(TypedDict, total=False):
-    """What else a decorator says of its routes; see :class:`Route`."""
+    """Optional fields of a route; see :class:`Route`."""
 
     permission: str
     query: tuple[Parameter, ...]
     body: JsonObject
     answer: JsonObject
+    failure: JsonObject
     media: str
     body_max: int
     paged: bool
     aliases: tuple[str, ...]
     payloads: bool
+    page: bool
+    is_free: bool
 
 
 class Decorator(Protocol):
-    """Puts a handler into a table, and returns it as it is."""
+    """Adds a handler to the routes of a module, and returns it unchanged."""
 
     def __call__(
         self, function: Callable[Concatenate[HttpCall, Names], Awaitable[Returned]], /
@@ -152,9 +156,9 @@ class Decorator(Protocol):
 
 
 class Routes:
-    """The routes of a module, which its handlers are decorated with.
+    """The routes of a module, added by decorators of its handlers.
 
-    A decorator has the paths of a handler, each with its summary. The handler gets the parameters
+    A decorator gives the paths of a handler, each with its summary. The handler gets the parameters
     of the path by their names; pages call it as any function.
     """
 
@@ -165,23 +169,22 @@ class Routes:
         return iter(self._routes)
 
     def get(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
-        """Have a function answer GET."""
+        """Return a decorator: the function handles GET."""
         return self._decorator("GET", paths, tag, options)
 
     def put(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
-        """Have a function answer PUT."""
+        """Return a decorator: the function handles PUT."""
         return self._decorator("PUT", paths, tag, options)
 
     def post(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
-        """Have a function answer POST."""
+        """Return a decorator: the function handles POST."""
         return self._decorator("POST", paths, tag, options)
 
     def delete(self, paths: Summaries, *, tag: str, **options: Unpack[Options]) -> Decorator:
-        """Have a function answer DELETE."""
+        """Return a decorator: the function handles DELETE."""
         return self._decorator("DELETE", paths, tag, options)
 
     def _decorator(self, method: str, paths: Summaries, tag: str, options: Options) -> Decorator:
-        options.setdefault("permission", "")
         place = len(self._routes)  # Decorators of one function are evaluated from the top.
 
         def decorate(
@@ -189,7 +192,9 @@ class Routes:
         ) -> Callable[Concatenate[HttpCall, Names], Awaitable[Returned]]:
             handler = by_path(function)
             self._routes[place:place] = [
-                Route(method, path, handler, tag, summary=summary, **options)
+                Route(
+                    method=method, path=path, handler=handler, tag=tag, summary=summary, **options
+                )
                 for path, summary in paths.items()
             ]
             return function
@@ -199,7 +204,7 @@ class Routes:
 
 @dataclass(slots=True)
 class Node:
-    """What follows a segment of paths."""
+    """A node of the tree of paths: the segments that may follow, and the routes that end here."""
 
     names: dict[str, Node] = field(default_factory=dict)
     parameter: Node | None = None
@@ -238,7 +243,7 @@ class Router:
         """Return the route of a request, with the decoded parameters of its path.
 
         Raises:
-            HttpError: there is no such path, or not this method of it.
+            HttpError: 404 for an unknown path, 405 for another method.
         """
         node, values = self._node(path)
         route = node.routes.get("GET" if method == "HEAD" else method)
@@ -252,27 +257,27 @@ class Router:
         """Return the methods of a path, for OPTIONS.
 
         Raises:
-            HttpError: there is no such path.
+            HttpError: the path is unknown.
         """
         return methods_of(self._node(path)[0])
 
     def _node(self, path: str) -> tuple[Node, list[str]]:
         segments = segments_of(path)
-        found = walk(self._root, segments, [])
-        if found is None:
+        match = walk(self._root, segments, [])
+        if match is None:
             raise not_found("Not Found")
-        return found
+        return match
 
 
 def walk(node: Node, segments: list[str], values: list[str]) -> tuple[Node, list[str]] | None:
-    """Return the node at the end of a path; names win over parameters."""
+    """Return the node of a path and the values of its parameters; names win over parameters."""
     if not segments:
         return (node, values) if node.routes else None
     first, rest = segments[0], segments[1:]
     if first in node.names:
-        found = walk(node.names[first], rest, values)
-        if found is not None:
-            return found
+        match = walk(node.names[first], rest, values)
+        if match is not None:
+            return match
     if node.parameter is None:
         return None
     return walk(node.parameter, rest, [*values, first])
@@ -282,20 +287,20 @@ def segments_of(path: str) -> list[str]:
     """Return the decoded segments of a raw path.
 
     Raises:
-        HttpError: a segment is no UTF-8, or there are too many.
+        HttpError: a segment is not UTF-8, or there are too many segments.
     """
-    raw = [one for one in path.split("/") if one]
+    raw = [segment for segment in path.split("/") if segment]
     if len(raw) > SEGMENTS_MAX:
         raise not_found("Not Found")
     try:
-        return [unquote(one, errors="strict") for one in raw]
+        return [unquote(segment, errors="strict") for segment in raw]
     except UnicodeDecodeError:
         raise bad_request("the path is not UTF-8") from None
 
 
 def methods_of(node: Node) -> str:
     """Return the value of an Allow header."""
-    some = {*node.routes, "OPTIONS"}
-    if "GET" in some:
-        some.add("HEAD")
-    return ", ".join(sorted(some))
+    methods = {*node.routes, "OPTIONS"}
+    if "GET" in methods:
+        methods.add("HEAD")
+    return ", ".join(sorted(methods))

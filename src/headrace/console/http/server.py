@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One port of the console: checks every request in the same order, then runs its route's handler.
 
-The order: host, size of the header, route, origin, number of requests, login, rights, token. The
-body is read last, by the handler that needs it, or for the token of a form.
+The order: host, size of the headers, route, origin, number of requests, login, rights, CSRF token.
+The handler that needs the body reads it last; for the token of a form it is read before.
 """
 
 from __future__ import annotations
@@ -15,31 +15,26 @@ from urllib.parse import quote
 
 from aiohttp.web_response import Response
 
-from headrace.console.auth.logins import ENDED, LoginFailed
-from headrace.console.auth.origin import (
-    TOKEN_FIELD,
-    TOKEN_HEADER,
-    cookie_of,
-    is_foreign,
-    is_own,
-    local_path,
-)
+from headrace.console.auth.addresses import local_path
+from headrace.console.auth.broker_login import ENDED
+from headrace.console.auth.cookies import cookie_of
+from headrace.console.auth.csrf import check_change, is_foreign
 from headrace.console.broker.errors import BrokerGone, OperationRefused
-from headrace.console.http.bodies import Bodies
+from headrace.console.http.body_memory import BodyMemory
 from headrace.console.http.call import HttpCall
 from headrace.console.http.connections import HttpConnection, HttpServer
-from headrace.console.http.errors import NOT_FOUND, HttpError, not_found, of_login, of_operation
 from headrace.console.http.hosts import AllowedHosts, name_of
 from headrace.console.http.limits import (
     HEADERS_BYTES_MAX,
     REQUESTS_OF_PEER_MAX,
     REQUESTS_OF_STRANGERS_MAX,
     REQUESTS_OF_USER_MAX,
-    Running,
+    RunningRequests,
     network_of,
 )
 from headrace.console.http.respond import of_error, respond
 from headrace.console.http.routes import NOBODY, SAFE, Route, Router
+from headrace.console.http_errors import NOT_FOUND, HttpError, not_found, of_operation
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
 if TYPE_CHECKING:
@@ -49,7 +44,7 @@ if TYPE_CHECKING:
     from aiohttp.web_response import StreamResponse
 
     from headrace.console.auth.basic_bearer import Authentication
-    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.broker_login import Identity
     from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
     from headrace.console.settings import ConsoleSettings
@@ -57,7 +52,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LACKS = {  # RabbitMQ's words.
+LACKS = {  # RabbitMQ's words for a user without the tag of a route.
     MANAGEMENT: "Not management user",
     POLICYMAKER: "Not policymaker user",
     MONITORING: "Not monitor user",
@@ -82,7 +77,7 @@ class Port:
         sessions: Sessions,
         error_page: Callable[[HttpError], bytes] | None = None,
     ) -> None:
-        """``error_page`` makes the HTML of errors; None where there are no pages."""
+        """``error_page`` makes the HTML of errors; None for a port without pages."""
         self.router = Router(routes)
         self._link = link
         self._state = state
@@ -93,36 +88,36 @@ class Port:
         outer = (name_of(settings.url.partition("://")[2]),) if settings.url else ()
         self._hosts = AllowedHosts((*settings.names, *settings.hosts, *outer))
         self.server = HttpServer(self.handle, settings.url)
-        self._of_peer: Running[HttpConnection] = Running(REQUESTS_OF_PEER_MAX)
-        self._of_user: Running[HttpConnection] = Running(REQUESTS_OF_USER_MAX)
-        self._bodies = Bodies()
-        self._of_strangers = Running(REQUESTS_OF_STRANGERS_MAX, self.server.give_up)
+        self._of_peer: RunningRequests[HttpConnection] = RunningRequests(REQUESTS_OF_PEER_MAX)
+        self._of_user: RunningRequests[HttpConnection] = RunningRequests(REQUESTS_OF_USER_MAX)
+        self._bodies = BodyMemory()
+        self._of_strangers = RunningRequests(REQUESTS_OF_STRANGERS_MAX, self.server.end_stalled)
 
     async def handle(self, request: BaseRequest) -> StreamResponse:
-        """Answer a request, whatever happens."""
+        """Answer a request; an error becomes its answer, too."""
         connection = request.protocol
         assert isinstance(connection, HttpConnection)
         self.server.serve(connection)
         try:
             return await self._answer(request, connection)
         except HttpError as error:
-            return self._told(request, error)
+            return self._error_answer(request, error)
         except OperationRefused as error:
-            return self._told(request, of_operation(error))
+            return self._error_answer(request, of_operation(error))
         except BrokerGone as error:
-            return self._told(request, HttpError(503, str(error), headers=RETRY))
+            return self._error_answer(request, HttpError(503, str(error), headers=RETRY))
         except ConnectionError:
-            raise  # The client has gone.
+            raise  # The client disconnected.
         except Exception as error:
-            if isinstance(error, OSError) and connection.transport is None:  # Its network has, too.
+            if isinstance(error, OSError) and connection.transport is None:  # Its network failed.
                 raise ConnectionResetError(str(error)) from None
             log.exception("%s %s failed", request.method, request.path)
             reason = "internal error; see the console's log"
-            return self._told(request, HttpError(500, reason, closes=True))
+            return self._error_answer(request, HttpError(500, reason, closes=True))
         finally:
             self.server.wait(connection)
 
-    def _told(self, request: BaseRequest, error: HttpError) -> Response:
+    def _error_answer(self, request: BaseRequest, error: HttpError) -> Response:
         """Return the answer for an error: JSON, or a page where a browser asks for one."""
         answer = of_error(error)
         path = request.rel_url.raw_path
@@ -131,19 +126,22 @@ class Port:
             answer.content_type, answer.charset = "text/html", "utf-8"
         return answer
 
-    async def _run(self, call: HttpCall) -> object:
-        """Run the handler; once more when the ticket ended, as with the broker's restart."""
+    async def _run(self, call: HttpCall, route: Route) -> object:
+        """Run the handler; once more with a new ticket if the broker no longer knows the old one.
+
+        The broker forgets all tickets when it restarts.
+        """
         try:
-            return await handled(call)
+            return await handled(call, route)
         except OperationRefused as error:
-            if error.text != ENDED or call.route.tag == NOBODY:
+            if error.text != ENDED or route.tag == NOBODY:
                 raise
         if call.session is not None:
             self._sessions.end(cookie_of(call.request))
-            raise logged_out(call.request, call.route)
+            raise logged_out(call.request, route)
         self._authentication.forget(call.identity)
-        call.act_as(await self._log_in(call.request))
-        return await handled(call)
+        call.act_as(await self._authentication.identify(call.request))
+        return await handled(call, route)
 
     async def _answer(self, request: BaseRequest, connection: HttpConnection) -> StreamResponse:
         if not self._hosts.allow(request.headers.get("Host")):
@@ -157,30 +155,31 @@ class Port:
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
-            if path.startswith("/api"):  # Paths are hidden before a login.
+            if path.startswith("/api"):  # Unknown paths are not told to strangers.
                 await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and is_foreign(request):
             raise HttpError(403, "cross-site requests may not log in or change anything")
         identity: Identity | None = None
         session: Session | None = None
-        place = network_of(request.remote or "")
-        with contextlib.ExitStack() as counted:
+        network = network_of(request.remote or "")
+        with contextlib.ExitStack() as counts:
             if not route.is_free:
-                counted.enter_context(self._of_peer.one(place, connection))
+                counts.enter_context(self._of_peer.counted(network, connection))
             if route.tag != NOBODY:
                 identity, session = await self._identify(request, route, connection)
                 if not route.allows(identity.tags):
                     raise HttpError(401, lacking(route, identity.tags))
             if not route.is_free:
                 if identity is None:
-                    counted.enter_context(self._of_strangers.one(place, connection))
+                    counts.enter_context(self._of_strangers.counted(network, connection))
                 else:
-                    counted.enter_context(self._of_user.one(identity.name, connection))
+                    counts.enter_context(self._of_user.counted(identity.name, connection))
             call = HttpCall(
                 request,
-                route=route,
+                template=route.path,
                 path=parameters,
+                body_max=route.body_max,
                 identity=identity,
                 link=self._link,
                 state=self._state,
@@ -194,86 +193,59 @@ class Port:
             )
             try:
                 if session is not None and request.method not in SAFE:
-                    await check_own(call, session)
-                return await respond(await self._run(call), request)
+                    await check_change(request, session, call.form if route.page else None)
+                return await respond(await self._run(call, route), request)
             finally:
                 call.close()
                 if request.method not in SAFE:
                     self._state.forget()
 
-    async def _log_in(self, request: BaseRequest) -> Identity:
-        """Return the user of a request with Basic or Bearer.
-
-        Raises:
-            HttpError: the request has no login, or a wrong one.
-        """
-        try:
-            return await self._authentication.identify(request)
-        except LoginFailed as error:
-            raise of_login(error) from None
-
     async def _identify(
         self, request: BaseRequest, route: Route | None, connection: HttpConnection
     ) -> tuple[Identity, Session | None]:
-        """Return the user of a request, and the session where it is a browser's.
+        """Return the user of a request, and the session if the request has one.
 
         Raises:
-            HttpError: the request has no login, or a wrong one.
+            HttpError: the request has no login, a wrong one, or its session has ended.
         """
         is_page = route is not None and route.page
         session_id = cookie_of(request)
         if not is_page and (session_id is None or "Authorization" in request.headers):
             if self._authentication.remembers(request):
-                return await self._log_in(request), None
-            with self._of_strangers.one(network_of(request.remote or ""), connection):
-                return await self._log_in(request), None
+                return await self._authentication.identify(request), None
+            with self._of_strangers.counted(network_of(request.remote or ""), connection):
+                return await self._authentication.identify(request), None
         session = await self._sessions.find(session_id)
         if session is None:
             raise logged_out(request, route)
         return session.identity, session
 
 
-async def handled(call: HttpCall) -> object:
+async def handled(call: HttpCall, route: Route) -> object:
     """Run the handler of a request.
 
     Raises:
-        HttpError: RabbitMQ's 404, where the broker does not find an object on a path of RabbitMQ.
+        HttpError: 404 with RabbitMQ's text, if an object of a path of RabbitMQ does not exist.
     """
     try:
-        return await call.route.handler(call)
+        return await route.handler(call)
     except OperationRefused as error:
-        if error.code == NOT_FOUND and call.route.is_rabbitmqs and not call.route.page:
+        if error.code == NOT_FOUND and route.is_rabbitmqs and not route.page:
             raise not_found() from None
         raise
 
 
 def lacking(route: Route, tags: Iterable[str]) -> str:
-    """Return why a user with these tags may not ask for a route."""
+    """Return the reason for refusing a route to a user with these tags."""
     if route.tag in (MANAGEMENT, MONITORING) and VIEWER in tags:
         return VIEWERS_PAYLOADS if route.method in SAFE else VIEWERS_CHANGE
     return LACKS[route.tag]
 
 
 def logged_out(request: BaseRequest, route: Route | None) -> HttpError:
-    """Return the error for a request without a session: a page leads to the login."""
-    if route is None or not route.page:  # No challenge: a browser would ask for a password itself.
+    """Return the error for a request without a session; a page redirects to the login."""
+    if route is None or not route.page:  # No challenge, or browsers ask for a password.
         return HttpError(401, "the session has ended", error="not_authorized")
-    wanted = request.rel_url.raw_path_qs if request.method in SAFE else "/"
-    path = f"/login?next={quote(local_path(wanted), safe='/')}"
+    here = request.rel_url.raw_path_qs if request.method in SAFE else "/"
+    path = f"/login?next={quote(local_path(here), safe='/')}"
     return HttpError(303, "log in first", headers={"Location": path})
-
-
-async def check_own(call: HttpCall, session: Session) -> None:
-    """Refuse a change that none of the console's own pages asks for.
-
-    Raises:
-        HttpError: the browser does not say so, or the session's token is missing.
-    """
-    if not is_own(call.request):
-        raise HttpError(403, "only the console's own pages may change anything with a session")
-    token = call.request.headers.get(TOKEN_HEADER)
-    if token is None and call.route.page:
-        token = (await call.form()).get(TOKEN_FIELD)
-    if not session.proves(token or ""):
-        field = f" or in the form field {TOKEN_FIELD}" if call.route.page else ""
-        raise HttpError(403, f"missing or wrong CSRF token: send it in {TOKEN_HEADER}{field}")

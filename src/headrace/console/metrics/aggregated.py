@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics``: the broker as a whole, with RabbitMQ's names where the meaning is the same."""
+"""``/metrics``: the broker as a whole, with RabbitMQ's names for metrics of equal meaning.
+
+Most metrics are rows of :mod:`headrace.measures`; :mod:`.journals` has those of the store.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_ala
 from headrace.console.api.common.node import cluster_name
 from headrace.console.api.pipelines import queries_at
 from headrace.console.http.answers import Text
+from headrace.console.http.routes import NOBODY, Routes
 from headrace.console.metrics.exposition import (
     CONTENT_TYPE,
     HISTOGRAM,
@@ -19,7 +23,7 @@ from headrace.console.metrics.exposition import (
     one,
     several,
 )
-from headrace.console.metrics.store import of_store
+from headrace.console.metrics.journals import of_store
 from headrace.console.state.broker_process import BrokerProcess
 from headrace.measures import (
     CHURN,
@@ -45,15 +49,16 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Table
 
+ROUTES = Routes()
 MS = 1000
-EXPONENT = 1_000_000  # RabbitMQ writes numbers from here on with one.
-# Metrics of the totals that are told of each queue as well, with the same names.
-OF_QUEUES = frozenset(one.metric for one in MEASURES[QUEUE])
+EXPONENT = 1_000_000  # RabbitMQ writes larger bounds with an exponent.
+# Metrics of totals that queues have, too, with the same names.
+OF_QUEUES = frozenset(measure.metric for measure in MEASURES[QUEUE])
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
 STREAM = "stream"  # A type of queues.
 FAILED = frozenset(("failed", "killed"))  # States of queries.
-# RabbitMQ's alarms: the source, and what follows "1 while" in the help. Too few descriptors raise
-# none: they refuse new connections.
+# RabbitMQ's alarms: the source, and the help after "1 while". A lack of descriptors raises no
+# alarm: the broker refuses new connections.
 ALARMS = {
     "memory_used_watermark": (MEMORY, "the memory alarm is active"),
     "free_disk_space_watermark": (DISK, "the disk alarm is active"),
@@ -61,33 +66,34 @@ ALARMS = {
 }
 
 
+@ROUTES.get({"/metrics": "The broker as a whole, for Prometheus."}, tag=NOBODY)
 async def show(call: HttpCall) -> object:
     """Return the metrics of the broker as a whole."""
     await call.state.refresh()
     return Text((await text(call, "aggregated")).encode(), CONTENT_TYPE)
 
 
-async def text(call: HttpCall, endpoint: str, *, apart: bool = False) -> str:
-    """Return the metrics of the broker; ``apart``: those of objects are told one by one."""
+async def text(call: HttpCall, endpoint: str, *, with_objects: bool = True) -> str:
+    """Return the metrics of the broker; ``with_objects``: with the sums of its objects."""
     state = call.state
     totals = state.totals.table
     values = {name: column[totals.ordered()[0]] for name, column in totals.columns.items()}
-    told = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
-    told += [
+    parts = [await header(call, endpoint), await of_node(call, "rabbitmq_")]
+    parts += [
         one(measure.metric, measure.kind, measure.about, values.get(measure.column, 0))
         for measure in MEASURES[TOTALS]
-        if measure.metric and not (apart and measure.metric in OF_QUEUES)
+        if measure.metric and (with_objects or measure.metric not in OF_QUEUES)
     ]
-    told += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
-    if not apart:
-        told += attempts(state.logins.table)
-    told += [oldest(state.queues.table), unconsumed(state.queues.table)]
-    told += [await readers(call), await queries(call)]
-    return "".join(told)
+    parts += [*by_protocol(state.protocols.table), *dead_letters(values), sizes(values)]
+    if with_objects:
+        parts += attempts(state.logins.table)
+    parts += [oldest(state.queues.table), unconsumed(state.queues.table)]
+    parts += [await readers(call), await queries(call)]
+    return "".join(parts)
 
 
 async def header(call: HttpCall, endpoint: str) -> str:
-    """Return what every answer begins with: who the broker is."""
+    """Return the beginning of every answer: identity and versions of the broker."""
     versions = {
         "rabbitmq_version": call.settings.rabbitmq_version,
         "erlang_version": "",
@@ -102,7 +108,7 @@ async def header(call: HttpCall, endpoint: str) -> str:
 
 
 async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
-    """Return the labels by which dashboards join all other metrics."""
+    """Return the labels by which dashboards join other metrics."""
     cluster = await cluster_name(call)
     return {
         "rabbitmq_node": node_name(),
@@ -113,7 +119,7 @@ async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
 
 
 async def of_node(call: HttpCall, prefix: str) -> str:
-    """Return the metrics of the broker's process, of its alarms and of what came and went."""
+    """Return the metrics of the broker's process, its alarms, and created and closed objects."""
     status = await call.state.status()
     process = await asyncio.to_thread(BrokerProcess, status)
     alarms = await active_alarms(call)
@@ -137,8 +143,8 @@ async def of_node(call: HttpCall, prefix: str) -> str:
             "Free space below which persistent publishers are blocked",
             status["disk_free_min"],
         )
-    told = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
-    told += [
+    parts = [one(prefix + name, GAUGE, *described) for name, described in gauges.items()]
+    parts += [
         one(
             f"{prefix}alarms_{name}",
             GAUGE,
@@ -147,18 +153,18 @@ async def of_node(call: HttpCall, prefix: str) -> str:
         )
         for name, (source, about) in ALARMS.items()
     ]
-    told.append(by_source(alarms))
+    parts.append(by_source(alarms))
     for measure in CHURN:
         name = prefix + measure.metric.removeprefix("rabbitmq_")
-        told.append(one(name, measure.kind, measure.about, totals.number(first, measure.column)))
-    told += of_store(status)
+        parts.append(one(name, measure.kind, measure.about, totals.number(first, measure.column)))
+    parts += of_store(status)
     draining = int(status["draining"])
-    told.append(one("headrace_draining", GAUGE, "1 while the broker is draining", draining))
-    return "".join(told)
+    parts.append(one("headrace_draining", GAUGE, "1 while the broker is draining", draining))
+    return "".join(parts)
 
 
 def by_source(alarms: list[AlarmRow]) -> str:
-    """Return the alarms by source and virtual host; a source without one is at zero."""
+    """Return the alarms by source and virtual host; 0 for a source without an alarm."""
     active: dict[tuple[str, str], int] = {(source, ""): 0 for source in SOURCES}
     active |= {(alarm["source"], alarm["vhost"]): 1 for alarm in alarms}
     about = "1 while an alarm blocks publishers; an empty vhost means those of all virtual hosts"
@@ -169,7 +175,7 @@ def by_source(alarms: list[AlarmRow]) -> str:
 
 
 def by_protocol(table: Table) -> Iterator[str]:
-    """Yield the counts of messages by version of the protocol; a new one is at zero."""
+    """Yield the counts of messages by version of the protocol; 0 for an unused version."""
     slots = {table.text("name", slot): slot for slot in table.ordered()}
 
     def rows(*columns: str) -> list[tuple[Mapping[str, str], int]]:
@@ -199,25 +205,25 @@ def dead_letters(values: Mapping[str, int]) -> Iterator[str]:
     """Yield the dead letters by reason and strategy."""
     for reason in REASONS:
         rows = [
-            ({"dead_letter_strategy": one_of}, values.get(f"dead_{reason}_{one_of}", 0))
-            for one_of in STRATEGIES
+            ({"dead_letter_strategy": strategy}, values.get(f"dead_{reason}_{strategy}", 0))
+            for strategy in STRATEGIES
         ]
         name = f"rabbitmq_global_messages_dead_lettered_{reason}_total"
         yield several(name, COUNTER, f"Messages dead-lettered or dropped: {reason}", rows)
     name = "rabbitmq_global_messages_dead_lettered_confirmed_total"
-    strategy = {"dead_letter_strategy": "at_least_once"}
-    arrived = values.get("dead_confirmed", 0)
-    yield one(name, COUNTER, "Dead letters confirmed by their target", arrived, strategy)
+    labels = {"dead_letter_strategy": "at_least_once"}
+    confirmed = values.get("dead_confirmed", 0)
+    yield one(name, COUNTER, "Dead letters confirmed by their target", confirmed, labels)
 
 
 def sizes(values: Mapping[str, int]) -> str:
     """Return the histogram of the sizes of published bodies."""
     name = "rabbitmq_message_size_bytes"
-    found, count = head(name, HISTOGRAM, "Sizes of published bodies"), 0
+    buckets, count = head(name, HISTOGRAM, "Sizes of published bodies"), 0
     for end, measure in zip(SIZE_ENDS, SIZES, strict=True):
         count += values.get(measure.column, 0)
-        found += f'{name}_bucket{{le="{bound(end)}"}} {count}\n'
-    return f"{found}{name}_sum {values.get('received_bytes', 0)}\n{name}_count {count}\n"
+        buckets += f'{name}_bucket{{le="{bound(end)}"}} {count}\n'
+    return f"{buckets}{name}_sum {values.get('received_bytes', 0)}\n{name}_count {count}\n"
 
 
 def bound(end: str) -> str:
@@ -245,14 +251,14 @@ def attempts(table: Table) -> Iterator[str]:
 
 def oldest(table: Table) -> str:
     """Return the age of the oldest ready message of all queues."""
-    known = [value for value in table.totals(("oldest_ms",)) if value]
-    age_s = max(0.0, time.time() - min(known) / MS) if known else 0.0
+    times_ms = [value for value in table.totals(("oldest_ms",)) if value]
+    age_s = max(0.0, time.time() - min(times_ms) / MS) if times_ms else 0.0
     about = "Age of the oldest ready message of all queues"
     return one("headrace_oldest_ready_message_seconds", GAUGE, about, round(age_s, 3))
 
 
 def unconsumed(table: Table) -> str:
-    """Return how many queues have ready messages and no consumer; streams keep what is read."""
+    """Return the number of queues with ready messages and no consumer, without streams."""
     ready, consumers = table.totals(("ready",)), table.totals(("consumers",))
     kinds = table.fields.get("type")
     count = sum(
@@ -265,7 +271,7 @@ def unconsumed(table: Table) -> str:
 
 
 async def readers(call: HttpCall) -> str:
-    """Return the leases, and how far groups are behind; Spark's queries read as groups."""
+    """Return the lags of groups, and the leased messages; Spark's queries read as groups."""
     groups = cast("list[GroupRow]", (await call.link.answer("list groups"))[0])
     leases = cast("list[LeaseRow]", (await call.link.answer("list leases"))[0])
 
@@ -300,28 +306,29 @@ async def readers(call: HttpCall) -> str:
 
 
 async def queries(call: HttpCall) -> str:
-    """Return the lag, the rates and the failures of Spark's queries, of the setting's files."""
-    found = await asyncio.to_thread(queries_at, call.settings.pipelines)
+    """Return lag, rate and failures of Spark's queries, from the files in ``console_pipelines``."""
+    shown = await asyncio.to_thread(queries_at, call.settings.pipelines)
     rows = [
-        ({"pipeline": row["pipeline"], "query": row["name"], "id": row["id"]}, row) for row in found
+        ({"pipeline": row["pipeline"], "query": row["name"], "id": row["id"]}, row) for row in shown
     ]
 
-    def told(name: str, about: str, field: str) -> str:
-        known = [(labels, row[field]) for labels, row in rows if row[field] is not None]
-        return several(f"headrace_query_{name}", GAUGE, about, known)
+    def gauge(name: str, about: str, field: str) -> str:
+        values = [(labels, row[field]) for labels, row in rows if row[field] is not None]
+        return several(f"headrace_query_{name}", GAUGE, about, values)
 
     failed = [(labels, int(row["state"] in FAILED)) for labels, row in rows]
     return "".join(
         (
-            told("lag_rows", "Rows that the query has not read", "lag"),
-            told("rows_per_second", "Rows that the query reads a second", "rows_per_s"),
+            gauge("lag_rows", "Rows that the query has not read", "lag"),
+            gauge("rows_per_second", "Rows that the query reads a second", "rows_per_s"),
             several("headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed),
         )
     )
 
 
+@ROUTES.get({"/metrics/memory-breakdown": "The memory by its use."}, tag=NOBODY)
 async def memory_breakdown(call: HttpCall) -> object:
-    """Return where the memory goes, as far as it is known."""
+    """Return the memory of messages and the rest of the resident memory."""
     await call.state.refresh()
     status = await call.state.status()
     process = await asyncio.to_thread(BrokerProcess, status)
@@ -330,7 +337,7 @@ async def memory_breakdown(call: HttpCall) -> object:
         "messages": ("Memory that queued messages count for", messages),
         "other": ("The rest of the resident memory", max(0, process.resident - messages)),
     }
-    told = await header(call, "memory-breakdown")
+    result = await header(call, "memory-breakdown")
     for name, (about, value) in kinds.items():
-        told += one(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
-    return Text(told.encode(), CONTENT_TYPE)
+        result += one(f"rabbitmq_memory_{name}_bytes", GAUGE, about, value)
+    return Text(result.encode(), CONTENT_TYPE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text format of Prometheus, version 0.0.4."""
+"""The text format of Prometheus, version 0.0.4: heads, labels and values of metrics."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ROWS = 2000  # Of a piece of text.
 
 
 class Metric(NamedTuple):
-    """A metric that is told for each object of a kind, or for the broker."""
+    """A metric of each object of a kind, or of the broker."""
 
     name: str  # Without the prefix.
     kind: str
     about: str
-    columns: tuple[str, ...] = ()  # Which are added up.
-    scale: float = 1  # By which the sum is multiplied.
+    columns: tuple[str, ...] = ()  # Their sum is the value; without columns it is 1.
+    scale: float = 1  # Factor of the value.
 
 
 def head(name: str, kind: str, about: str) -> str:
@@ -29,9 +29,9 @@ def head(name: str, kind: str, about: str) -> str:
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """Return labels in braces; empty for none. A lone surrogate is told by its code."""
-    told = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
-    return f"{{{told}}}" if told else ""
+    """Return labels in braces; an empty text for none. Lone surrogates are escaped."""
+    pairs = ",".join(f'{label}="{escaped(text)}"' for label, text in labels.items())
+    return f"{{{pairs}}}" if pairs else ""
 
 
 def escaped(text: str) -> str:
@@ -43,7 +43,7 @@ def escaped(text: str) -> str:
 
 def lines(name: str, labels: Sequence[str], values: Iterable[float]) -> str:
     """Return one line for each object."""
-    return "".join([f"{name}{told} {value}\n" for told, value in zip(labels, values, strict=True)])
+    return "".join([f"{name}{text} {value}\n" for text, value in zip(labels, values, strict=True)])
 
 
 def one(
@@ -56,27 +56,27 @@ def one(
 def several(
     name: str, kind: str, about: str, values: Iterable[tuple[Mapping[str, str], float]]
 ) -> str:
-    """Return a metric with some values; nothing without any."""
-    told = "".join(f"{name}{label_text(labels)} {value}\n" for labels, value in values)
-    return head(name, kind, about) + told if told else ""
+    """Return a metric with several values; an empty text for none."""
+    lines_of_values = "".join(f"{name}{label_text(labels)} {value}\n" for labels, value in values)
+    return head(name, kind, about) + lines_of_values if lines_of_values else ""
 
 
 class Labels:
-    """The labels of objects as text, made in pieces when they are asked for."""
+    """The labels of objects as text, made in pieces on demand."""
 
     def __init__(self, names: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
         """``columns`` has the values of each label, by object."""
         self._names = tuple(names)
         self._columns = columns
-        self._made: dict[int, list[str]] = {}
+        self._pieces: dict[int, list[str]] = {}
 
-    def some(self, at: int) -> list[str]:
-        """Return the labels of a piece, by the place of its first object."""
-        found = self._made.get(at)
-        if found is None:
-            rows = zip(*(column[at : at + ROWS] for column in self._columns), strict=True)
-            found = self._made[at] = [self._text(row) for row in rows]
-        return found
+    def piece(self, start: int) -> list[str]:
+        """Return the labels of a piece that starts at an object."""
+        texts = self._pieces.get(start)
+        if texts is None:
+            rows = zip(*(column[start : start + ROWS] for column in self._columns), strict=True)
+            texts = self._pieces[start] = [self._text(row) for row in rows]
+        return texts
 
     def _text(self, row: Sequence[str]) -> str:
         pairs = zip(self._names, row, strict=True)
@@ -85,5 +85,5 @@ class Labels:
 
 def pieces(name: str, labels: Labels, values: Sequence[float]) -> Iterator[str]:
     """Yield the lines of a metric in pieces of bounded length."""
-    for at in range(0, len(values), ROWS):
-        yield lines(name, labels.some(at), values[at : at + ROWS])
+    for start in range(0, len(values), ROWS):
+        yield lines(name, labels.piece(start), values[start : start + ROWS])

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The families of metrics that ``/metrics/per-object`` and ``/metrics/detailed`` tell."""
+"""The families of per-object metrics: RabbitMQ's names, labels, and metrics of each family.
+
+``/metrics/per-object`` and ``/metrics/detailed`` serve them (:mod:`.per_object`).
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ class Family:
     """Metrics of the objects of a kind."""
 
     kind: str
-    labels: Mapping[str, str]  # A label, and the field of an object that has its value.
+    labels: Mapping[str, str]  # The field of an object with the value, by label.
     metrics: tuple[Metric, ...]
-    cluster: bool = False  # With the prefix of metrics that all nodes tell alike.
+    cluster: bool = False  # Metrics have the prefix of the cluster: all nodes have equal values.
 
 
 QUEUE_LABELS = {"queue": "name", "vhost": "vhost"}
@@ -42,17 +45,17 @@ LOGIN_LABELS = {"protocol": "protocol"}
 
 
 def of(kind: str, family: str) -> tuple[Metric, ...]:
-    """Return the metrics of a family that the table of measures has; each is of one column."""
+    """Return the metrics of a family in the table of measures; each has one column."""
     return tuple(
         Metric(
-            one.metric.removeprefix("rabbitmq_").removeprefix("cluster_"),
-            one.kind,
-            one.about,
-            (one.column,),
-            SCALES.get(one.unit, 1),
+            measure.metric.removeprefix("rabbitmq_").removeprefix("cluster_"),
+            measure.kind,
+            measure.about,
+            (measure.column,),
+            SCALES.get(measure.unit, 1),
         )
-        for one in MEASURES[kind]
-        if one.family == family
+        for measure in MEASURES[kind]
+        if measure.family == family
     )
 
 
@@ -105,8 +108,8 @@ FAMILIES: Mapping[str, Family] = {
                 "auth_attempts_detailed_total", COUNTER, "Login attempts", ("succeeded", "failed")
             ),
             *(
-                one._replace(name=one.name.replace("attempts", "attempts_detailed", 1))
-                for one in of(LOGINS, "auth_attempt_metrics")
+                metric._replace(name=metric.name.replace("attempts", "attempts_detailed", 1))
+                for metric in of(LOGINS, "auth_attempt_metrics")
             ),
         ),
     ),
@@ -129,11 +132,11 @@ FAMILIES: Mapping[str, Family] = {
         cluster=True,
     ),
 }
-# Of the node, told as for the whole broker.
+# Families of the node, with the metrics of ``/metrics``.
 OF_NODE = ("connection_churn_metrics", "node_coarse_metrics", "node_metrics")
-# RabbitMQ's families of which there is nothing here.
+# RabbitMQ's families without a metric here.
 EMPTY = (
     *("ra_metrics", "node_persister_metrics", "channel_process_metrics"),
     *("queue_exchange_metrics", "channel_queue_exchange_metrics", "stream_consumer_metrics"),
 )
-PER_OBJECT = tuple(name for name, one in FAMILIES.items() if not one.cluster)
+PER_OBJECT = tuple(name for name, family in FAMILIES.items() if not family.cluster)

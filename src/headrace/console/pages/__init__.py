@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's pages: HTML made here, readable without scripts.
+"""The console's pages: HTML from templates, usable without scripts.
 
-Lists, objects and actions are declared (:mod:`.listings`, :mod:`.details`, :mod:`.actions`); each
-reads and changes by the handler that the API has for the same thing.
+:mod:`.objects` and :mod:`.messages` declare lists, pages of one object, and actions
+(:mod:`.listings`, :mod:`.details`, :mod:`.actions`). They call the functions that the API's
+handlers call. :mod:`.charts` has the numbers of charts, :mod:`.exports` CSV and JSON files.
 """

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages that change something: a form, the command line that does the same, and a confirmation.
+"""Pages that change something: a form, the equivalent command line, and a typed confirmation.
 
-An action calls the function that the API's handler calls, with the rights of the user.
+A function that changes something becomes a page by a decorator of its module's :class:`Actions`. It
+calls the function that the API's handler calls, with the rights of the user. Its page shows the
+form for GET; for POST it checks the confirmation and the fields, runs the function, and redirects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import HttpError, bad_request, of_operation
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import Route
+from headrace.console.http_errors import HttpError, bad_request, of_operation
 from headrace.console.pages.rendering import page
+from headrace.console.pages.texts import plain, segment
 from headrace.exact_json import read_json
 from headrace.user_tags import MANAGEMENT
 
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
     from headrace.console.pages.listings import Link
 
 NOT_FOUND, CONFLICT = 404, 409
-COMMAND_MAX = 2000  # Characters of a command that the next page shows.
-CONFIRMATION = "confirmation"  # The field in which the user types what will be hit.
-Values = Mapping[str, object]
+COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
+CONFIRMATION = "confirmation"  # The field of the typed confirmation.
+Values = Mapping[str, object]  # Of the fields of a form, by name.
+Command = Callable[["HttpCall", Values], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +44,22 @@ class Field:
     label: str
     kind: str = "text"  # text, number, flag, choice, json, area, password or file.
     choices: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict)  # Choice -> its text, if another.
+    words: Mapping[str, str] = field(default_factory=dict)  # Labels of choices that differ.
     default: str = ""
     help: str = ""
     required: bool = False
 
     def read(self, form: Form) -> object:
-        """Return the value of the field, as its kind says; None for an empty field.
+        """Return the value of the field by its kind; None for an empty field.
 
         Raises:
-            HttpError: the text is no such value.
+            HttpError: the text is not a value of the kind, or is missing.
         """
         if self.kind == "flag":
             return self.name in form
-        text = form.get(self.name).strip() if self.kind != "area" else form.get(self.name)
-        if self.kind == "password":
-            text = form.get(self.name)
+        text = form.get(self.name)
+        if self.kind not in ("area", "password"):
+            text = text.strip()
         if not text:
             if self.required:
                 raise bad_request(f"{self.label} is missing")
@@ -65,68 +69,87 @@ class Field:
                 raise bad_request(f"{self.label} is not a whole number")
             return int(text)
         if self.kind == "json":
-            try:
-                found = read_json(text)
-            except ValueError as error:
-                raise bad_request(f"{self.label} is not valid JSON: {error}") from None
-            if not isinstance(found, dict):
-                raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
-            return found
+            return self._json_object(text)
         if self.kind == "choice" and text not in self.choices:
             raise bad_request(f"{self.label} must be one of {', '.join(self.choices)}")
         return text
 
+    def _json_object(self, text: str) -> object:
+        try:
+            value = read_json(text)
+        except ValueError as error:
+            raise bad_request(f"{self.label} is not valid JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
+        return value
+
+    def sent(self, form: Form) -> str:
+        """Return the text of a field that was sent, to show it again; a password is not shown."""
+        if self.kind == "flag":
+            return "true" if self.name in form else ""
+        return "" if self.kind == "password" else form.get(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an action did, where that is more than a sentence."""
+    """The result of an action that needs more than a sentence."""
 
-    told: str
+    summary: str
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """A page that changes something."""
+    """A page that changes something.
+
+    ``title``, ``back``, ``done`` and ``confirm`` are templates: names in braces stand for the
+    parameters of the path and for the fields of the form.
+    """
 
     path: str
-    title: str  # May have parameters of the path in braces, which name the object.
+    title: str
     run: Callable[[HttpCall, Body], Awaitable[object]]  # With the values of the form.
-    back: Callable[[HttpCall, Values], str]  # Where it leads when it is done.
-    done: Callable[[HttpCall, Values], str]  # What the next page tells.
+    back: str  # The path of the page after the action.
+    done: str  # The notice on that page.
+    command: Command  # The equivalent command line.
     fields: tuple[Field, ...] = ()
-    command: Callable[[HttpCall, Values], str] | None = None
-    confirm: Callable[[HttpCall], str] | None = None  # What the user has to type.
-    hits: Callable[[HttpCall], Awaitable[str]] | None = None  # What it will hit, in a sentence.
-    parent: tuple[str, str] = ("Overview", "/")
+    confirm: str | None = None  # The text that the user must type.
+    hits: Callable[[HttpCall], Awaitable[str]] | None = None  # Describes what is affected.
+    parent: tuple[str, str] = ("Overview", "/")  # Title and path.
     button: str = "Save"
     danger: bool = False
     tag: str = MANAGEMENT
-    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # What is set now.
+    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # Current values.
     links: Callable[[HttpCall], list[Link]] | None = None
     charts: Callable[[HttpCall], Awaitable[Charts]] | None = None
-    body_max: int = BODY_BYTES_MAX
+    body_max: int = BODY_BYTES_MAX  # Bytes.
 
     def routes(self) -> tuple[Route, Route]:
-        """Return the routes of the form and of its sending."""
+        """Return the routes that show the form and that run the action."""
         summary = f"{self.title}."
         return (
-            Route("GET", self.path, self.show, self.tag, "", summary, page=True),
             Route(
-                "POST",
-                self.path,
-                self.do,
-                self.tag,
-                "",
-                summary,
+                method="GET",
+                path=self.path,
+                handler=self.show,
+                summary=summary,
+                tag=self.tag,
+                page=True,
+            ),
+            Route(
+                method="POST",
+                path=self.path,
+                handler=self.submit,
+                summary=summary,
+                tag=self.tag,
                 page=True,
                 body_max=self.body_max,
             ),
         )
 
     async def show(self, call: HttpCall) -> object:
-        """Return the form. The query may fill its fields, so that other pages can lead to it."""
-        given = {one.name: call.query.get(one.name, one.default) for one in self.fields}
+        """Return the form; the query may set its fields, so that other pages can link to it."""
+        given = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
             given |= await self.values(call)
         return await self._form(call, given)
@@ -135,11 +158,10 @@ class Action:
         self,
         call: HttpCall,
         given: Mapping[str, str],
-        said: str = "",
+        problem: str = "",
         status: int = 200,
         report: Report | None = None,
     ) -> object:
-        values: dict[str, object] = dict(given)
         return page(
             call,
             "action.html",
@@ -147,52 +169,107 @@ class Action:
             status=status,
             action=self,
             given=given,
-            said=said,
+            problem=problem,
             report=report,
-            confirm="" if self.confirm is None else self.confirm(call),
+            confirm=self._confirmation(call),
             hits="" if self.hits is None else await self.hits(call),
-            command="" if self.command is None else self.command(call, values),
+            command=self.command(call, dict(given)),
             actions=[] if self.links is None else self.links(call),
             charts=() if self.charts is None else await self.charts(call),
             address=call.request.rel_url.raw_path,
         )
 
-    async def do(self, call: HttpCall) -> object:
-        """Do it, and lead on; or show the form again with what was wrong."""
+    def _confirmation(self, call: HttpCall) -> str:
+        """Return the text that the user must type; empty for none."""
+        return "" if self.confirm is None else filled(self.confirm, call, {}, plain)
+
+    async def submit(self, call: HttpCall) -> object:
+        """Run the action and redirect; after an error show the form again, with the reason."""
         form = await call.form()
-        given = {
-            one.name: ("true" if one.name in form else "") if one.kind == "flag"
-            else "" if one.kind == "password" else form.get(one.name)
-            for one in self.fields
-        }  # fmt: skip
+        given = {each.name: each.sent(form) for each in self.fields}
         try:
-            if self.confirm is not None and form.get(CONFIRMATION) != self.confirm(call):
+            if self.confirm is not None and form.get(CONFIRMATION) != self._confirmation(call):
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
-            values = {one.name: one.read(form) for one in self.fields}
-            known: Mapping[str, str] = {}  # What the form does not have, for the command.
-            if self.command is not None and self.values is not None:
-                known = await self.values(call)
+            values = {each.name: each.read(form) for each in self.fields}
+            # The command line may need a current value that the form does not have.
+            current = {} if self.values is None else await self.values(call)
             report = await self.run(call, Body(values))
         except (HttpError, OperationRefused) as error:
             refusal = error if isinstance(error, HttpError) else of_operation(error)
             return await self._form(call, given, refusal.reason, refusal.status)
         if isinstance(report, Report):
             return await self._form(call, given, report=report)
-        call.notice(self.done(call, values))
-        if self.command is not None:
-            command = self.command(call, {**known, **values})
-            if command and len(command) <= COMMAND_MAX:
-                call.notice(f"Equivalent command: {command}")
-        return Answer(303, headers={"Location": self.back(call, values)})
+        call.notice(filled(self.done, call, values, plain))
+        command = self.command(call, {**current, **values})
+        if command and len(command) <= COMMAND_MAX:
+            call.notice(f"Equivalent command: {command}")
+        return Answer(303, headers={"Location": filled(self.back, call, values, segment)})
 
 
-async def refuse_known(shown: Awaitable[object], what: str) -> None:
-    """Refuse to add what exists: the form does not show what it would replace.
+def filled(template: str, call: HttpCall, values: Values, encode: Callable[[str], str]) -> str:
+    """Return a template with the parameters of the path and the values of the form."""
+    names = {**call.path, **values}
+    return template.format_map({name: encode(str(value)) for name, value in names.items()})
 
-    ``shown`` is the object that would be replaced, or raises the error that there is none.
+
+class Options(TypedDict, total=False):
+    """Optional fields of an action; see :class:`Action`."""
+
+    fields: tuple[Field, ...]
+    confirm: str
+    hits: Callable[[HttpCall], Awaitable[str]]
+    parent: tuple[str, str]
+    button: str
+    danger: bool
+    tag: str
+    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]]
+    links: Callable[[HttpCall], list[Link]]
+    charts: Callable[[HttpCall], Awaitable[Charts]]
+    body_max: int
+
+
+Run = TypeVar("Run", bound=Callable[["HttpCall", Body], Awaitable[object]])
+
+
+class Actions:
+    """The actions of a module, added by decorators of the functions that run them."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def __iter__(self) -> Iterator[Action]:
+        return iter(self._actions)
+
+    def page(
+        self,
+        path: str,
+        title: str,
+        *,
+        back: str,
+        done: str,
+        command: Command,
+        **options: Unpack[Options],
+    ) -> Callable[[Run], Run]:
+        """Return a decorator: the function runs the action of a page."""
+
+        def decorate(run: Run) -> Run:
+            action = Action(
+                path=path, title=title, run=run, back=back, done=done, command=command, **options
+            )
+            self._actions.append(action)
+            return run
+
+        return decorate
+
+
+async def refuse_existing(shown: Awaitable[object], reason: str) -> None:
+    """Refuse to add an object that exists: the form does not show what it would replace.
+
+    ``shown`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
+    text of the refusal.
 
     Raises:
-        HttpError: it exists.
+        HttpError: the object exists.
     """
     try:
         await shown
@@ -201,4 +278,4 @@ async def refuse_known(shown: Awaitable[object], what: str) -> None:
         if refusal.status == NOT_FOUND:
             return
         raise
-    raise HttpError(CONFLICT, f"{what} already; open the existing entry to change it")
+    raise HttpError(CONFLICT, f"{reason} already; open the existing entry to change it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts and styles: a fixed table, read at the start. Their addresses change with their bytes."""
+"""Scripts and styles, read when the console starts; an address changes with the file's bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.console.http.answers import Text
-from headrace.console.http.errors import not_found
-from headrace.console.http.routes import NOBODY, Route
+from headrace.console.http.routes import NOBODY, Routes
+from headrace.console.http_errors import not_found
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
@@ -27,6 +27,7 @@ FILES = {
     "vendor/uPlot.min.css": STYLE,
 }
 DIGITS = 16  # Of the hash in an address.
+ROUTES = Routes()
 FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
@@ -41,17 +42,17 @@ class Asset:
 
 def load() -> dict[str, Asset]:
     """Return the assets by their names."""
-    found = {}
+    assets = {}
     for name, content_type in FILES.items():
         body = (FOLDER / name).read_bytes()
         stem, _, suffix = name.rpartition("/")[2].rpartition(".")
-        mark = hashlib.sha256(body).hexdigest()[:DIGITS]
-        found[name] = Asset(f"/assets/{stem}.{mark}.{suffix}", body, content_type)
-    return found
+        digest = hashlib.sha256(body).hexdigest()[:DIGITS]
+        assets[name] = Asset(f"/assets/{stem}.{digest}.{suffix}", body, content_type)
+    return assets
 
 
 ASSETS = load()
-BY_ADDRESS = {one.address.rpartition("/")[2]: one for one in ASSETS.values()}
+BY_ADDRESS = {asset.address.rpartition("/")[2]: asset for asset in ASSETS.values()}
 
 
 def address_of(name: str) -> str:
@@ -59,23 +60,12 @@ def address_of(name: str) -> str:
     return ASSETS[name].address
 
 
-async def show(call: HttpCall) -> object:
-    """Return an asset; it is the same for everyone."""
-    asset = BY_ADDRESS.get(call.path["name"])
+@ROUTES.get(
+    {"/assets/{name}": "A script or style of the pages."}, tag=NOBODY, page=True, is_free=True
+)
+async def show(call: HttpCall, name: str) -> object:
+    """Return an asset; it is the same for all users."""
+    asset = BY_ADDRESS.get(name)
     if asset is None:
         raise not_found()
     return Text(asset.body, asset.content_type, headers=FOREVER)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/assets/{name}",
-        show,
-        NOBODY,
-        "",
-        "A script or style of the pages.",
-        page=True,
-        is_free=True,
-    ),
-)

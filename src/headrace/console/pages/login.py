@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages on which users log in and out."""
+"""The pages that log users in and out, with a password; :mod:`.oauth_login` has the other way."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.console.api.login import begin, credentials, end
-from headrace.console.auth.origin import cookie_of, local_path, set_cookie
+from headrace.console.auth.addresses import local_path
+from headrace.console.auth.cookies import cookie_of, set_cookie
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import HttpError
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
-from headrace.console.http.routes import NOBODY, Parameter, Route
+from headrace.console.http.routes import NOBODY, Parameter, Routes
+from headrace.console.http_errors import HttpError
 from headrace.console.pages.rendering import bare
 from headrace.user_tags import MANAGEMENT
 
@@ -19,80 +20,64 @@ if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
 
-WORDS = {
+ROUTES = Routes()
+REASONS = {  # By the text of the API.
     "Not_Authorized": "The user name or the password is wrong.",
     "Not management user": "This user has no tag that gives access to the console.",
 }
 
 
+@ROUTES.get(
+    {"/login": "The form to log in."},
+    tag=NOBODY,
+    query=(Parameter("next", "The page to continue with."),),
+    page=True,
+)
 async def show(call: HttpCall) -> object:
-    """Return the form; a user with a session goes on."""
-    wanted = local_path(call.query.get("next", "/"))
+    """Return the form; redirect a user who has a session."""
+    next_path = local_path(call.query.get("next", "/"))
     if await call.sessions.find(cookie_of(call.request)) is not None:
-        return Answer(303, headers={"Location": wanted})
-    return form(call, wanted)
+        return Answer(303, headers={"Location": next_path})
+    return form(call, next_path)
 
 
+@ROUTES.post({"/login": "Begin a session."}, tag=NOBODY, body_max=STRANGERS_BYTES_MAX, page=True)
 async def log_in(call: HttpCall) -> object:
-    """Begin a session, and go on to the page that was asked for."""
-    sent = await call.form()
-    wanted = local_path(sent.get("next", "/"))
+    """Begin a session, and redirect to the page that the user opened first."""
+    fields = await call.form()
+    next_path = local_path(fields.get("next", "/"))
     try:
         username, password = await credentials(call)
         session_id = await begin(call, username=username, password=password)
     except HttpError as error:
-        said = WORDS.get(error.reason, error.reason)
-        return form(call, wanted, sent.get("username"), said, error)
+        problem = REASONS.get(error.reason, error.reason)
+        return form(call, next_path, fields.get("username"), problem, error.status)
     except OperationRefused as error:
-        return form(call, wanted, sent.get("username"), error.text)
-    return Answer(303, headers={"Location": wanted, **set_cookie(call.request, session_id)})
+        return form(call, next_path, fields.get("username"), error.text)
+    return Answer(303, headers={"Location": next_path, **set_cookie(call.request, session_id)})
 
 
 def form(
     call: HttpCall,
-    wanted: str,
+    next_path: str,
     username: str = "",
-    said: str = "",
-    error: HttpError | None = None,
+    problem: str = "",
+    status: int = 400,
 ) -> Text:
-    """Return the form, with what was wrong the last time."""
+    """Return the form; ``problem`` is the reason why a login failed, ``status`` its status."""
     return bare(
         "login.html",
         "Log in",
-        status=200 if not said else 400 if error is None else error.status,
-        wanted=wanted,
+        status=status if problem else 200,
+        next=next_path,
         username=username,
-        said=said,
+        problem=problem,
         has_oauth=call.settings.oauth is not None,
     )
 
 
+@ROUTES.post({"/logout": "End the session."}, tag=MANAGEMENT, page=True)
 async def log_out(call: HttpCall) -> object:
     """End the session."""
     await end(call)
     return Answer(303, headers={"Location": "/login", **set_cookie(call.request, "")})
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/login",
-        show,
-        NOBODY,
-        "",
-        "The form to log in.",
-        (Parameter("next", "The page to continue with."),),
-        page=True,
-    ),
-    Route(
-        "POST",
-        "/login",
-        log_in,
-        NOBODY,
-        "",
-        "Begin a session.",
-        body_max=STRANGERS_BYTES_MAX,
-        page=True,
-    ),
-    Route("POST", "/logout", log_out, MANAGEMENT, "", "End the session.", page=True),
-)

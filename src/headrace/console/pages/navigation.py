@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The menu: groups of pages, each for the users whom its route lets in."""
+"""The menu: groups of pages; a user sees the pages that their tags open."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ MENU: tuple[tuple[str, tuple[Entry, ...]], ...] = (
 
 def menu_for(tags: tuple[str, ...]) -> list[tuple[str, list[Entry]]]:
     """Return the groups that a user with these tags may open."""
-    found = []
+    menu = []
     for title, entries in MENU:
-        some = [entry for entry in entries if not ALLOWED[entry.tag].isdisjoint(tags)]
-        if some:
-            found.append((title, some))
-    return found
+        allowed = [entry for entry in entries if not ALLOWED[entry.tag].isdisjoint(tags)]
+        if allowed:
+            menu.append((title, allowed))
+    return menu

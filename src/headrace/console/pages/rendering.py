@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTML from templates, which escape every value."""
+"""HTML from the templates, which escape every value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.console.http.call import HttpCall
-    from headrace.console.http.errors import HttpError
+    from headrace.console.http_errors import HttpError
 
 HTML = "text/html; charset=utf-8"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -41,7 +41,7 @@ CELLS: dict[str, Callable[[object], object]] = {
     "job-state": texts.job_state,
     "share": texts.share,
 }
-NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds set to the right.
+NUMERIC = frozenset(("number", "bytes", "rate", "duration"))  # Kinds that are aligned to the right.
 
 ENVIRONMENT = Environment(
     loader=FileSystemLoader(TEMPLATES),
@@ -63,7 +63,7 @@ ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERI
 
 
 def cell(value: object, kind: str) -> object:
-    """Return a value as its kind is shown."""
+    """Return a value formatted by its kind."""
     return CELLS[kind](value)
 
 
@@ -80,7 +80,7 @@ def page(
         user=identity.name,
         tags=identity.tags,
         menu=menu_for(identity.tags),
-        here=call.route.path,
+        here=call.template,
         csrf=call.csrf,
         notices=call.notices(),
         **context,
@@ -89,16 +89,16 @@ def page(
 
 
 def bare(template: str, title: str, *, status: int = 200, **context: object) -> Text:
-    """Return a page for someone who has not logged in."""
+    """Return a page without menu, for users who have not logged in."""
     return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
 
 
 def error_page(error: HttpError) -> bytes:
-    """Return the page that tells an error."""
+    """Return the page of an error."""
     title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
     return bare("error.html", title, status=error.status, error=error).body
 
 
 def html(body: str, status: int) -> Text:
-    """Return an answer of HTML. A lone surrogate was made visible; none may be left."""
+    """Return an answer of HTML; lone surrogates are escaped."""
     return Text(body.encode(errors="backslashreplace"), HTML, status)

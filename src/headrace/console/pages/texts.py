@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as text for people: nothing in the name that a peer gave hides, or turns text around."""
+"""Values as text for people. Control characters in names from clients are shown as code points."""
 
 from __future__ import annotations
 
@@ -26,47 +26,47 @@ TYPES: dict[type, str] = {
     list: "array",
     type(None): "null",
 }
-STATES = {  # Of queries, pipelines, connections and transactions; others are as usual.
+STATES = {  # CSS classes of states of queries, pipelines, connections and transactions.
     **dict.fromkeys(("running", "idle"), "good"),
     **dict.fromkeys(("failed", "killed"), "bad"),
     **dict.fromkeys(("blocked", "blocking", "flow", "prepared", "stopped"), "odd"),
 }
 
-JOB_STATES = {"choosing": "selecting", "moving": "applying"}  # Others are as the broker says.
+JOB_STATES = {"choosing": "selecting", "moving": "applying"}  # Other states keep the broker's word.
 
 
 def plain(text: str) -> str:
-    """Return a text with what is not printed as escapes, for titles and downloads."""
-    return "".join(code_of(one) if is_hidden(one) else one for one in text)
+    """Return a text with escapes for hidden characters, for titles and downloads."""
+    return "".join(code_of(character) if is_hidden(character) else character for character in text)
 
 
 def shown(value: object) -> Markup:
-    """Return a text that may have any characters, set apart so that it does not turn others."""
+    """Return a text of any characters as HTML, isolated so that it does not reorder its context."""
     text = "" if value is None else str(value)
     if not text:
         return Markup('<span class="none">{}</span>').format(NONE)
     parts = [
-        Markup('<span class="hidden-character">{}</span>').format(code_of(one))
-        if is_hidden(one)
-        else escape(one)
-        for one in text
+        Markup('<span class="hidden-character">{}</span>').format(code_of(character))
+        if is_hidden(character)
+        else escape(character)
+        for character in text
     ]
     return Markup("<bdi>{}</bdi>").format(Markup("").join(parts))
 
 
 def lines(value: str) -> Markup:
-    """Return a text with its line breaks and tabs; what else is not printed is shown."""
+    """Return a text as HTML with its line breaks and tabs; other hidden characters are shown."""
     parts = [
-        Markup('<span class="hidden-character">{}</span>').format(code_of(one))
-        if one not in BREAKS and is_hidden(one)
-        else escape(one)
-        for one in value
+        Markup('<span class="hidden-character">{}</span>').format(code_of(character))
+        if character not in BREAKS and is_hidden(character)
+        else escape(character)
+        for character in value
     ]
     return Markup("").join(parts)
 
 
 def is_hidden(character: str) -> bool:
-    """Return True for a character that is not printed, or that changes how others are."""
+    """Return True for a character that is invisible, or that reorders others."""
     return (not character.isascii() and unicodedata.category(character) in HIDDEN) or (
         character.isascii() and not character.isprintable()
     )
@@ -85,7 +85,7 @@ def number(value: object) -> str:
 
 
 def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
-    """Return a number of things, such as "1 channel" and "2 channels are", with their verb."""
+    """Return a number with a noun and a verb, such as "1 channel" or "2 channels are"."""
     if value == 1:
         return f"1 {noun} {verb}".rstrip()
     return f"{number(value)} {noun}s {verb_of_many}".rstrip()
@@ -114,26 +114,26 @@ def moment(value: object) -> Markup | str:
     """Return a time of Unix in milliseconds, or of ISO 8601; a script shows it as local time."""
     try:
         if isinstance(value, str) and value:
-            found = datetime.fromisoformat(value)
+            time = datetime.fromisoformat(value)
         elif isinstance(value, int | float) and value:
-            found = datetime.fromtimestamp(value / MS, UTC)
+            time = datetime.fromtimestamp(value / MS, UTC)
         else:
             return NONE
-        exact = found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (OverflowError, ValueError, OSError):
         return shown(value)
-    text = exact.isoformat(timespec="seconds").replace("+00:00", "Z")
-    said = exact.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(text, said)
+    exact = utc.isoformat(timespec="seconds").replace("+00:00", "Z")
+    text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, text)
 
 
 def share(value: object) -> Markup | str:
-    """Return a part of one as a bar."""
+    """Return a share from 0 to 1 as a bar."""
     if not isinstance(value, int | float):
         return NONE
-    said = f"{value:.0%}"
+    text = f"{value:.0%}"
     bar = Markup('<meter min="0" max="1" value="{0:.3f}" aria-label="{1}">{1}</meter>')
-    return bar.format(value, said)
+    return bar.format(value, text)
 
 
 def duration(value: object) -> str:
@@ -148,12 +148,12 @@ def duration(value: object) -> str:
 
 
 def bound(value: object) -> str:
-    """Return a limit in bytes; a negative one is none."""
+    """Return a limit in bytes; a negative value is no limit."""
     return size(value) if isinstance(value, int) and value >= 0 else NONE
 
 
 def span(value: object) -> str:
-    """Return a limit of time in milliseconds; a negative one is none."""
+    """Return a limit of time in milliseconds; a negative value is no limit."""
     return duration(value) if isinstance(value, int) and value >= 0 else NONE
 
 
@@ -163,24 +163,28 @@ def exchange(value: object) -> Markup:
 
 
 def state(value: object) -> Markup:
-    """Return a state, set apart where it is a good or a bad one."""
-    mark = STATES.get(str(value))
+    """Return a state, with a CSS class if it has one."""
+    css_class = STATES.get(str(value))
     text = shown(value)
-    return text if mark is None else Markup('<span class="state {}">{}</span>').format(mark, text)
+    return (
+        text
+        if css_class is None
+        else Markup('<span class="state {}">{}</span>').format(css_class, text)
+    )
 
 
 def job_state(value: object) -> Markup:
-    """Return the state of a job in the words for every kind of job, a deletion too."""
+    """Return the state of a job, in a word that suits all kinds of jobs."""
     return state(JOB_STATES.get(str(value), value))
 
 
 def compact(value: object) -> str:
-    """Return an object on one line; empty ones as nothing."""
+    """Return a value on one line; an empty text for an empty value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value in (None, {}, [], ""):
         return ""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ", ".join(value)
     if isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=False)
@@ -198,7 +202,7 @@ def compact_shown(value: object) -> Markup:
 
 
 def ack_mode(value: object) -> str:
-    """Return how messages of a consumer are acknowledged: by it, or on delivery."""
+    """Return the acknowledgement mode of a consumer."""
     return "manual" if value else "automatic"
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's objects as the console keeps them, with samples of their counters over time.
+"""Samples of the broker's objects, with their counters over time.
 
-Lists that all users share are read once for all of them; each user sees its part.
+:mod:`.broker_mirror` samples the broker and gives requests a :mod:`.table` for each kind of
+objects; each user sees a part of it. :mod:`.history` returns series for charts.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The console's mirror of the broker: objects with samples, status and history."""
+"""The console's mirror of the broker: samples of its objects, its status, and the history."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FEW = 2000  # So many objects are sampled for each request; more of them every five seconds.
-LATE_S = 3.0 * SAMPLE_S  # A sample as old as that is of no use: the broker does not answer.
-STATUS_S = 1.0  # How old the status may be.
-CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # The global parameters of these.
+FEW = 2000  # Up to so many objects are sampled for each request; more every five seconds.
+LATE_S = 3.0 * SAMPLE_S  # Age at which a request does not use a sample any more.
+STATUS_S = 1.0  # Age of a status that is read again.
+CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # Global parameters.
 
 
 class CachedList:
@@ -55,7 +55,7 @@ class CachedList:
         return self._rows
 
     def forget(self) -> None:
-        """Have the next request read the list."""
+        """Make the next request read the list."""
         self._until_s = 0.0
 
 
@@ -77,7 +77,7 @@ class ObjectTable:
         return self.table.now_ms
 
     async def fresh(self) -> Table:
-        """Return the objects, as new as requests get them.
+        """Return the objects of a sample that is new enough for a request.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -87,7 +87,12 @@ class ObjectTable:
 
     async def all(self) -> list[SampledObject]:
         """Return the objects in the order of their keys. Raises as :meth:`fresh`."""
-        table = await self.fresh()
+        await self.fresh()
+        return self.sampled()
+
+    def sampled(self) -> list[SampledObject]:
+        """Return the objects of the last sample, in the order of their keys."""
+        table = self.table
         return [SampledObject(table, slot) for slot in table.ordered()]
 
     async def find(self, *key: object) -> SampledObject | None:
@@ -101,7 +106,7 @@ class BrokerMirror:
     """The broker's objects with their samples, its status and its policies."""
 
     def __init__(self, link: BrokerLink, history: Path | None = None) -> None:
-        """``history`` is the path of the history's file; None: the last hour is all."""
+        """``history`` is the path of the history's file; None keeps one hour, in memory."""
         self._link = link
         self.snapshot = Snapshot(link)
         self.history = History(history)
@@ -118,17 +123,21 @@ class BrokerMirror:
         self.groups = ObjectTable(self, measures.GROUP)
         self.leases = ObjectTable(self, measures.LEASE)
         self._reading = asyncio.Lock()
-        self._begun = self._complete = 0  # Samples, by number,
-        self._needed = 1  # of which requests need this one: something was changed before.
-        self._read_s = 0.0  # When the last one was complete, by the monotonic clock.
-        self.console_listens: list[tuple[str, str]] = []  # Protocol and address, of the console.
+        self._begun = self._complete = (
+            0  # Numbers of the last samples that began and were complete.
+        )
+        self._needed = 1  # Number of the oldest sample with all changes that the console made.
+        self._read_s = 0.0  # When the last sample was complete, by the monotonic clock.
+        self.console_listens: list[
+            tuple[str, str]
+        ] = []  # Protocol and address of each port of the console.
         self._policies = CachedList(link, "list policies", SAMPLE_S)
         self._parameters = CachedList(link, "list global parameters", STATUS_S)
         self._status: Status | None = None
         self._status_s = 0.0
 
     async def status(self) -> Status:
-        """Return the broker's status without its counts, a second old at most.
+        """Return the broker's status without its counts, at most ``STATUS_S`` old.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -179,7 +188,7 @@ class BrokerMirror:
             try:
                 await self._read(self._begun + 1)
                 process = await asyncio.to_thread(BrokerProcess, await self.status())
-                self._collect(self.snapshot.take_node(process))
+                self._collect(self.snapshot.sample_node(process))
             except (BrokerGone, OperationRefused) as error:
                 log.debug("no sample: %s", error)
             except Exception:
@@ -187,14 +196,14 @@ class BrokerMirror:
             await asyncio.sleep(SAMPLE_S - time.time() % SAMPLE_S)
 
     async def stop(self) -> None:
-        """Write the history and close its file; samples are not read any more."""
+        """Write the history and close its file, after the sampling has ended."""
         await self.history.stop()
 
     def _collect(self, frames: Mapping[str, Frame]) -> None:
         self.history.add(self.snapshot.tables, frames, self.snapshot.now_ms)
 
     async def refresh(self) -> None:
-        """Have a sample that is new enough for a request.
+        """Read a sample if the last one is too old for a request.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -206,14 +215,14 @@ class BrokerMirror:
         await self._read(needed)
 
     def forget(self) -> None:
-        """Have the next request wait for a new sample: something was changed."""
+        """Make the next request wait for a new sample: an object was changed."""
         self._needed = self._begun + 1
         self._status_s = 0.0
         self._policies.forget()
         self._parameters.forget()
 
     async def _read(self, needed: int) -> None:
-        """Read a sample, unless one that began as late as needed is complete."""
+        """Read a sample unless the one with this number is complete."""
         if needed <= self._complete:
             return
         async with self._reading:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's process as the system describes it: memory, open files, threads, disk."""
+"""The broker's process, from the system: memory, open files, threads and free disk space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.console.broker.answers import Status
 
-PAGE = resource.getpagesize()
+PAGE_BYTES = resource.getpagesize()
 MS = 1000
 
 
@@ -28,7 +28,7 @@ class BrokerProcess:
         self.open_files = self.open_files_max = self.sockets = 0
         self.threads = self.threads_max = 0
         with contextlib.suppress(OSError, ValueError, IndexError):
-            self.resident = int((directory / "statm").read_text().split()[1]) * PAGE
+            self.resident = int((directory / "statm").read_text().split()[1]) * PAGE_BYTES
             names = [target_of(entry) for entry in (directory / "fd").iterdir()]
             self.open_files = len(names)
             self.sockets = sum(name.startswith("socket:") for name in names)
@@ -44,8 +44,8 @@ class BrokerProcess:
         with contextlib.suppress(OSError, TypeError):
             disk = os.statvfs(status["data"] or "")
             self.disk_free = disk.f_bavail * disk.f_frsize
-        began = datetime.fromisoformat(status["since"]).timestamp()
-        self.uptime_ms = max(0, int((time.time() - began) * MS))
+        started = datetime.fromisoformat(status["since"]).timestamp()
+        self.uptime_ms = max(0, int((time.time() - started) * MS))
 
     def numbers(self) -> dict[str, int]:
         """Return the sampled numbers, by RabbitMQ's names."""
@@ -60,7 +60,7 @@ class BrokerProcess:
 
 
 def target_of(entry: Path) -> str:
-    """Return the target of a descriptor; empty if it was closed meanwhile."""
+    """Return the target of a descriptor; empty if it has been closed."""
     try:
         return str(entry.readlink())
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changed of many objects over the last minutes, in columns.
+"""Changes of many objects over time, in columns.
 
 A frame has the objects that changed between two moments, and by how much; values of the past are
 those of now less the changes since. Objects that do not change take no memory, nor do columns.
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 SAMPLE_S = 5  # Between two samples.
 MS = 1000
-EARLY_MS = 500  # A sample may be so much early.
+EARLY_MS = 500  # A sample may come so much before its interval ends.
 WIDTHS = ("b", "h", "i")  # Types of columns of small numbers; "q" for the others.
 
 NUMBER_BYTES = 8
 
 Made = TypeVar("Made")
-Steps = Generator[None, None, Made]  # Work that lets others run at each step, of milliseconds.
+Steps = Generator[None, None, Made]  # Work in steps of milliseconds.
 
 
 class Tier(NamedTuple):
@@ -38,11 +38,11 @@ class Tier(NamedTuple):
 
 DETAILED = (Tier(SAMPLE_S, 605),)
 BASIC = (*DETAILED, Tier(60, 3660))
-GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # RabbitMQ's names of retentions.
+GLOBAL = (*BASIC, Tier(600, 29_400), Tier(1800, 86_400))  # RabbitMQ's names.
 
 
 class Frame:
-    """What changed between two moments."""
+    """The changes between two moments."""
 
     __slots__ = ("began_ms", "changes", "ended_ms", "ids", "size")
 
@@ -117,27 +117,27 @@ def joined(frames: Sequence[Frame]) -> Steps[Frame]:
     """Return one frame for several that follow each other."""
     if len(frames) == 1:
         return frames[0]
-    known: set[int] = set()
+    changed: set[int] = set()
     for frame in frames:
-        known.update(frame.ids)
+        changed.update(frame.ids)
         yield
-    ids = array("q", sorted(known))
+    ids = array("q", sorted(changed))
     places = dict(zip(ids, range(len(ids)), strict=True))
     changes: dict[str, array[int]] = {}
     for frame in frames:
         yield
-        where = [places[number] for number in frame.ids]
+        positions = [places[number] for number in frame.ids]
         for name, column in frame.changes.items():
             yield
             total = changes.setdefault(name, array("q", bytes(NUMBER_BYTES * len(ids))))
-            for place, change in zip(where, column, strict=True):
+            for place, change in zip(positions, column, strict=True):
                 total[place] += change
     yield
     return Frame(frames[0].began_ms, frames[-1].ended_ms, ids, changes)
 
 
 def at_once(steps: Steps[Made]) -> Made:
-    """Return what a work of several steps makes."""
+    """Run all steps of a work; return its result."""
     while True:
         try:
             next(steps)

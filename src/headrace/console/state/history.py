@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of the past: five seconds for an hour in memory, minutes and more in a file.
+"""The history of numbers: an hour in memory, every five seconds; 30 days in a file.
 
-The file has the broker's totals, its virtual hosts, and the queues and users that moved, with a
-point for each minute of two days, and for ten minutes of 30 days. Without it the rest works.
+The file has the broker's totals, the virtual hosts, and the queues and users with traffic: a point
+for each minute of two days, and for each ten minutes of 30 days. Without the file the last hour
+remains. :mod:`.history_file` has the tables of the file.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEPT = (TOTALS, NODE, VHOST, QUEUE, USER)  # The kinds of which there is a history.
-MOVED = (QUEUE, USER)  # Those of which only what moved has a point.
-MOVED_MAX = 1000  # Of a kind in a minute: those that moved the most messages.
+KEPT = (TOTALS, NODE, VHOST, QUEUE, USER)  # The kinds with a history.
+MOVED = (QUEUE, USER)  # Of these, only objects with changes have a point.
+MOVED_MAX = 1000  # Points of a kind in a minute: of the objects with the most changes.
 
-Column = list[float | None]  # None: not known.
-Found = TypeVar("Found")
+Column = list[float | None]  # None: unknown.
+Result = TypeVar("Result")
 
 
 class Span(NamedTuple):
     """A period until now."""
 
     seconds: int
-    step_s: int  # Of an answer,
-    kept_s: int  # and of the points that it is made of.
+    step_s: int  # Between two values of an answer.
+    kept_s: int  # Between two points of the file.
 
 
 SPANS: Mapping[str, Span] = {
@@ -62,21 +63,21 @@ SPANS: Mapping[str, Span] = {
 
 
 class History:
-    """Collects samples, and tells series."""
+    """Collects samples, and returns series of them."""
 
     def __init__(self, path: Path | None) -> None:
-        """``path`` is that of the file; None: there is none."""
+        """``path`` is the path of the file; None for no file."""
         self._path = path
         self._thread = ThreadPoolExecutor(1, "history")
         self._file: HistoryFile | None = None
-        self._is_kept = path is not None  # False when there is no file for good.
+        self._is_kept = path is not None  # False without a file.
         self._tables: Tables = {}
         self._frames: dict[str, list[Frame]] = {}  # Of this minute.
         self._minute = 0
         self._writing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open the file; where that fails one line of the log says so."""
+        """Open the file; a failure is logged."""
         if self._path is not None:
             await self._run(self._open)
 
@@ -129,13 +130,13 @@ class History:
             self._file.close()
             self._file = None
 
-    async def _run(self, work: Callable[[], Found]) -> Found:
+    async def _run(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     # --- Samples ---------------------------------------------------------------------------------
 
     def add(self, tables: Tables, frames: Mapping[str, Frame], now_ms: int) -> None:
-        """Add what a sample found; a minute that is over is written behind the requests."""
+        """Add the changes of a sample; write the last minute to the file when it is over."""
         self._tables = tables
         minute = now_ms // MS // MINUTE_S * MINUTE_S
         if self._minute and minute > self._minute and self._file is not None:
@@ -150,13 +151,13 @@ class History:
 
     async def _write(self, at_s: int, frames: Mapping[str, Sequence[Frame]]) -> None:
         points = []
-        for kind, some in frames.items():
-            moved = await self._run(partial(most_moved, some))
+        for kind, of_minute in frames.items():
+            moved = await self._run(partial(most_moved, of_minute))
             points += self._points(kind, moved)
         await self._run(partial(self._add, at_s, points))
 
     def _points(self, kind: str, frame: Frame) -> list[Point]:
-        """Return the points of what moved; totals and virtual hosts have one in any case."""
+        """Return the points of a frame; totals and virtual hosts have one also without a change."""
         table = self._tables[kind]
         places = {number: place for place, number in enumerate(frame.ids)}
         if kind not in MOVED:
@@ -194,23 +195,23 @@ class History:
         of now. Counters are given as the change a second, other columns as they were; None where
         they are not known.
         """
-        wanted = SPANS[span]
+        period = SPANS[span]
         table = self._tables.get(kind)
         if table is None or not table.now_ms:
             return [], {name: [] for name in names}
         now_s = table.now_ms // MS
-        last_s = now_s // wanted.step_s * wanted.step_s
-        if wanted.step_s > SAMPLE_S:
-            last_s += wanted.step_s
-        count = wanted.seconds // wanted.step_s
-        ends = [last_s - wanted.step_s * place for place in range(count - 1, -1, -1)]
+        last_s = now_s // period.step_s * period.step_s
+        if period.step_s > SAMPLE_S:
+            last_s += period.step_s
+        count = period.seconds // period.step_s
+        ends = [last_s - period.step_s * place for place in range(count - 1, -1, -1)]
         text = key_of(key)
         slot = table.by_key.get(text)
         columns: dict[str, Column] = {name: [None] * count for name in names}
-        if wanted.step_s > SAMPLE_S and self._file is not None:
-            await self._fill(columns, kind, text, wanted, ends)
-        if slot is not None and wanted.step_s <= MINUTE_S and table.slots:
-            fill_from_memory(columns, table, slot, ends, wanted.step_s)
+        if period.step_s > SAMPLE_S and self._file is not None:
+            await self._fill(columns, kind, text, period, ends)
+        if slot is not None and period.step_s <= MINUTE_S and table.slots:
+            fill_from_memory(columns, table, slot, ends, period.step_s)
         return [min(end, now_s) for end in ends], columns
 
     async def _fill(
@@ -238,12 +239,12 @@ class History:
             latest = points[at_s]
         for place, end_s in enumerate(ends):
             steps = range(end_s - span.step_s, end_s, span.kept_s)
-            known = [at_s for at_s in steps if at_s in beats and at_s >= first]
-            if not known:
+            recorded = [at_s for at_s in steps if at_s in beats and at_s >= first]
+            if not recorded:
                 continue
-            point = together([points[at_s] for at_s in known if at_s in points])
+            point = together([points[at_s] for at_s in recorded if at_s in points])
             latest = {**latest, **gauges(point)} if point else latest
-            seconds = len(known) * span.kept_s
+            seconds = len(recorded) * span.kept_s
             for name, column in columns.items():
                 is_gauge = name in GAUGES
                 column[place] = latest.get(name, 0) if is_gauge else point.get(name, 0) / seconds

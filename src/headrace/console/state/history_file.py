@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-BYTES_MAX = 256 << 20  # Of the file; beyond them the oldest points of queues go.
+BYTES_MAX = 256 << 20  # Of the file; beyond it the oldest points of queues are deleted.
 VERSION = 1  # Of the file's tables.
 MINUTE_S, TEN_MINUTES_S = 60, 600
 KEPT_S = {MINUTE_S: 2 * 86_400, TEN_MINUTES_S: 30 * 86_400}
-SHARE = 20  # One part in so many of the points goes at a time when the file is full.
+SHARE = 20  # A full file loses one in so many of its points at a time.
 TABLES = """
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, UNIQUE (kind, key)
@@ -53,7 +53,7 @@ Numbers = dict[str, int]  # By column; those that are missing are zero.
 
 
 class Point(NamedTuple):
-    """The numbers of an object over a step: counters by how much they grew, others at its end."""
+    """The numbers of an object over a step: the growth of counters, the last values of gauges."""
 
     kind: str
     key: str
@@ -68,11 +68,11 @@ class HistoryFile:
     """An open file."""
 
     def __init__(self, path: Path, bytes_max: int = BYTES_MAX) -> None:
-        """Open or make the file.
+        """Open the file; create it if it does not exist.
 
         Raises:
-            HistoryDamaged: it is no file of this kind, or is damaged.
-            OSError: it cannot be made.
+            HistoryDamaged: the file is not a history, or is damaged.
+            OSError: the file cannot be created.
             sqlite3.OperationalError: another process has it open.
         """
         self._path = path
@@ -129,8 +129,10 @@ class HistoryFile:
                 "SELECT id FROM series WHERE kind = ? AND key = ?", (point.kind, point.key)
             ).fetchone()
             if row is None:
-                made = run("INSERT INTO series (kind, key) VALUES (?, ?)", (point.kind, point.key))
-                row = (made.lastrowid,)
+                inserted = run(
+                    "INSERT INTO series (kind, key) VALUES (?, ?)", (point.kind, point.key)
+                )
+                row = (inserted.lastrowid,)
             run(
                 "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
                 (row[0], step_s, at_s, json.dumps(point.numbers, separators=(",", ":"))),
@@ -149,8 +151,13 @@ class HistoryFile:
         self._database.executemany(
             "INSERT OR REPLACE INTO points VALUES (?, ?, ?, ?)",
             (
-                (series, TEN_MINUTES_S, from_s, json.dumps(together(some), separators=(",", ":")))
-                for series, some in by_series.items()
+                (
+                    series,
+                    TEN_MINUTES_S,
+                    from_s,
+                    json.dumps(together(minutes), separators=(",", ":")),
+                )
+                for series, minutes in by_series.items()
             ),
         )
 
@@ -195,8 +202,8 @@ class HistoryFile:
             ).fetchone()
             if row is None:
                 return {}
-            wanted = {"series": row[0], "step_s": step_s, "from_s": from_s}
-            rows = self._database.execute(POINTS, wanted)
+            parameters = {"series": row[0], "step_s": step_s, "from_s": from_s}
+            rows = self._database.execute(POINTS, parameters)
             return {at_s: json.loads(text) for at_s, text in rows}
 
 
@@ -212,7 +219,7 @@ def together(points: Iterable[Mapping[str, int]]) -> Numbers:
 
 @contextlib.contextmanager
 def damages() -> Iterator[None]:
-    """Tell errors of a damaged file from others."""
+    """Raise HistoryDamaged for errors of a damaged file."""
     try:
         yield
     except sqlite3.OperationalError:

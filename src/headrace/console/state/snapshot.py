@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last sample of the broker, read by the operation ``sample``: what changed since."""
+"""The last sample of the broker, read by the operation ``sample``, which returns only changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.errors import BrokerGone
+from headrace.console.state.connection_sums import Sums
 from headrace.console.state.frames import BASIC, DETAILED, GLOBAL, Frame, Made, Steps, at_once
-from headrace.console.state.sums import Sums
 from headrace.console.state.table import Part, Table
 from headrace.measures import (
     CHANNEL,
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 MIB = 1 << 20
-SLICE_S = 0.002  # Of work on a sample, then requests are served.
+SLICE_S = 0.002  # Of work on a sample; then requests are served.
 
 Tables = Mapping[str, Table]
 
 
 def tables() -> dict[str, Table]:
-    """Return a table for each kind of objects; together their frames take 517 MiB at most."""
+    """Return a table for each kind of objects; their frames take 517 MiB together, at most."""
     return {
         TOTALS: Table(("name",), GLOBAL, 16 * MIB),
         PROTOCOL: Table(("name",), DETAILED, MIB),
@@ -67,19 +67,19 @@ def sums() -> tuple[Sums, Sums]:
 
 
 class Slices:
-    """Lets others have the loop after each slice of work."""
+    """Yields to the event loop after each slice of work."""
 
     def __init__(self) -> None:
         self._until_s = time.monotonic() + SLICE_S
 
     async def step(self) -> None:
-        """Let others run when the slice is over."""
+        """Yield to the event loop if the slice is over."""
         if time.monotonic() > self._until_s:
             await asyncio.sleep(0)
             self._until_s = time.monotonic() + SLICE_S
 
     async def run(self, steps: Steps[Made]) -> Made:
-        """Do a work of several steps; return what it makes."""
+        """Run all steps of a work; return its result."""
         while True:
             try:
                 next(steps)
@@ -94,13 +94,13 @@ class Snapshot:
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
         self._epoch = 0
-        self.run = ""  # Of the broker; another after its restart.
-        self._octets, self._users = sums()
+        self.run = ""  # Identifier of the broker's run; another after its restart.
+        self._vhosts, self._users = sums()
         self.now_ms = 0  # When it was taken, in Unix time.
         self.tables: Tables = {**tables(), NODE: Table(("name",), GLOBAL, 16 * MIB)}
 
     async def read(self) -> dict[str, Frame]:
-        """Read what changed; return the changes by kind, none of them when all is new.
+        """Read the changes of the broker; return them by kind, and nothing for the first sample.
 
         Raises:
             BrokerGone: the broker does not answer.
@@ -117,19 +117,19 @@ class Snapshot:
         now_ms = time.time_ns() // 1_000_000
         into = self.tables
         if done["everything"]:
-            self._octets, self._users = sums()
+            self._vhosts, self._users = sums()
             into = {**tables(), NODE: self.tables[NODE]}
         for kind in into.keys() - {NODE}:
             into[kind].begin()
         for kind, part in parts:
             if kind in into and kind not in (NODE, USER):
-                changes = into[kind].take(part, now_ms)
+                changes = into[kind].add(part, now_ms)
                 if kind == CONNECTION:
-                    self._octets.count(into[kind], part, changes)
+                    self._vhosts.count(into[kind], part, changes)
                     self._users.count(into[kind], part, changes)
                 await slices.step()
-        self._octets.add_to(into[VHOST], now_ms)
-        self._users.make(into[USER], now_ms)
+        self._vhosts.add_to(into[VHOST], now_ms)
+        self._users.add_objects(into[USER], now_ms)
         frames: dict[str, Frame] = {}
         for kind in into.keys() - {NODE}:
             frame = await slices.run(into[kind].complete(now_ms))
@@ -139,22 +139,22 @@ class Snapshot:
         self.now_ms = now_ms
         return frames
 
-    def take_node(self, process: BrokerProcess) -> dict[str, Frame]:
-        """Take the numbers of the broker's process as a sample of the node."""
+    def sample_node(self, process: BrokerProcess) -> dict[str, Frame]:
+        """Add the numbers of the broker's process as a sample of the node."""
         table = self.tables[NODE]
         new = () if table.now_ms else ((1, NODE),)
         columns = {name: array("q", (value,)) for name, value in process.numbers().items()}
         now_ms = time.time_ns() // 1_000_000
-        table.take(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
+        table.add(Part(array("q", (1,)), columns, ("name",), new, ()), now_ms)
         frame = at_once(table.complete(now_ms))
         return {} if frame is None else {NODE: frame}
 
 
 def part_of(item: JsonObject) -> tuple[str, Part]:
-    """Return the kind and the part of a sample that a line has.
+    """Return the kind and the part of a sample in a line.
 
     Raises:
-        BrokerGone: it is a line of another version.
+        BrokerGone: the broker is of another version.
     """
     try:
         columns = {name: unpacked(text) for name, text in item["columns"].items()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The objects of one kind: what stays the same as lists, numbers as columns.
+"""The objects of one kind in columns: fields as lists, numbers as arrays, with past values.
 
 An object has a slot, its place in all of them. A slot is used again when its object has ended;
 numbers (ids) of objects are not.
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 POINTS_MAX = 500  # Samples of an answer.
 NEVER = 0
 Changes = dict[str, "Sequence[int]"]  # By column.
-LATE_MS = 1000  # So much later a sample may be than its moment.
+LATE_MS = 1000  # Delay of a sample that still counts for its moment.
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Which samples a request asks for."""
+    """The samples that a request asks for: their age, and the time between two."""
 
     age_s: int
     incr_s: int
@@ -69,12 +69,12 @@ class Table:
         self.keys: list[str] = []
         self.by_key: dict[str, int] = {}
         self.born_ms = array("q")
-        self.moved_ms = array("q")  # When a number changed, as far as is known.
+        self.moved_ms = array("q")  # Unix time of the last change of a number; 0: unknown.
         self.now_ms = 0  # When the last sample was taken, in Unix time.
         self._free: list[int] = []
         self._ordered: list[int] | None = None
-        self._parts: list[tuple[Sequence[int], Changes]] = []  # Of a sample,
-        self._more: list[tuple[Sequence[int], Changes]] = []  # and what it has more of them.
+        self._parts: list[tuple[Sequence[int], Changes]] = []  # Of the sample that is read.
+        self._more: list[tuple[Sequence[int], Changes]] = []  # Further columns of its objects.
         self._ended: list[int] = []
         self._totals: dict[tuple[str, ...], Sequence[float]] = {}  # Until the next sample.
         self._rates: dict[tuple[str, ...], Sequence[float]] = {}
@@ -83,22 +83,22 @@ class Table:
     def __len__(self) -> int:
         return len(self.slots)
 
-    # --- What a sample changes -------------------------------------------------------------------
+    # --- Samples ---------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a sample: what is left of one that was broken off is not part of it."""
+        """Begin a sample; drop the parts of an incomplete one."""
         self._parts, self._more = [], []
 
-    def take(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
-        """Take a part; return the changes of its numbers, by column.
+    def add(self, part: Part, now_ms: int, *, more: bool = False) -> Changes:
+        """Add a part of a sample; return the changes of its numbers, by column.
 
         Within a sample an object is in one part, and may be in one that has ``more`` of it.
         """
-        new = self._take_new(part, now_ms) if part.new else set()
+        new = self._add_new(part, now_ms) if part.new else set()
         slots = [self.slots.get(number, -1) for number in part.ids]
         changes: Changes = {}
         if -1 in slots or not slots:
-            self._take_gone(part.gone)
+            self._remove_gone(part.gone)
             return changes
         for name, values in part.columns.items():
             column = self.columns.get(name)
@@ -114,14 +114,14 @@ class Table:
         for slot in slots:
             self.moved_ms[slot] = now_ms
         if not self.now_ms:
-            for slot in new:  # How long they have not changed is unknown.
+            for slot in new:  # The time of their last change is unknown.
                 self.moved_ms[slot] = NEVER
         if changes:
             (self._more if more else self._parts).append((part.ids, changes))
-        self._take_gone(part.gone)
+        self._remove_gone(part.gone)
         return changes
 
-    def _take_new(self, part: Part, now_ms: int) -> set[int]:
+    def _add_new(self, part: Part, now_ms: int) -> set[int]:
         new_slots = set()
         for name in part.fields:
             if name not in self.fields:
@@ -153,14 +153,14 @@ class Table:
             slot = len(self.ids)
             self.ids.append(number)
             self.keys.append("")
-            for known in (self.born_ms, self.moved_ms, *self.columns.values()):
-                known.append(0)
+            for column in (self.born_ms, self.moved_ms, *self.columns.values()):
+                column.append(0)
             for values in self.fields.values():
                 values.append(None)
         self.slots[number] = slot
         return slot
 
-    def _take_gone(self, gone: Sequence[int]) -> None:
+    def _remove_gone(self, gone: Sequence[int]) -> None:
         for number in gone:
             slot = self.slots.pop(number, None)
             if slot is None:
@@ -177,7 +177,7 @@ class Table:
         self._rates.clear()
 
     def complete(self, now_ms: int) -> Steps[Frame | None]:
-        """Note that all parts of a sample have been taken; return the changes since the last."""
+        """End a sample; return the changes since the last one."""
         frame = None
         if self.now_ms:
             frame = yield from made(self.now_ms, now_ms, self._parts)
@@ -194,10 +194,10 @@ class Table:
         self._rates.clear()
         return frame
 
-    # --- What requests ask -----------------------------------------------------------------------
+    # --- Values for requests ---------------------------------------------------------------------
 
     def ordered(self) -> list[int]:
-        """Return the slots of all objects in the order of their keys; it is not to be changed."""
+        """Return the slots of all objects in the order of their keys; do not change the list."""
         if self._ordered is None:
             self._ordered = sorted(self.slots.values(), key=self.keys.__getitem__)
         return self._ordered
@@ -207,7 +207,7 @@ class Table:
         return self.by_key.get(key_of(key))
 
     def field(self, name: str, slot: int) -> object:
-        """Return what stays the same of an object; None where the broker does not send it."""
+        """Return a field of an object; None if the broker does not send it."""
         values = self.fields.get(name)
         return None if values is None else values[slot]
 
@@ -228,15 +228,15 @@ class Table:
         return totals
 
     def _add_up(self, columns: tuple[str, ...]) -> array[int]:
-        known = [self.columns[name] for name in columns if name in self.columns]
-        if len(known) == 1:
-            return known[0]
-        if not known:
+        present = [self.columns[name] for name in columns if name in self.columns]
+        if len(present) == 1:
+            return present[0]
+        if not present:
             return array("q", bytes(NUMBER_BYTES * len(self.ids)))
-        return array("q", map(sum, zip(*known, strict=True)))
+        return array("q", map(sum, zip(*present, strict=True)))
 
     def rates(self, columns: tuple[str, ...]) -> Sequence[float]:
-        """Return the change a second of columns together, for every slot."""
+        """Return the rate of change of columns together, a second, for every slot."""
         rates = self._rates.get(columns)
         if rates is None:
             rates = self._rates[columns] = self._count_rates(columns)
@@ -261,7 +261,7 @@ class Table:
         return self._recent
 
     def since_ms(self) -> int:
-        """Return since when changes are kept."""
+        """Return the time from which changes are kept, in Unix time."""
         return min((frame.began_ms for frame in self.frames.back()), default=self.now_ms)
 
     def at(self, slot: int, columns: Sequence[str], moments_ms: Sequence[int]) -> list[int]:
@@ -327,7 +327,7 @@ class SampledObject:
 
     @property
     def row(self) -> JsonObject:
-        """What stays the same and the numbers, by the names of the operation ``sample``."""
+        """Fields and numbers, by the names of the operation ``sample``."""
         table, slot = self.table, self.slot
         row: JsonObject = {name: values[slot] for name, values in table.fields.items()}
         row.update((name, column[slot]) for name, column in table.columns.items())
@@ -335,12 +335,12 @@ class SampledObject:
 
     @property
     def moved_ms(self) -> int:
-        """When one of its numbers changed, in Unix time; 0 if not since the console knows it."""
+        """When one of its numbers last changed, in Unix time; 0 if never since the first sample."""
         return self.table.moved_ms[self.slot]
 
     @property
     def born_ms(self) -> int:
-        """When the console saw it first, in Unix time."""
+        """When the first sample had it, in Unix time."""
         return self.table.born_ms[self.slot]
 
     def text(self, name: str) -> str:
@@ -399,9 +399,9 @@ def values_at(column: array[int], slots: Sequence[int]) -> tuple[int, ...]:
 
 
 def span_s(frames: Sequence[Frame], now_ms: int) -> float:
-    """Return how long some frames took, the latest first; an interval where less is known."""
-    known_ms = now_ms - frames[-1].began_ms if frames else 0
-    return known_ms / MS if known_ms >= SAMPLE_S * MS - EARLY_MS else SAMPLE_S
+    """Return the seconds that frames cover, the latest first; at least one interval."""
+    covered_ms = now_ms - frames[-1].began_ms if frames else 0
+    return covered_ms / MS if covered_ms >= SAMPLE_S * MS - EARLY_MS else SAMPLE_S
 
 
 def key_of(values: Sequence[object]) -> str:

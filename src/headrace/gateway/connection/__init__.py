@@ -2,9 +2,9 @@
 """Parts of the gateway for connections of any version.
 
 - `context`: the parts of the broker that a connection uses
-- `peer`: a connection, to its channels and consumers
+- `client`: the port of a connection of any version
 - `offers`: hosts, realms and proxies for clients of 0-8 and 0-9
-- `unknown_protocol`: the answer to an unknown protocol header
+- `elsewhere`: virtual hosts that other brokers of the cluster serve
 - `connection_events`: events of opening and closing
 - `plug_in_state`: state of plug-ins of a connection, channel or session
 

@@ -24,11 +24,11 @@ class Client(ClientConnection, Protocol):
 
     @property
     def mechanism(self) -> str:
-        """That of its login; empty before."""
+        """The SASL mechanism of its login; empty before."""
 
     @property
     def client_properties(self) -> Mapping[str, object]:
-        """What the client said of itself."""
+        """The properties that the client sent when it connected."""
 
     def cannot_keep(self, store: DurableLog) -> None:
         """Refuse the changes that wait for a store which cannot write."""

@@ -17,10 +17,10 @@ TICKS_PER_S = 2  # Of the transports' timeouts.
 MAPPED = "::ffff:"
 
 
-class Telling:
-    """Tells of the connections of one broker: opened, closed, and their channels.
+class ConnectionEvents:
+    """Emits the events of one broker's connections and channels: opened, closed.
 
-    Each is told as closed once, and only if it was told as open.
+    A closed event is emitted once, and only after an opened one.
     """
 
     def __init__(self, events: Events) -> None:
@@ -125,7 +125,7 @@ class Telling:
 
 
 def tls_facts(transport: Any) -> dict[str, object]:
-    """Return what is told of a connection's encryption, and of its client's certificate."""
+    """Return the facts of a connection's encryption and of its client's certificate."""
     stream = getattr(transport, "stream", None)
     encrypted = None if stream is None else stream.get_extra_info("ssl_object")
     if encrypted is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Required, TypedDict
 
-from headrace.gateway.connection.connection_events import Telling
+from headrace.gateway.connection.connection_events import ConnectionEvents
 from headrace.gateway.connection.offers import Offers
 from headrace.gateway.messages.confirm_line import ConfirmLine
 from headrace.gateway.security.limits import Quotas
@@ -152,7 +152,7 @@ class Context:
         self.consumer_timeout_closes = consumer_timeout_closes
         self.identity = identity
         self.events = events if events is not None else Events(counters)
-        self.telling = Telling(self.events)
+        self.connection_events = ConnectionEvents(self.events)
         self.offers = Offers() if offers is None else offers
         #: Makes a connection of 0-10 of number and whether it is from this machine.
         self.make_0_10: Callable[[int, bool], Endpoint] | None = None
@@ -169,15 +169,15 @@ class Context:
         They are those of the setting ``known_hosts``, or else the brokers of the cluster, first
         those that live.
         """
-        said = self.offers.known_hosts.get(vhost, "")
-        if said or self.elsewhere is None:
-            return said.split(",") if said else []
+        hosts = self.offers.known_hosts.get(vhost, "")
+        if hosts or self.elsewhere is None:
+            return hosts.split(",") if hosts else []
         return [str(broker) for broker in self.elsewhere.brokers()]
 
     def serves(self, vhost: str) -> bool:
         """Return True if clients that open a virtual host here are served at once."""
-        found = self.vhosts.get(vhost)
-        return found is not None and not found.frozen
+        virtual_host = self.vhosts.get(vhost)
+        return virtual_host is not None and not virtual_host.frozen
 
     def line(self, vhost: str) -> ConfirmLine:
         """The confirm line of a virtual host's store."""
@@ -207,7 +207,7 @@ class Context:
         self.connections.pop(number, None)
         self.introductions.pop(number, None)
         self.channels_ended.pop(number, None)
-        self.telling.connection_closed(connection)
+        self.connection_events.connection_closed(connection)
         self.quotas.leave(connection)
         self.peers.pop(number, None)
         for callback in self.on_end:
@@ -229,9 +229,9 @@ class Context:
             self.channels_ended.setdefault(number, ChannelTally()).add(tally)
 
     def log_failure(self, connection: Client, error: AmqpError) -> None:
-        """Tell the operator what a client did wrong."""
-        asked = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
-        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        """Log the error of a client."""
+        is_query = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
+        level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: %s", connection.number, error)
         if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
             self.refused(connection, error.text)
@@ -240,7 +240,7 @@ class Context:
         """Have the audit log note a login by a mechanism that there is not, or not here."""
         audit = self.access.audit
         if audit.active:
-            audit.tell(
+            audit.record(
                 "login",
                 peer=self.peer(connection.number),
                 allowed=False,
@@ -252,7 +252,7 @@ class Context:
         """Have the audit log note what a user was refused, unless it did that already."""
         access = self.access
         if access.audit.active and connection.user is not None and text != access.noted:
-            access.audit.tell(
+            access.audit.record(
                 "permission",
                 user=connection.user,
                 peer=self.peer(connection.number),

@@ -21,24 +21,24 @@ Pattern = Callable[[str], object]
 
 
 class OfferError(ValueError):
-    """One of the texts cannot be used."""
+    """A text of the offers cannot be used."""
 
 
 def pairs(text: str) -> dict[str, str]:
     """Read a text of pairs.
 
     Raises:
-        OfferError: it is something else.
+        OfferError: a word of the text is not a pair, or a name is in it twice.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
         if not equals or not name or not value:
             raise OfferError(f"{word!r} is not of the form name=value")
-        if unquote(name) in found:
+        if unquote(name) in values:
             raise OfferError(f"{unquote(name)!r} is there twice")
-        found[unquote(name)] = unquote(value)
-    return found
+        values[unquote(name)] = unquote(value)
+    return values
 
 
 def realms_of(text: str) -> dict[str, Pattern]:
@@ -47,13 +47,13 @@ def realms_of(text: str) -> dict[str, Pattern]:
     Raises:
         OfferError: the text is malformed or a pattern is no regular expression.
     """
-    found: dict[str, Pattern] = {}
+    patterns: dict[str, Pattern] = {}
     for name, pattern in pairs(text).items():
         try:
-            found[name] = compile_search(pattern)
+            patterns[name] = compile_search(pattern)
         except PatternError as error:
             raise OfferError(f"{pattern!r} is not a valid regular expression: {error}") from None
-    return found
+    return patterns
 
 
 def hosts_of(text: str) -> dict[str, str]:
@@ -62,11 +62,11 @@ def hosts_of(text: str) -> dict[str, str]:
     Raises:
         OfferError: the text is malformed or too long for one short string.
     """
-    found = pairs(text)
-    for name, hosts in found.items():
+    hosts_by_vhost = pairs(text)
+    for name, hosts in hosts_by_vhost.items():
         if len(hosts.encode()) > HOSTS_BYTES_MAX:
             raise OfferError(f"the hosts of {name!r} are longer than {HOSTS_BYTES_MAX} bytes")
-    return found
+    return hosts_by_vhost
 
 
 @dataclass(frozen=True, slots=True)

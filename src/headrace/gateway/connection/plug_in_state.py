@@ -39,11 +39,11 @@ def state_of(owner: Slot, kind: type[State], make: Callable[[], State]) -> State
     states = owner.plug_ins
     if states is None:
         states = owner.plug_ins = {}
-    found = states.get(kind)
-    if found is None:
-        found = states[kind] = make()
-    assert isinstance(found, kind)
-    return found
+    state = states.get(kind)
+    if state is None:
+        state = states[kind] = make()
+    assert isinstance(state, kind)
+    return state
 
 
 def states_of(owner: Slot) -> list[ChannelState]:

@@ -67,7 +67,7 @@ class Staging(Protocol):
     paused: dict[object, None]  # Transports that are not read.
 
     def find(self, owner: str, identifier: str) -> Part | None:
-        """Return what a user stages or staged under an identifier."""
+        """Return the part that a user stages or staged under an identifier, or None."""
 
     def open(
         self,
@@ -83,7 +83,7 @@ class Staging(Protocol):
         """Call ``again`` once there may be room; return False if too many wait."""
 
     def forget(self, who: Holder) -> None:
-        """Let an intake wait no more."""
+        """Let an uploader wait no more."""
 
     def leave(self, part: Part) -> None:
         """Stop staging a body; it is kept for a while."""

@@ -25,16 +25,16 @@ class FilePort(ContentClassPort):
         self.owner = owner
         self.number = number
 
-    def say_open_ok(self, staged: int) -> None:
+    def send_open_ok(self, staged: int) -> None:
         """Send file.open-ok."""
         self.reply(self.codec.FileOpenOk(staged_size=staged))
 
-    def say_flow(self, active: bool) -> None:
+    def send_flow(self, active: bool) -> None:
         """Ask the client to stop publishing, or to go on."""
         raise NotImplementedError
 
-    def say_error(self, error: Exception) -> None:
-        """Something went wrong after its method was handled: close what has to be closed."""
+    def close_for(self, error: Exception) -> None:
+        """Close the channel or session for an error that came after its method was handled."""
         raise NotImplementedError
 
     def pause(self) -> None:
@@ -45,11 +45,11 @@ class FilePort(ContentClassPort):
         """Take in what came meanwhile."""
         raise NotImplementedError
 
-    def hold_back(self) -> None:
+    def pause_reading(self) -> None:
         """The disk is behind: read nothing more from the client for now."""
         raise NotImplementedError
 
-    def say_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
+    def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
         """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
         raise NotImplementedError
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.model.arguments.consumer import ConsumerFilter
-from headrace.model.arguments.replay_period import REPLAY
+from headrace.model.arguments.consumer import REPLAY, ConsumerFilter
 from headrace.model.errors import NotImplementedHere
 from headrace.model.operations.peek import OFFSET
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
@@ -32,7 +31,7 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
     Raises:
         AmqpError: a stream among them, which keeps messages only (0-9/file.publish.exchange#03).
     """
-    found = []
+    lanes = []
     for queue in queues:
         if queue.is_stream:
             raise AmqpError(
@@ -40,8 +39,8 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
                 f"queue '{queue.name}' of type stream keeps messages only",
                 scope=Scope.CHANNEL,
             )
-        found.append(cast("ContentClassQueue", lane_of(queue, kind)))
-    return found
+        lanes.append(cast("ContentClassQueue", lane_of(queue, kind)))
+    return lanes
 
 
 def takes_at_once(lane: Queue, message: Message) -> bool:
@@ -65,14 +64,14 @@ def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
 
     Raises:
         InvalidArgument: an argument makes no sense.
-        NotImplementedHere: it asks for a range of positions.
+        NotImplementedHere: an argument asks for a range of positions.
     """
     lane = cast("FileQueue | PacketQueue", consumer.queue)
-    what = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
+    subject = f"queue '{lane.name}' in vhost '{lane.vhost.name}'"
     for name in (BROWSE, OFFSET, REPLAY):
         if name in arguments:
-            raise NotImplementedHere(f"arg '{name}' for {what} is for messages only")
-    choice = ConsumerFilter(arguments, what)
+            raise NotImplementedHere(f"arg '{name}' for {subject} is for messages only")
+    choice = ConsumerFilter(arguments, subject)
     consumer.arguments = dict(arguments)
     consumer.browses = choice.browses or lane.parent.browse_only
     choice.give(consumer)

@@ -79,5 +79,5 @@ class ContentClassPort:
         """End a consumer of one class; an unknown tag is no error."""
         raise NotImplementedError
 
-    def say_cancelled(self, method: CancelMethod, name: str) -> None:
+    def send_cancel_ok(self, method: CancelMethod, name: str) -> None:
         """Answer a cancel with the method ``name``; 0-10 has no such answer."""

@@ -58,10 +58,10 @@ class Contents:
         self._looked: Selected | None = None
 
     def read(self, message: Message) -> Content:
-        """Return what a message says of itself.
+        """Return the properties of a message.
 
         Raises:
-            UnreadableError: it is malformed.
+            UnreadableError: the message is malformed.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.read(message)
@@ -94,7 +94,7 @@ class Contents:
         """Return the message with further headers, and with another timestamp unless it is None.
 
         Raises:
-            UnreadableError: they do not fit.
+            UnreadableError: the headers have no room for more.
         """
         return stamped(message, headers, timestamp_s)
 
@@ -104,7 +104,7 @@ class Contents:
         ``count`` is 255 at most.
 
         Raises:
-            UnreadableError: it does not fit.
+            UnreadableError: the headers have no room for one more.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.counted(message, count)
@@ -121,7 +121,7 @@ class Contents:
         """Return a message of class basic with the same body, which tells of another in headers.
 
         Raises:
-            UnreadableError: it cannot be told.
+            UnreadableError: the message is malformed.
         """
         return traced(message, exchange, routing_key, headers)
 
@@ -129,7 +129,7 @@ class Contents:
         """Return the data of a message as streams keep it: class basic, with its body.
 
         Raises:
-            UnreadableError: it cannot be said so.
+            UnreadableError: class basic has no form for the message.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.as_basic(message)
@@ -150,13 +150,13 @@ class Contents:
         return self._basic.filter_value(data, address_len)
 
     def values(self, message: Message) -> Selected:
-        """Return what a selector sees of a message in memory; see :mod:`.selected`.
+        """Return a message in memory as selectors see it; see :mod:`.selected`.
 
         Several who look at one message, one after the other, have it read once.
         """
         looked = self._looked
         if looked is None or looked.message is not message:
-            looked = self._looked = Selected(message, told)
+            looked = self._looked = Selected(message, values_of_entries)
         return looked
 
     def leased(self, message: Message) -> bytes:
@@ -165,7 +165,7 @@ class Contents:
         The header ``x-redelivered`` says that the message was delivered before.
 
         Raises:
-            UnreadableError: it cannot be said so.
+            UnreadableError: class basic has no form for the message.
         """
         data = self.joined(message)
         if not message.flags & REDELIVERED:
@@ -183,7 +183,7 @@ class TransferContents:
     """Contents of 0-10 transfers. Headers are returned in the form of 0-x messages."""
 
     def read(self, message: Message) -> Content:
-        """Return what a message says of itself."""
+        """Return the properties of a message."""
         try:
             p = read_transfer(segment_of(message))
         except CannotConvert as error:
@@ -192,7 +192,7 @@ class TransferContents:
         return Content(
             exchange,
             routing_key,
-            told(p.headers or []),
+            values_of_entries(p.headers or []),
             None if p.ttl_ms is None else str(p.ttl_ms),
             p.delivery_mode == PERSISTENT_MODE,
             p.priority or 0,
@@ -295,9 +295,9 @@ def segment_of(message: Message) -> bytes:
     return segment
 
 
-def told(entries: list[Entry]) -> Table:
+def values_of_entries(entries: list[Entry]) -> Table:
     """Return headers as Python values; what a field table cannot say is left out."""
-    table = b"".join([said for said in map(as_entry, entries) if said is not None])
+    table = b"".join([raw for raw in map(as_entry, entries) if raw is not None])
     return decode_table(len(table).to_bytes(4, "big") + table)[0]
 
 
@@ -313,7 +313,7 @@ def as_entry(entry: Entry) -> bytes | None:
 
 def rewritten(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
     """Return entries that say ``headers``; those that stay the same stay as they are."""
-    before = told(entries)
+    before = values_of_entries(entries)
     made: list[Entry] = []
     kept: set[str] = set()
     for entry in entries:

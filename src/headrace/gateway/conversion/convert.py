@@ -45,7 +45,7 @@ class Converter:
         octets from ``header_at`` on.
 
         Raises:
-            CannotConvert: with the reason.
+            CannotConvert: the other family has no form for the message.
         """
         return self.transfer_at(d, 0, address_len, header_at, header_size)
 
@@ -78,7 +78,7 @@ class Converter:
         The payload of its header segment is ``d[at:at + size]``.
 
         Raises:
-            CannotConvert: with the reason.
+            CannotConvert: the other family has no form for the message.
         """
         if not same(self.transfer_source, d, at, at + size):
             return self.make_basic(cut(d, at, at + size), body_size)

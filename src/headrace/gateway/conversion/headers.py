@@ -59,7 +59,7 @@ class BasicContents:
     """Contents of classes basic, file and stream, the same in 0-8, 0-9 and 0-9-1."""
 
     def read(self, message: Message) -> Content:
-        """Return what a message says of itself."""
+        """Return the properties of a message."""
         try:
             return self._read(message)
         except MalformedError as error:
@@ -151,7 +151,7 @@ def other_properties(payload: bytes) -> FileProperties | StreamProperties:
     """Return the properties of a file or a stream packet.
 
     Raises:
-        MalformedError: they cannot be read.
+        MalformedError: the headers are malformed.
     """
     try:
         properties = decode_content_header(V0_9, payload)[2]
@@ -179,7 +179,7 @@ def table_in(payload: bytes) -> Table:
     """Return the headers that a content header of class basic says; none are empty.
 
     Raises:
-        MalformedError: they cannot be read.
+        MalformedError: the headers are malformed.
     """
     start, end = property_range(payload, HAS_HEADERS)
     return decode_table(payload, start)[0] if start < end else {}

@@ -107,7 +107,7 @@ def text_of_octets(raw: bytes) -> bytes | None:
 
 
 def octets_of_text(text: bytes) -> bytes:
-    """Return what :func:`text_of_octets` made a text of."""
+    """Return the octets of a text that :func:`text_of_octets` made."""
     if text.startswith(BINARY_PREFIX):
         try:
             raw = bytes.fromhex(text[len(BINARY_PREFIX) :].decode())
@@ -157,8 +157,8 @@ def reply_to_of_text(text: bytes) -> tuple[bytes, bytes]:
         return b"", text
     path, _, options = rest.partition(b"?")
     parts = path.split(b"/")
-    _, found, tail = options.partition(b"routingkey='")
-    if found:
+    _, equals, tail = options.partition(b"routingkey='")
+    if equals:
         key = tail.rpartition(b"'")[0] if b"'," not in tail else tail.partition(b"',")[0]
     else:
         key = b"/".join(parts[2:]) or (parts[1] if len(parts) > 1 else b"")

@@ -69,7 +69,7 @@ def read_basic(payload: bytes) -> Properties:
     """Read the payload of a header frame of class basic.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the header is malformed.
     """
     scan = BasicScan()
     if not scan_basic(payload, 0, len(payload), scan):
@@ -193,7 +193,7 @@ def _reply_to(raw: bytes) -> tuple[bytes | None, bytes | None]:
 def _pack_reply_to(p: Properties) -> bytes:
     fields = (p.reply_exchange, p.reply_key)
     return b"".join(
-        [_ABSENT if one is None else b"\x00" + bytes((len(one),)) + one for one in fields]
+        [_ABSENT if text is None else b"\x00" + bytes((len(text),)) + text for text in fields]
     )
 
 
@@ -289,10 +289,10 @@ def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | 
     return raw
 
 
-def _short(parts: list[bytes], bit: int, text: bytes, what: str) -> int:
+def _short(parts: list[bytes], bit: int, text: bytes, field: str) -> int:
     """Append a short string, which may hold any bytes; return its flag."""
     if len(text) > TEXT_MAX:
-        raise CannotConvert(f"the {what} is not a short string")
+        raise CannotConvert(f"the {field} is not a short string")
     parts.append(bytes((len(text),)))
     parts.append(text)
     return bit

@@ -104,7 +104,7 @@ def write_message(
     ``plain`` says that the client knows no other types of headers than the standard has.
 
     Raises:
-        CannotConvert: with the reason.
+        CannotConvert: a transfer of 0-9 has no form for a property.
     """
     headers = list(p.headers or ())
     transaction_id = _field_of(headers, TRANSACTION_ID, STR16)

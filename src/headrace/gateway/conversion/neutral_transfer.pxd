@@ -19,7 +19,7 @@ cpdef Properties read_transfer(bytes payload)
 @cython.locals(stop=Py_ssize_t)
 cpdef list structs_of(bytes payload, Py_ssize_t at, Py_ssize_t end)
 @cython.locals(flags=cython.uint)
-cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known) except -1
+cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known_flags) except -1
 @cython.locals(flags=cython.uint, fixed=Py_ssize_t)
 cdef _read_delivery(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
 cdef Py_ssize_t _skip_text(bytes d, Py_ssize_t at, Py_ssize_t end) except -1

@@ -92,25 +92,25 @@ def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]
     """Return the structs of a header segment: their code, where their flags start, and their end.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the segment is malformed.
     """
-    found: list[tuple[bytes, int, int]] = []
+    structs: list[tuple[bytes, int, int]] = []
     while at < end:
         if end - at < 6:
             raise CannotConvert("a header segment is cut off")
         stop = at + 4 + get32(payload, at)
         if stop > end or stop < at + 6:
             raise CannotConvert("a struct of a header segment is cut off")
-        found.append((payload[at + 4 : at + 6], at + 6, stop))
+        structs.append((payload[at + 4 : at + 6], at + 6, stop))
         at = stop
-    return found
+    return structs
 
 
 def read_transfer(payload: bytes) -> Properties:
     """Read the payload of a header segment.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the segment is malformed.
     """
     p = Properties()
     unknown: list[bytes] = []
@@ -128,12 +128,12 @@ def read_transfer(payload: bytes) -> Properties:
     return p
 
 
-def _flags(d: bytes, at: int, end: int, known: int) -> int:
+def _flags(d: bytes, at: int, end: int, known_flags: int) -> int:
     """Return the packing flags of a struct, the first field in the lowest bit."""
     if end - at < 2:
         raise CannotConvert("a struct of a header segment is cut off")
     flags = d[at] | d[at + 1] << 8
-    if flags & ~known:
+    if flags & ~known_flags:
         raise CannotConvert("a struct of a header segment has flags of no field")
     return flags
 
@@ -237,7 +237,7 @@ def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
     An entry of the same name is replaced, and the rest stays as it came.
 
     Raises:
-        CannotConvert: it is malformed, or there would be too many.
+        CannotConvert: the segment is malformed, or would have too many headers.
     """
     start = stop = -1
     for code, at, end in structs_of(payload, 0, len(payload)):
@@ -272,7 +272,7 @@ def _application_headers(entries: list[Entry], name: bytes, value: Value) -> byt
 
 
 def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
-    """Return where the application headers of message properties are, or would be."""
+    """Return the place of the application headers in message properties, also of missing ones."""
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
@@ -367,9 +367,9 @@ def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
         p.message_id_text = text
     text = _text_of(carried, b"expiration")
     if text is not None:
-        said = Properties()
-        set_expiration(said, text)
-        if (said.ttl_ms, said.expiration) == (p.ttl_ms, p.expiration):
+        properties = Properties()
+        set_expiration(properties, text)
+        if (properties.ttl_ms, properties.expiration) == (p.ttl_ms, p.expiration):
             p.expiration_text = text
     p.cluster_id = _text_of(carried, b"cluster-id")
     if p.content_type is None:
@@ -384,7 +384,7 @@ def _text_of(carried: dict[bytes, Value], name: bytes) -> bytes | None:
 
 
 def _of(carried: dict[bytes, Value], name: bytes, code: int) -> bytes | None:
-    """Return what was carried under a name, if it is of this type."""
+    """Return the value that was carried under a name, if it is of this type."""
     value = carried.get(name)
     if value is None or value[0] != code:
         return None

@@ -149,7 +149,7 @@ def tagged(value: Value, depth: int = 1) -> bytes | None:
     """Encode a value with its tag, in the nearest type of a field table; None without one.
 
     Raises:
-        CannotConvert: it is malformed or nests too deep.
+        CannotConvert: the value is malformed or nests too deep.
     """
     code = value[0]
     if code in _CONTAINERS:
@@ -173,8 +173,8 @@ def _tagged_container(value: Value, depth: int) -> bytes:
         body = table_of_entries(list(inside(value)), depth + 1)
         return b"F" + len(body).to_bytes(4, "big") + body
     items = items_of_array(value[1]) if code == ARRAY else inside(value)
-    found = [tagged(item, depth + 1) for item in items]
-    body = b"".join([raw for raw in found if raw is not None])
+    parts = [tagged(item, depth + 1) for item in items]
+    body = b"".join([raw for raw in parts if raw is not None])
     return b"A" + len(body).to_bytes(4, "big") + body
 
 
@@ -221,7 +221,7 @@ def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
     """Read the entries of a 0-10 map from behind its size; maps and lists inside stay octets.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the map is malformed.
     """
     if at == end:  # The field's short form of an empty map.
         return []
@@ -250,7 +250,7 @@ def items_of_list(d: bytes) -> tuple[Value, ...]:
     """Read the values of a 0-10 list from behind its size.
 
     Raises:
-        CannotConvert: it is malformed.
+        CannotConvert: the list is malformed.
     """
     if not d:
         return ()
@@ -293,7 +293,7 @@ def inside(value: Value) -> tuple[Any, ...]:
     """Return the entries of a map or the values of a list.
 
     Raises:
-        CannotConvert: it came from 0-10 and is malformed.
+        CannotConvert: the value came from 0-10 and is malformed.
     """
     code, raw = value
     if isinstance(raw, tuple):
@@ -362,7 +362,7 @@ def is_exact_in_0_10(value: Value) -> bool:
     code, raw = value
     if isinstance(raw, tuple):
         if code == MAP:
-            return all(is_exact_in_0_10(one) for _, one in raw)
+            return all(is_exact_in_0_10(nested) for _, nested in raw)
         return all(map(is_exact_in_0_10, raw))
     return code < 0x100
 
@@ -371,7 +371,7 @@ def is_exact_in_0_x(value: Value) -> bool:
     """Return True if a value keeps its type in a field table."""
     code = value[0]
     if code == MAP:
-        return all(is_exact_in_0_x(one) for _, one in inside(value))
+        return all(is_exact_in_0_x(nested) for _, nested in inside(value))
     if code == LIST:
         return all(map(is_exact_in_0_x, inside(value)))
     raw: bytes = value[1]
@@ -384,12 +384,12 @@ def is_exact_in_0_x(value: Value) -> bool:
 
 def find(entries: list[Entry] | None, key: bytes) -> Value | None:
     """Return the value of a key, the last one when there are several."""
-    found = None
+    last = None
     if entries is not None:
         for name, value in entries:
             if name == key:
-                found = value
-    return found
+                last = value
+    return last
 
 
 def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
@@ -405,8 +405,8 @@ def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> li
     for key, value in present:
         original = values.pop(key, None)
         if original is not None:
-            said = coded(original) if in_0_10 else tagged(original)
-            if said == (coded(value) if in_0_10 else tagged(value)):
+            encoded = coded(original) if in_0_10 else tagged(original)
+            if encoded == (coded(value) if in_0_10 else tagged(value)):
                 value = original
         entries.append((key, value))
     for key, value in values.items():

@@ -19,10 +19,10 @@ def beginning(message: Message, octets_max: int) -> bytes:
     if kind == KIND_FILE:
         return b""
     at = message.address_len + 2
-    found = b""
+    body = b""
     if kind == KIND_TRANSFER:
         at += 4 + get32(data, at)
-        found = data[at : at + octets_max]
+        body = data[at : at + octets_max]
     else:
         at = header_at(data, at)[1] + 1
         pieces = []
@@ -32,9 +32,9 @@ def beginning(message: Message, octets_max: int) -> bytes:
             pieces.append(data[at + 7 : at + 7 + min(size, left)])
             left -= size
             at += size + 8
-        found = b"".join(pieces)
+        body = b"".join(pieces)
     for part in message.parts or ():
-        if len(found) >= octets_max:
+        if len(body) >= octets_max:
             break
-        found += bytes(part[: octets_max - len(found)])
-    return found
+        body += bytes(part[: octets_max - len(body)])
+    return body

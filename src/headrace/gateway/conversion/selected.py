@@ -24,18 +24,18 @@ from headrace.wire.memory import get32
 PERSISTENT_MODE = 2
 DEFAULT_PRIORITY = 4  # Of JMS: what a message has that says nothing.
 
-Told = Callable[[list[Entry]], Mapping[str, object]]
+ValuesOf = Callable[[list[Entry]], Mapping[str, object]]
 
 
 class Selected:
     """One message, read by a selector."""
 
-    __slots__ = ("_headers", "_message", "_properties", "_told")
+    __slots__ = ("_headers", "_message", "_properties", "_values_of")
 
-    def __init__(self, message: Message, told: Told) -> None:
-        """``told`` converts the headers of a 0-10 message to Python values."""
+    def __init__(self, message: Message, values_of: ValuesOf) -> None:
+        """``values_of`` converts the headers of a 0-10 message to Python values."""
         self._message = message
-        self._told = told
+        self._values_of = values_of
         self._headers: Mapping[str, object] | None = None
         self._properties: object = None
 
@@ -103,7 +103,7 @@ class Selected:
         if message_id is None and p.message_uuid is not None:
             message_id = text_of_uuid(p.message_uuid)
         return SimpleNamespace(
-            headers=self._told(p.headers or []),
+            headers=self._values_of(p.headers or []),
             content_type=text(p.content_type),
             content_encoding=text(p.content_encoding),
             delivery_mode=p.delivery_mode,

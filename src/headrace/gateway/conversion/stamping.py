@@ -57,7 +57,7 @@ def stamped(message: Message, headers: Mapping[str, object], timestamp_s: int | 
     """Return a message with further headers, and with another timestamp unless it is None.
 
     Raises:
-        UnreadableError: they do not fit.
+        UnreadableError: the headers have no room for more.
     """
     try:
         if message.flags & KIND_MASK == KIND_TRANSFER:
@@ -126,7 +126,7 @@ def traced(
     """Return a copy for the trace: the same body, and all else in headers.
 
     Raises:
-        UnreadableError: it cannot be told.
+        UnreadableError: the message is malformed.
     """
     source, key = address_of(message)
     try:
@@ -137,14 +137,14 @@ def traced(
             for name in _PROPERTIES
             if (value := getattr(read, name, None)) is not None
         }
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "exchange_name": source,
             "routing_keys": [key, *_copies(properties.get("headers"))],
             "properties": properties,
             **headers,
         }
         header = encode_content_header(
-            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", told))
+            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", facts))
         )
     except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
         raise UnreadableError(str(error)) from error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the gateway for messages of any version.
 
-- `publish`, `route`, `distributor`: from a publish to its queues
-- `unsettled`, `outcome`, `consumer_timeout`: unsettled deliveries, how one ends, overdue ones
+- `distributor`, `route`: from a publish to its queues
+- `unsettled`, `consumer_timeout`: unsettled deliveries and their outcomes, overdue ones
 - `confirm_line`: confirms in the order of the publishes
 - `delay_header`, `publishing_id`, `stream_headers`, `direct_reply_to`: headers with a meaning here
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.errors import PreconditionFailed
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 ARGUMENT = "x-consumer-timeout"  # Milliseconds; of a consumer, a queue or a policy.
-LOOKS = 8  # Within one timeout.
+CHECKS = 8  # Within one timeout.
 TIMEOUT_MS_MAX = 1 << 40
 
 
 def timeout_of(
     vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], otherwise_ms: int
 ) -> int:
-    """Return how long a consumer may take, in milliseconds; 0 is for ever.
+    """Return the timeout of a consumer in milliseconds; 0 is none.
 
     Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``. Of
     several queues the least counts.
 
     Raises:
-        PreconditionFailed: the argument is no number of milliseconds.
+        PreconditionFailed: the argument is not a number of milliseconds.
     """
     if ARGUMENT in arguments:
         value = arguments[ARGUMENT]
@@ -75,14 +75,14 @@ class ConsumerTimeout:
         """
         self.consumer = consumer
         self.timeout_ms = timeout_ms
-        self.period_ms = max(1, timeout_ms // LOOKS)
+        self.period_ms = max(1, timeout_ms // CHECKS)
         self._newest = newest
         self._overdue = overdue
         self._goes_on = goes_on
         self._notes: deque[tuple[int, int]] = deque()  # (when, the latest delivery then)
 
-    def look(self, now_ms: int) -> int:
-        """Give back what is overdue; return when to look again, 0 when there is no need."""
+    def check(self, now_ms: int) -> int:
+        """Give back what is overdue; return when to check again, 0 for never."""
         if not self._goes_on():
             return 0
         newest = self._newest()
@@ -98,11 +98,11 @@ class ConsumerTimeout:
 
 def watch(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
     """Have a consumer looked at from now on."""
-    scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.look)
+    scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.check)
 
 
 def closing(number: int, timeout_ms: int) -> PreconditionFailed:
-    """Return what a channel is closed with where that is what a timeout does."""
+    """Return the error of a channel that a consumer timeout closes; clients match the text."""
     return PreconditionFailed(
         f"delivery acknowledgement on channel {number} timed out. Timeout value used: "
         f"{timeout_ms} ms. This timeout value can be configured, see consumers doc guide to learn "

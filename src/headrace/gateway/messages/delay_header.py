@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes with the header ``x-delay`` go where they wait: see
-
-:mod:`headrace.model.queue_kinds.delayed`.
-"""
+"""Publishes with the header ``x-delay``; see :mod:`headrace.model.queue_kinds.delayed`."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ NO_ROOM = "invalid message: its headers have no room for the publisher of a dela
 
 
 def account_of(user: User) -> str:
-    """Return whose rights count when the message of a user is due; empty: they count now alone.
+    """Return the account whose rights count when the message of a user is due; empty for none.
 
     The rights of a token end with it, and are not known later.
     """
@@ -40,7 +37,7 @@ def signed(data: bytes, header: int, account: str) -> bytes:
     """Return a publish of 0-x that says in a header whose it is.
 
     Raises:
-        PreconditionFailed: it has no room for that.
+        PreconditionFailed: the headers have no room for one more.
     """
     try:
         return with_header_entry_at(data, header, encode_entry(PUBLISHER, account))
@@ -63,13 +60,13 @@ def delay_in(data: bytes, header: int) -> int:
     ``header``.
 
     Raises:
-        PreconditionFailed: it makes no sense.
+        PreconditionFailed: the delay is not a number of milliseconds.
     """
     return delay_of(table_in(header_at(data, header)[0]))
 
 
 def delayed(vhost: VirtualHost, route: Route) -> Route:
-    """Return where a delayed message waits, instead of its route now.
+    """Return the route to the queue in which a delayed message waits.
 
     What leads nowhere now leads nowhere, and the broker's own queues are not kept waiting.
     """

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.publish cimport Publish
 from headrace.gateway.messages.route cimport Route, will_last
 from headrace.model.counters cimport C_SMALLEST_MAX, Counters
 from headrace.model.message cimport C_KIND_MASK, C_LARGE, C_PERSISTENT, Message, new_message
@@ -11,6 +10,15 @@ from headrace.model.queue.queue cimport Queue
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport C_SHARE_MIN
 from headrace.wire.memory cimport cut
+
+cdef class Publish:
+    cdef public bint persistent
+    cdef public unsigned int priority
+    cdef public long long deadline_ms
+    cdef public unsigned int flags
+    cdef public Py_ssize_t address_len
+    cdef public unsigned long long body_size
+    cdef public tuple parts
 
 cdef class Distributor:
     cdef public Endpoint endpoint

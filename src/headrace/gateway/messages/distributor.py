@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.publish import Publish
     from headrace.gateway.messages.route import Route, will_last
     from headrace.model.counters import SMALLEST_MAX as C_SMALLEST_MAX
     from headrace.model.counters import Counters
@@ -31,6 +30,23 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.model.interceptor.interception import Source
     from headrace.model.vhost.virtual_host import VirtualHost
+
+
+class Publish:
+    """The facts of one publish that queues and the journal need, whatever the protocol.
+
+    A connection or session has one and fills it anew for each message. A family's subclass adds
+    what its own headers say.
+    """
+
+    def __init__(self) -> None:
+        self.persistent = False
+        self.priority = 0
+        self.deadline_ms = 0  # When the message expires, in milliseconds since 1970; 0 is never.
+        self.flags = 0  # As in Message.flags: the family's kind, and redelivered.
+        self.address_len = 0  # Bytes of exchange and routing key in Message.data.
+        self.body_size = 0  # Bytes.
+        self.parts: tuple[bytes, ...] | None = None  # A body that is too large to be copied.
 
 
 class Distributor:
@@ -187,13 +203,13 @@ class Distributor:
         """
         interception = route.interception
         assert interception is not None
-        refused: int = interception.take(
+        refused: int = interception.publish(
             self.message_of(p, data),
             queues,
             p.persistent,
             number=number,
             source=source,
-            inside=inside,
+            in_transaction=inside,
         )
         self.count_routed(route, len(queues))
         for queue in queues:
@@ -239,7 +255,6 @@ class Distributor:
         return 0
 
 
-# Keeps 0-9-1/s107, 0-9/basic.publish.immediate#01, 0-9/message.transfer.immediate#01.
 def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
     """Return the queues in which a consumer takes a message at once."""
     return tuple([queue for queue in queues if queue.has_ready_consumer()])

@@ -25,7 +25,7 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
     ``header``.
 
     Raises:
-        PreconditionFailed: it has an id that makes no sense.
+        PreconditionFailed: the publishing id is not a number.
     """
     payload, end = header_at(data, header)
     headers = table_in(payload)

@@ -2,8 +2,8 @@
 """Where one exchange and routing key lead, with all that a publish has to know about it.
 
 A route is looked up once and remembered until bindings or permissions change; so the verdict of
-the permission check costs nothing per message. Routes are made, with access and internal
-exchanges checked, by ``V0xContext.make_route``; those of 0-10 in
+the permission check costs nothing per message. Routes are made in
+:mod:`headrace.gateway.v0_x.connection.routing`; those of 0-10 in
 :mod:`headrace.gateway.v0_10.session.transfer`.
 """
 

@@ -35,4 +35,7 @@ cdef class Unsettled:
     cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
     @cython.locals(ring=Ring, at=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
     cpdef list entries(self, unsigned long long last)
+    cpdef Py_ssize_t places(self) except -1
+    @cython.locals(ring=Ring, at=Py_ssize_t, message=Message)
+    cpdef list all(self)
     cpdef clear(self)

@@ -17,6 +17,12 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
+# How a delivery can end; the hot path has the same numbers as C constants.
+SETTLE_ACCEPT = 0
+SETTLE_REQUEUE = 1
+SETTLE_DISCARD = 2
+SETTLE_RELEASE = 3  # Like REQUEUE, but it does not count as redelivered.
+
 RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
 
 
@@ -153,11 +159,11 @@ class Unsettled:
 
     def entries(self, last: int) -> list[tuple[int, Message]]:
         """Return the numbers up to ``last`` with their deliveries, in order."""
-        found: list[tuple[int, Message]] = []
+        deliveries: list[tuple[int, Message]] = []
         behind = self.behind
         if behind:
             first = (last - self.half + 1) & self.mask
-            found = [(number, behind[number]) for number in self.numbers_behind(first, last)]
+            deliveries = [(number, behind[number]) for number in self.numbers_behind(first, last)]
         ring = self.ring
         at = 0
         while ring is not None and at < ring.count:
@@ -165,8 +171,23 @@ class Unsettled:
                 break
             message = ring.at(at)
             if message is not None:
-                found.append(((self.base + at) & self.mask, message))
+                deliveries.append(((self.base + at) & self.mask, message))
             at += 1
+        return deliveries
+
+    def places(self) -> int:
+        """Return the number of places that :meth:`all` looks at: one may be empty."""
+        return len(self.behind or ()) + (0 if self.ring is None else self.ring.count)
+
+    def all(self) -> list[Message]:
+        """Return all deliveries: those behind, then those of the ring in order."""
+        found = list((self.behind or {}).values())
+        ring = self.ring
+        if ring is not None:
+            for at in range(ring.count):
+                message = ring.at(at)
+                if message is not None:
+                    found.append(message)
         return found
 
     def clear(self) -> None:

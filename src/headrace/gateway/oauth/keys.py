@@ -23,7 +23,7 @@ STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again
 
 
 class NoKey(Exception):
-    """There is no key to check a token with."""
+    """No key can check a token."""
 
 
 class Key(NamedTuple):
@@ -69,13 +69,13 @@ class Keys:
         now = self._clock()
         if self._due or self._loaded_at is None or now - self._loaded_at >= self._fresh_s:
             await self._refresh()
-        found = self._pick(kid)
-        if found is None:
+        key = self._pick(kid)
+        if key is None:
             await self._refresh()
-            found = self._pick(kid)
-        if found is None:
+            key = self._pick(kid)
+        if key is None:
             raise NoKey(f"no key {kid!r} to check the token with")
-        return found
+        return key
 
     def _pick(self, kid: str | None) -> Key | None:
         if self._loaded_at is None or self._clock() - self._loaded_at > STALE_S_MAX:
@@ -104,7 +104,7 @@ def read_set(octets: bytes) -> list[Key]:
     """Read the keys for signatures in a set; keys of kinds that we do not know are passed over.
 
     Raises:
-        ValueError: it is no set of keys, or too large.
+        ValueError: the octets are not a JSON Web Key Set, or the set is too large.
     """
     try:
         listed = json.loads(octets)["keys"]
@@ -112,7 +112,7 @@ def read_set(octets: bytes) -> list[Key]:
         raise ValueError("not a JSON Web Key Set") from None
     if not isinstance(listed, list) or len(listed) > KEYS_MAX:
         raise ValueError(f"a set holds a list of {KEYS_MAX} keys at most")
-    found = []
+    keys = []
     for each in listed:
         if not isinstance(each, dict) or each.get("use", "sig") != "sig":
             continue
@@ -121,5 +121,5 @@ def read_set(octets: bytes) -> list[Key]:
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             log.warning("a key of tokens is passed over: %s", type(error).__name__)
             continue
-        found.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
-    return found
+        keys.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
+    return keys

@@ -77,20 +77,20 @@ class Scopes:
         """Return the scopes that another broker has found in a token.
 
         Raises:
-            ScopeError: there are too many.
+            ScopeError: the token has too many scopes.
         """
-        found = cls((), "")
+        scopes = cls((), "")
         for text in texts:
-            found._add(text, {})
-        return found
+            scopes._add(text, {})
+        return scopes
 
     def _add(self, text: str, claims: Mapping[str, object]) -> None:
-        found = read_scope(text, claims)
-        if isinstance(found, str):
-            self.tags = (*self.tags, found)
-        elif found is not None:
-            self._scopes.append(found)
-        if found is not None:
+        scope = read_scope(text, claims)
+        if isinstance(scope, str):
+            self.tags = (*self.tags, scope)
+        elif scope is not None:
+            self._scopes.append(scope)
+        if scope is not None:
             kind, colon, rest = text.partition(":")
             self.texts.append(f"{kind}{colon}{filled(rest, claims)}")
         if len(self._scopes) + len(self.tags) > SCOPES_MAX:
@@ -110,24 +110,24 @@ class Scopes:
 
     def every_topic_allowed(self, vhost: str, permission: str, exchange: str) -> bool:
         """Return True if one of the scopes permits all routing keys."""
-        asked = (permission, vhost, exchange)
-        return any(scope.every_key and matches(scope, asked) for scope in self._scopes)
+        requested = (permission, vhost, exchange)
+        return any(scope.every_key and matches(scope, requested) for scope in self._scopes)
 
-    def _any(self, asked: tuple[str, ...]) -> bool:
-        verdict = self._verdicts.get(asked)
+    def _any(self, requested: tuple[str, ...]) -> bool:
+        verdict = self._verdicts.get(requested)
         if verdict is None:
-            verdict = any(matches(scope, asked) for scope in self._scopes)
-            self._verdicts[asked] = verdict
+            verdict = any(matches(scope, requested) for scope in self._scopes)
+            self._verdicts[requested] = verdict
             if len(self._verdicts) > VERDICTS_MAX:
                 self._verdicts.popitem(last=False)
         else:
-            self._verdicts.move_to_end(asked)
+            self._verdicts.move_to_end(requested)
         return verdict
 
 
-def matches(scope: Scope, asked: tuple[str, ...]) -> bool:
+def matches(scope: Scope, requested: tuple[str, ...]) -> bool:
     """Return True if a scope grants a permission on a virtual host, a name, a routing key."""
-    permission, *texts = asked
+    permission, *texts = requested
     if permission and scope.permission != permission:
         return False
     return all(part(texts[0], text) for part, text in zip(scope.parts, texts, strict=False))
@@ -157,11 +157,11 @@ def filled(text: str, claims: Mapping[str, object]) -> str:
         ScopeError: a variable has no text.
     """
 
-    def meant(found: re.Match[str]) -> str:
-        value = found[0] if found[1] == VHOST else claims.get(found[1])
+    def meant(variable: re.Match[str]) -> str:
+        value = variable[0] if variable[1] == VHOST else claims.get(variable[1])
         if not isinstance(value, str):
-            raise ScopeError(f"the token has no string {found[1]!r}")
-        return value if found[1] == VHOST else quote(value, safe="")
+            raise ScopeError(f"the token has no string {variable[1]!r}")
+        return value if variable[1] == VHOST else quote(value, safe="")
 
     return _VARIABLE.sub(meant, text)
 
@@ -174,14 +174,14 @@ def wildcard(pattern: str) -> Part:
     """
     if f"{{{VHOST}}}" not in pattern:
         search = compiled(pattern)
-        return lambda _, asked: search(asked) is not None
+        return lambda _, requested: search(requested) is not None
 
-    def of_vhost(vhost: str, asked: str) -> bool:
+    def of_vhost(vhost: str, requested: str) -> bool:
         try:
             search = compiled(pattern.replace(f"{{{VHOST}}}", quote(vhost, safe="")))
         except (PatternError, UnicodeError):  # It is too long with this name.
             return False
-        return search(asked) is not None
+        return search(requested) is not None
 
     of_vhost("/", "")  # Compiled to find mistakes at once.
     return of_vhost
@@ -203,7 +203,7 @@ def read_scopes(claims: Mapping[str, object], paths: Iterable[str], audience: st
     In a map those of ``audience`` are ours, and need no prefix.
 
     Raises:
-        ScopeError: one of them is something else.
+        ScopeError: an item of the list is not a text.
     """
     values = [value for path in paths for value in at_path(claims, path)]
     return [scope for value in values for scope in texts(value, audience)]
@@ -213,7 +213,7 @@ def texts(value: object, audience: str) -> list[str]:
     """Return the scopes in one claim.
 
     Raises:
-        ScopeError: it is neither a text, nor a list of texts, nor a map.
+        ScopeError: the claim is neither a text, nor a list of texts, nor a map.
     """
     if value is None:
         return []
@@ -255,26 +255,26 @@ def read_aliases(text: str) -> dict[str, tuple[str, ...]]:
     Raises:
         ScopeError: the text cannot be read, or an alias is not mapped to scopes.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    aliases: dict[str, tuple[str, ...]] = {}
     for part in text.split():
         name, equals, meant = part.partition("=")
         scopes = tuple(meant.split(","))
         if not name or not equals or not all(scopes):
             raise ScopeError(f"{part!r} is not alias=scope,scope")
-        found[unquote(name)] = scopes
-    if len(found) > ALIASES_MAX:
+        aliases[unquote(name)] = scopes
+    if len(aliases) > ALIASES_MAX:
         raise ScopeError(f"there are more than {ALIASES_MAX} aliases")
-    return found
+    return aliases
 
 
 def check_aliases(aliases: Aliases, prefix: str) -> None:
     """Refuse aliases that would grant nothing.
 
     Raises:
-        ScopeError: naming one of them.
+        ScopeError: an alias grants nothing; the text names it.
     """
     for name, scopes in aliases.items():
         for scope in scopes:
-            said = _VARIABLE.sub("*", scope.removeprefix(prefix))
-            if read_scope(said, {}) is None:
+            pattern = _VARIABLE.sub("*", scope.removeprefix(prefix))
+            if read_scope(pattern, {}) is None:
                 raise ScopeError(f"alias {name!r}: {scope!r} is neither a permission nor a tag")

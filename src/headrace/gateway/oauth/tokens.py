@@ -85,7 +85,7 @@ class Tokens:
         """Return the user of a token.
 
         Raises:
-            LoginRefused: it is forged, expired, for another audience, or not a token.
+            LoginRefused: the token is forged, expired, malformed, or for another audience.
         """
         async with self._access.attempt("", peer):
             return await self._user(token, peer)
@@ -114,28 +114,28 @@ class Tokens:
         """Return the trust to check a token with, by its unverified issuer.
 
         Raises:
-            LoginRefused: its issuer is not trusted.
+            LoginRefused: the issuer of the token is not trusted.
         """
         if len(self._trusts) == 1:
             return next(iter(self._trusts.values()))
         unverified = jwt.decode(token, options={"verify_signature": False})
         issuer = unverified.get("iss", "")
-        found = self._trusts.get(issuer) if isinstance(issuer, str) else None
-        found = found or self._trusts.get("")
-        if found is None:
+        trust = self._trusts.get(issuer) if isinstance(issuer, str) else None
+        trust = trust or self._trusts.get("")
+        if trust is None:
             raise LoginRefused("bearer token: its issuer is not trusted")
-        return found
+        return trust
 
     def _scopes(self, claims: Claims, rules: TokenRules) -> Scopes:
-        given = claims.get("aud")
-        audiences = given if isinstance(given, list) else [given]
+        audience_claim = claims.get("aud")
+        audiences = audience_claim if isinstance(audience_claim, list) else [audience_claim]
         ours = [each for each in rules.resource_server_ids if each in audiences]
         if len(ours) > 1:
             raise LoginRefused(f"bearer token: it is for several of us: {', '.join(ours)}")
         audience = ours[0] if ours else rules.resource_server_ids[0]
         prefix = f"{audience}." if rules.scope_prefix is None else rules.scope_prefix
-        found = read_scopes(claims, rules.scope_claims, audience)
-        return Scopes(found, prefix, aliases=rules.aliases, claims=claims)
+        granted = read_scopes(claims, rules.scope_claims, audience)
+        return Scopes(granted, prefix, aliases=rules.aliases, claims=claims)
 
     async def _claims(self, token: str, trust: Trust) -> Claims:
         rules = trust.rules

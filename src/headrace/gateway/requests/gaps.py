@@ -23,13 +23,13 @@ def count(call: RequestCall) -> RequestAnswer:
     if len(names) > LISTED_MAX:
         call.refuse("limit", f"'streams' has more than {LISTED_MAX} names")
     reader = reader_of(call)
-    found = {}
+    counts = {}
     for name in names:
         call.allow("read", name)
         queue = call.vhost.queues.get(name)
         if isinstance(queue, Stream) and (records := call.vhost.lost_records.count(queue, reader)):
-            found[name] = records
-    return {"records": found}
+            counts[name] = records
+    return {"records": counts}
 
 
 def reader_of(call: RequestCall) -> str:

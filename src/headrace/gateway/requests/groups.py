@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import Handler, RefusedRequest, RequestAnswer, RequestCall
+from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, RequestRefused
 from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
 
 if TYPE_CHECKING:
@@ -116,12 +116,12 @@ def list_some(call: RequestCall) -> RequestAnswer:
     only = call.stream().id if "stream" in call.request else 0
     page = groups.page((after[0], after[1]), LIST_MAX, only)
     allowed = call.context.access.allowed
-    told = [
+    described = [
         describe(call, group)
         for group in page
         if allowed(call.user, call.vhost.name, "read", group.stream.name)
     ]
-    answer: RequestAnswer = {"groups": told}
+    answer: RequestAnswer = {"groups": described}
     if len(page) == LIST_MAX:
         answer["next"] = [page[-1].stream.id, page[-1].name]
     return answer
@@ -152,10 +152,10 @@ def together(
 
 def answered(call: RequestCall, groups: Sequence[ConsumerGroup | None]) -> RequestAnswer:
     """Return the answer for the groups of the streams that were asked for."""
-    told = [describe(call, group) for group in groups if group is not None]
+    described = [describe(call, group) for group in groups if group is not None]
     if "stream" in call.request:
-        return told[0] if told else {}
-    return {"groups": told}
+        return described[0] if described else {}
+    return {"groups": described}
 
 
 def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
@@ -218,7 +218,7 @@ def streams_of(call: RequestCall) -> list[Stream]:
     for name in names:
         named = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
         if name in ids and ids[name] != named.id:
-            raise RefusedRequest(
+            raise RequestRefused(
                 "gone",
                 f"stream '{name}' was deleted and declared again: its id is {named.id}, "
                 f"not {ids[name]!r}",
@@ -232,22 +232,22 @@ def positions_of(call: RequestCall) -> dict[Stream, int]:
     streams = streams_of(call)
     if "stream" in call.request:
         return {streams[0]: position_of(streams[0], call.request.get("position"))}
-    said = call.request.get("positions")
-    if not isinstance(said, dict):
+    positions = call.request.get("positions")
+    if not isinstance(positions, dict):
         call.refuse("bad-request", "'positions' is missing or not an object")
-    return {stream: position_of(stream, said.get(stream.name)) for stream in streams}
+    return {stream: position_of(stream, positions.get(stream.name)) for stream in streams}
 
 
-def position_of(stream: Stream, said: object) -> int:
+def position_of(stream: Stream, position: object) -> int:
     """Return an offset that was given as a number, a word, or a moment."""
-    if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < 1 << 63:
-        return said
-    if said in ("first", "last", "next"):
-        return stream.resolve(said)
-    moment = said.get("timestamp_ms") if isinstance(said, dict) else None
+    if isinstance(position, int) and not isinstance(position, bool) and 0 <= position < 1 << 63:
+        return position
+    if position in ("first", "last", "next"):
+        return stream.resolve(position)
+    moment = position.get("timestamp_ms") if isinstance(position, dict) else None
     if isinstance(moment, int) and 0 <= moment < 1 << 60:
         return int(stream.log.offset_at(moment))
-    raise RefusedRequest(
+    raise RequestRefused(
         "bad-request",
         f"the position for stream '{stream.name}' is not an offset, first, last, next "
         'or {"timestamp_ms": ...}',

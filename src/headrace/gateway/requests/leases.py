@@ -44,9 +44,9 @@ def claim(call: RequestCall) -> Steps:
     leases = call.vhost.leases
     timeout_s = call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX)
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
-    known = next((lease for lease in leases.of(queue) if lease.group == group), None)
-    if known is not None and leases.ownerships[known].owner != owner:
-        yield from leases.idle(known)  # Requests of the last owner are done first.
+    existing = next((lease for lease in leases.of(queue) if lease.group == group), None)
+    if existing is not None and leases.ownerships[existing].owner != owner:
+        yield from leases.wait_idle(existing)  # Requests of the last owner are done first.
     lease = leases.claim(
         queue,
         group,
@@ -88,20 +88,20 @@ def settle(call: RequestCall) -> Steps:
 
 def numbers(call: RequestCall, field: str) -> list[int]:
     """Return a list of numbers; ``[first, last]`` stands for a range, ``last`` excluded."""
-    found: list[int] = []
-    given = call.request.get(field, [])
-    if not isinstance(given, list):
+    rejected_numbers: list[int] = []
+    ranges = call.request.get(field, [])
+    if not isinstance(ranges, list):
         call.refuse("bad-request", f"'{field}' is not a list")
-    for item in given:
+    for item in ranges:
         pair = item if isinstance(item, list) else [item, None]
         whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in pair[:1])
         if len(pair) != 2 or not whole or not (pair[1] is None or isinstance(pair[1], int)):
             call.refuse("bad-request", f"'{field}' has {item!r}, which is not a number or a range")
         last = pair[0] + 1 if pair[1] is None else pair[1]
-        if len(found) + last - pair[0] > REJECTS_MAX:
+        if len(rejected_numbers) + last - pair[0] > REJECTS_MAX:
             call.refuse("limit", f"'{field}' has more than {REJECTS_MAX} numbers")
-        found += range(pair[0], last)
-    return found
+        rejected_numbers += range(pair[0], last)
+    return rejected_numbers
 
 
 def reject(call: RequestCall) -> RequestAnswer:
@@ -120,8 +120,8 @@ def rejected(call: RequestCall) -> RequestAnswer:
     """The numbers of a range that are rejected in advance."""
     lease = lease_of(call)
     first, last = call.number("first"), call.number("last")
-    found = call.vhost.leases.rejects.ranges(lease, first, last)
-    return {"settled": lease.settled, "numbers": [list(one) for one in found]}
+    ranges = call.vhost.leases.rejects.ranges(lease, first, last)
+    return {"settled": lease.settled, "numbers": [list(pair) for pair in ranges]}
 
 
 def release(call: RequestCall) -> Steps:
@@ -144,15 +144,15 @@ def info(call: RequestCall) -> RequestAnswer:
 
 def list_leases(call: RequestCall) -> RequestAnswer:
     """Return the leases of all queues that the user may read."""
-    wanted = call.text("queue", "")
+    queue_name = call.text("queue", "")
     allowed = call.context.access.allowed
-    found = [
+    leases = [
         describe(call, lease)
         for lease in call.vhost.leases
-        if (not wanted or lease.source.name == wanted)
+        if (not queue_name or lease.source.name == queue_name)
         and allowed(call.user, call.vhost.name, "read", lease.source.name)
     ]
-    return {"leases": sorted(found, key=lambda lease: (lease["queue"], lease["group"]))}
+    return {"leases": sorted(leases, key=lambda lease: (lease["queue"], lease["group"]))}
 
 
 def snapshot(call: RequestCall) -> RequestAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
-from headrace.model.operations.jobs import NAME_OCTETS_MAX, Running
+from headrace.model.operations.jobs import NAME_OCTETS_MAX, JobRun
 from headrace.model.operations.move import Job, Target, to_origin
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
@@ -41,11 +41,11 @@ def requeue(call: RequestCall) -> RequestAnswer | Steps:
 
 def show(call: RequestCall) -> RequestAnswer:
     """Return the progress or the result of a job."""
-    found = call.vhost.jobs.describe(name_of(call))
-    if found is None:
+    job = call.vhost.jobs.describe(name_of(call))
+    if job is None:
         call.refuse("not-found", f"there is no job '{name_of(call)}'")
-    what, answer = found
-    source = str(what["from"])
+    request, answer = job
+    source = str(request["from"])
     call.allow("read", source)
     return answered(call, source, answer)
 
@@ -56,11 +56,11 @@ def cancel(call: RequestCall) -> Steps:
     jobs = call.vhost.jobs
     jobs.cancel(name_of(call))
     while True:
-        found = jobs.describe(name_of(call))
-        if found is None:
+        job = jobs.describe(name_of(call))
+        if job is None:
             call.refuse("not-found", f"there is no job '{name_of(call)}'")
-        if found[1]["state"] not in ("choosing", "moving"):
-            return answered(call, str(found[0]["from"]), found[1])
+        if job[1]["state"] not in ("choosing", "moving"):
+            return answered(call, str(job[0]["from"]), job[1])
         yield
 
 
@@ -83,30 +83,30 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
             "bad-request", "a request that does not wait must name the job: 'id' is missing"
         )
     source = call.text("from")
-    what: RequestAnswer = {"do": do, "from": source}
+    request: RequestAnswer = {"do": do, "from": source}
     call.allow("read", source)
     if do in ("move", "copy"):
-        what["to"] = target = call.text("to")
+        request["to"] = target = call.text("to")
         call.allow("write", target)
     for field in ("selector", "count", "first", "last", "dry_run"):
-        what[field] = call.request.get(field) or None
+        request[field] = call.request.get(field) or None
     jobs = call.vhost.jobs
-    known = jobs.find(name, what) if name else None
-    if isinstance(known, dict):
-        return answered(call, source, {"id": name, **known, "state": "done", "already": True})
-    if known is None:
+    job = jobs.find(name, request) if name else None
+    if isinstance(job, dict):
+        return answered(call, source, {"id": name, **job, "state": "done", "already": True})
+    if job is None:
         watcher = call.connection.number
         dry = call.flag("dry_run")
-        running = jobs.begin(name, what, make(call, do), watcher, dry=dry)
+        running = jobs.begin(name, request, make(call, do), watcher, dry=dry)
     else:
-        running = known
+        running = job
         running.watchers.add(call.connection.number)
     if not wait:
         return {"id": name, "already": False, **running.describe()}
     return follow(running)
 
 
-def follow(running: Running) -> Steps:
+def follow(running: JobRun) -> Steps:
     """Wait for the end of a job; return its result."""
     while not running.over:
         yield

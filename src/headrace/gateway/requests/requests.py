@@ -77,7 +77,7 @@ CODES: dict[type[errors.ModelError], str] = {
 }
 
 
-class RefusedRequest(Exception):
+class RequestRefused(Exception):
     """A request that is not served; code and text go into the answer."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -107,7 +107,7 @@ class RequestCall:
         """End the call with an error."""
         if code == "refused":
             self.context.refused(self.connection, text)
-        raise RefusedRequest(code, text)
+        raise RequestRefused(code, text)
 
     def allow(self, permission: str, name: str) -> None:
         """Refuse a user without ``configure``, ``write`` or ``read`` permission on a name."""
@@ -155,17 +155,17 @@ class RequestCall:
     def queue(self, field: str = "queue", permission: str = "read") -> Queue:
         """Return the queue that a field names; the user needs the permission on it."""
         name = self.text(field)
-        known = self.vhost.queues.get(name)
-        self.allow(permission, name if known is None else known.access_name)
-        found: Queue = self.vhost.find_queue(name, self.connection)
-        return found
+        existing = self.vhost.queues.get(name)
+        self.allow(permission, name if existing is None else existing.access_name)
+        queue: Queue = self.vhost.find_queue(name, self.connection)
+        return queue
 
     def stream(self, field: str = "stream", permission: str = "read") -> Stream:
         """Return the stream that a field names; the user needs the permission on it."""
-        found = self.queue(field, permission)
-        if not isinstance(found, Stream):
-            self.refuse("precondition", f"queue '{found.name}' is not a stream")
-        return found
+        stream = self.queue(field, permission)
+        if not isinstance(stream, Stream):
+            self.refuse("precondition", f"queue '{stream.name}' is not a stream")
+        return stream
 
 
 Handler = Callable[[RequestCall], RequestAnswer | Steps]
@@ -251,9 +251,9 @@ class Service(Consumer):
         name, user = self.queue.name, connection.user
         permission = self.permission
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
-            answer.give(failure("refused", f"{permission} access to '{name}' refused"))
+            answer.send(failure("refused", f"{permission} access to '{name}' refused"))
         elif body_size > self.octets_max:
-            answer.give(failure("limit", f"a request has {self.octets_max} bytes at most"))
+            answer.send(failure("limit", f"a request has {self.octets_max} bytes at most"))
         else:
             self.do(connection, body_of(data, at + size + 8), answer)
 
@@ -266,17 +266,17 @@ class Service(Consumer):
         """Run a request, and answer it."""
         try:
             request = read_json(body)
-            what = request["do"]
-            handler = self.handlers.get(what)
+            kind = request["do"]
+            handler = self.handlers.get(kind)
         except (ValueError, KeyError, TypeError):
-            answer.give(failure("bad-request", "a request must be a JSON object with 'do'"))
+            answer.send(failure("bad-request", "a request must be a JSON object with 'do'"))
             return
         if handler is None:
-            answer.give(failure("bad-request", f"there is no request {what!r}"))
+            answer.send(failure("bad-request", f"there is no request {kind!r}"))
             return
-        reason = self.context.access.audit.refusal() if what in AUDITED else ""
+        reason = self.context.access.audit.refusal() if kind in AUDITED else ""
         if reason:
-            answer.give(failure("refused", f"request {reason}"))
+            answer.send(failure("refused", f"request {reason}"))
             return
         call = RequestCall(self.context, self.vhost, connection, request)
         self.begin(call, partial(handler, call), answer)
@@ -288,7 +288,7 @@ class Service(Consumer):
         outcome = self.attempt(work)
         if isinstance(outcome, dict):
             self.audit(call, outcome)
-            answer.give(outcome)
+            answer.send(outcome)
             return
         self.number += 1
         key = (self, self.number)
@@ -316,7 +316,7 @@ class Service(Consumer):
             return True
         self.sliced -= 1
         self.audit(call, outcome)
-        answer.give(outcome)
+        answer.send(outcome)
         self.queue.unpark(self)
         return False
 
@@ -329,7 +329,7 @@ class Service(Consumer):
         """Write a request to the audit log, if there is one."""
         audit = self.context.access.audit
         if audit.active:
-            audit.tell(
+            audit.record(
                 "request",
                 user=call.user,
                 peer=getattr(call.user, "peer", None),
@@ -343,7 +343,7 @@ class Service(Consumer):
         """Run some work; an error becomes the answer."""
         try:
             return work()
-        except RefusedRequest as error:
+        except RequestRefused as error:
             return failure(error.code, error.text)
         except errors.ModelError as error:
             return failure(code_of(error), error.text)
@@ -361,8 +361,8 @@ class Answer:
         self.correlation_id = correlation_id
         self.body = b""
 
-    def give(self, answer: RequestAnswer) -> None:
-        """This is the answer."""
+    def send(self, answer: RequestAnswer) -> None:
+        """Send the answer once all that the store has so far is durable."""
         self.body = json.dumps(answer, separators=(",", ":")).encode()
         self.service.context.line(self.service.vhost.name).join(self, 0)
 
@@ -389,7 +389,7 @@ def in_memory(message: Message, store: Store) -> Message:
     """Return a request, or, where memory was short and it was paged out, a copy with its data.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the disk cannot be read.
     """
     if not message.flags & PAGED:
         return message

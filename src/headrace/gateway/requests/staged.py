@@ -92,18 +92,18 @@ def discard(call: RequestCall) -> Steps:
 def list_sinks(call: RequestCall) -> RequestAnswer:
     """All sinks that the user may write to."""
     vhost = call.vhost
-    found = []
+    sinks = []
     for name, _ in vhost.sinks:
         if call.context.access.allowed(call.user, vhost.name, "write", name):
             branches = vhost.sinks.undecided(name)
-            found.append(
+            sinks.append(
                 {
                     **vhost.sinks.describe(name),
                     "branches": len(branches),
                     "messages": sum(branch.size()[0] for branch in branches),
                 }
             )
-    return {"sinks": found}
+    return {"sinks": sinks}
 
 
 def show(call: RequestCall) -> RequestAnswer:

@@ -31,15 +31,15 @@ def stream_list(call: RequestCall) -> RequestAnswer | Steps:
         call.refuse("bad-request", "'streams' is not a list of names")
     if len(names) > LISTED_MAX:
         call.refuse("limit", f"'streams' has more than {LISTED_MAX} names")
-    found, missing = [], []
+    streams, missing = [], []
     for name in names:
         call.allow("read", name)
         queue = call.vhost.queues.get(name)
         if isinstance(queue, Stream):
-            found.append(describe(queue))
+            streams.append(describe(queue))
         else:
             missing.append(name)
-    return {"broker": call.context.identity, "streams": found, "missing": missing}
+    return {"broker": call.context.identity, "streams": streams, "missing": missing}
 
 
 def every_stream(call: RequestCall, after: str, most: int) -> Steps:
@@ -47,8 +47,8 @@ def every_stream(call: RequestCall, after: str, most: int) -> Steps:
     most = min(most, LISTED_MAX)
     names: list[str] = []
     rest = iter(list(call.vhost.queues.items()))
-    while some := list(islice(rest, SLICE_QUEUES)):
-        names += [name for name, queue in some if name > after and is_shown(call, queue)]
+    while batch := list(islice(rest, SLICE_QUEUES)):
+        names += [name for name, queue in batch if name > after and is_shown(call, queue)]
         names = nsmallest(most + 1, names)
         yield
     queues = [call.vhost.queues.get(name) for name in names[:most]]

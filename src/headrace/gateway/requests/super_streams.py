@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.streams import describe
-from headrace.model.exchange.exchange import SuperStreamExchange
+from headrace.model.exchange.super_stream import SuperStreamExchange
 from headrace.model.vhost.super_stream import (
     PARTITIONS_MAX,
     add_partition,
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 def info(call: RequestCall) -> RequestAnswer:
     """Return the partitions of a super stream."""
-    return tell(call, exchange_of(call, "read"))
+    return describe_super_stream(call, exchange_of(call, "read"))
 
 
 def list_all(call: RequestCall) -> RequestAnswer:
     """Return the super streams that the user may read."""
     allowed = call.context.access.allowed
-    found = [
+    super_streams = [
         exchange
         for exchange in call.vhost.exchanges.values()
         if is_super_stream(exchange) and allowed(call.user, call.vhost.name, "read", exchange.name)
     ]
-    told = [
-        {"exchange": one.name, "partitions": len(partitions_of(one))}
-        for one in sorted(found, key=lambda one: str(one.name))
+    rows = [
+        {"exchange": each.name, "partitions": len(partitions_of(each))}
+        for each in sorted(super_streams, key=lambda each: str(each.name))
     ]
-    return {"super_streams": told}
+    return {"super_streams": rows}
 
 
 def add(call: RequestCall) -> RequestAnswer:
@@ -54,10 +54,10 @@ def add(call: RequestCall) -> RequestAnswer:
         call.allow("write", stream)
         order = 1 + max((p.order for p in existing if p.order is not None), default=-1)
         add_partition(call.vhost, exchange.name, stream, order, exchange.arguments)
-    return tell(call, exchange)
+    return describe_super_stream(call, exchange)
 
 
-def tell(call: RequestCall, exchange: Exchange) -> RequestAnswer:
+def describe_super_stream(call: RequestCall, exchange: Exchange) -> RequestAnswer:
     """Return a super stream as a JSON object; the user needs permission on all partitions."""
     partitions = []
     for number, partition in enumerate(partitions_of(exchange)):

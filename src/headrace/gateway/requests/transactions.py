@@ -37,25 +37,25 @@ def list_all(call: RequestCall) -> RequestAnswer:
     return {"transactions": [describe(branch) for branch in call.vhost.branches]}
 
 
-def decide(what: str, call: RequestCall) -> RequestAnswer:
+def decide(outcome: str, call: RequestCall) -> RequestAnswer:
     """Decide a branch."""
     branches = call.vhost.branches
     text = call.request.get("xid", "")
     if not isinstance(text, str) or not text:
-        call.refuse("bad-request", f"{what} needs an xid")
+        call.refuse("bad-request", f"{outcome} needs an xid")
     try:
         xid = Xid.parse(text)
     except ValueError as error:
         call.refuse("bad-request", str(error))
     heuristic = bool(call.request.get("heuristic"))
-    if what == "prepare":
+    if outcome == "prepare":
         status = XaStatus(branches.prepare(xid))
-    elif what == "forget":
+    elif outcome == "forget":
         branches.forget(xid)
         status = XaStatus.OK
     elif heuristic:
-        status = XaStatus(branches.decide(xid, commit=what == "commit"))
-    elif what == "commit":
+        status = XaStatus(branches.decide(xid, commit=outcome == "commit"))
+    elif outcome == "commit":
         one_phase = branches.find(xid).state is BranchState.ACTIVE
         status = XaStatus(branches.commit(xid, one_phase=one_phase))
     else:
@@ -65,7 +65,9 @@ def decide(what: str, call: RequestCall) -> RequestAnswer:
 
 HANDLERS: dict[str, Handler] = {
     "list": list_all,
-    **{what: partial(decide, what) for what in ("prepare", "commit", "rollback", "forget")},
+    **{
+        outcome: partial(decide, outcome) for outcome in ("prepare", "commit", "rollback", "forget")
+    },
 }
 
 

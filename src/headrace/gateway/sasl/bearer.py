@@ -62,7 +62,7 @@ def read_token(response: bytes) -> bytes:
     """Return the token in ``…^Aauth=Bearer TOKEN^A^A``, which both mechanisms have.
 
     Raises:
-        LoginRefused: it is something else.
+        LoginRefused: the response is not a bearer token.
     """
     head, *fields = response.split(SEPARATOR)
     values = [field[5:] for field in fields if field.startswith(b"auth=")]

@@ -67,15 +67,17 @@ def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
     """
     subject = certificate.get("subject", ())
     if where == "distinguished_name":
-        found = [distinguished_name(subject)] if subject else []
+        candidates = [distinguished_name(subject)] if subject else []
     elif where == "common_name":
-        found = [value for part in subject for kind, value in part if kind == "commonName"]
+        candidates = [value for part in subject for kind, value in part if kind == "commonName"]
     else:
         names = certificate.get("subjectAltName", ())
-        found = [value for kind, value in names if kind == SAN_TYPES[san]]
-    if len(found) != 1 or not found[0]:
-        raise LoginRefused(f"the certificate has {len(found)} names of the kind '{where}', not one")
-    name: str = found[0]
+        candidates = [value for kind, value in names if kind == SAN_TYPES[san]]
+    if len(candidates) != 1 or not candidates[0]:
+        raise LoginRefused(
+            f"the certificate has {len(candidates)} names of the kind '{where}', not one"
+        )
+    name: str = candidates[0]
     if not name.isprintable() or len(name.encode()) > 255:
         raise LoginRefused("the name in the certificate is not a user's name")
     return name

@@ -99,7 +99,7 @@ class Logins:
         """Take a response of a connection: return the next challenge, or the user.
 
         Raises:
-            LoginRefused: it does not prove a user, or the mechanism was not offered.
+            LoginRefused: the response does not prove a user, or the mechanism was not offered.
         """
         login = self._going.pop(number, None)
         try:
@@ -110,18 +110,18 @@ class Logins:
             login.taken += 1
             if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
                 raise LoginRefused("a SASL response is too long, or there are too many")
-            found = await sound(login.steps.step(response))
+            step = await sound(login.steps.step(response))
         except LoginRefused as error:
             self._tell(None, peer, mechanism, str(error))
             raise
-        if isinstance(found, bytes):
+        if isinstance(step, bytes):
             self._going[number] = login
-            return found
-        if self.is_withdrawn(found):  # While it was checked.
+            return step
+        if self.is_withdrawn(step):  # While it was checked.
             self._tell(None, peer, mechanism, WITHDRAWN)
             raise LoginRefused(WITHDRAWN)
-        self._tell(found, peer, mechanism)
-        return found
+        self._tell(step, peer, mechanism)
+        return step
 
     def forget(self, number: int) -> None:
         """The connection is over."""
@@ -131,7 +131,7 @@ class Logins:
         """Return the user with renewed credentials; only tokens can be renewed.
 
         Raises:
-            LoginRefused: they prove no user, or another.
+            LoginRefused: the credentials prove no user, or another one.
         """
         if not user.source or self._tokens is None:
             return user
@@ -149,7 +149,7 @@ class Logins:
 
     def _tell(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
         if self._audit.active:
-            self._audit.tell(
+            self._audit.record(
                 "login",
                 user=user,
                 peer=peer,
@@ -163,7 +163,7 @@ async def sound(work: Awaitable[Found]) -> Found:
     """Run a step of a login; an unexpected error refuses it, too.
 
     Raises:
-        LoginRefused: it does not prove a user.
+        LoginRefused: the response does not prove a user.
     """
     try:
         return await work

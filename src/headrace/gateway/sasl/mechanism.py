@@ -45,7 +45,7 @@ class Steps(Protocol):
         """Take a response; return the next challenge, or the authenticated user.
 
         Raises:
-            LoginRefused: it does not prove a user.
+            LoginRefused: the response does not prove a user.
         """
 
 
@@ -67,16 +67,16 @@ class Mechanism(Protocol):
         """Begin a login."""
 
 
-def text_of(octets: bytes, what: str, octets_max: int = 255) -> str:
+def text_of(octets: bytes, field: str, octets_max: int = 255) -> str:
     """Return a name that a client sent.
 
     Raises:
-        LoginRefused: it is none.
+        LoginRefused: the octets are not a text of that size.
     """
     try:
         text = octets.decode()
     except UnicodeDecodeError:
-        raise LoginRefused(f"{what} is not UTF-8") from None
+        raise LoginRefused(f"{field} is not UTF-8") from None
     if not text or len(octets) > octets_max:
-        raise LoginRefused(f"{what} is empty or too long")
+        raise LoginRefused(f"{field} is empty or too long")
     return text

@@ -37,18 +37,18 @@ def load(names: str, services: MechanismServices) -> dict[str, Mechanism]:
     """Make the mechanisms of a list, in its order.
 
     Raises:
-        MechanismError: one of them is not there.
+        MechanismError: a mechanism of that name does not exist.
     """
-    found: dict[str, Mechanism] = {}
+    mechanisms: dict[str, Mechanism] = {}
     for name in names.split():
         make = OURS.get(name) or _plug_in(name)
         mechanism = make(services)
         if mechanism.name != name:
             raise MechanismError(f"the entry point of {name} brings {mechanism.name}")
-        found[name] = mechanism
-    if not found:
+        mechanisms[name] = mechanism
+    if not mechanisms:
         raise MechanismError("there must be one mechanism at least")
-    return found
+    return mechanisms
 
 
 def _plug_in(name: str) -> Callable[[MechanismServices], Mechanism]:

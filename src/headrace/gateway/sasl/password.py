@@ -86,7 +86,7 @@ def read_plain(response: bytes) -> tuple[bytes, bytes]:
     """Read authorization identity, NUL, authentication identity, NUL, password.
 
     Raises:
-        LoginRefused: it is malformed, or asks to act as another user.
+        LoginRefused: the response is malformed, or asks to act as another user.
     """
     parts = response.split(b"\0")
     if len(parts) != 3:
@@ -100,7 +100,7 @@ def read_amqplain(response: bytes) -> tuple[bytes, bytes]:
     """Read a field table without its size, holding LOGIN and PASSWORD.
 
     Raises:
-        LoginRefused: it is malformed.
+        LoginRefused: the response is malformed.
     """
     try:
         table, _ = decode_table(len(response).to_bytes(4, "big") + response)

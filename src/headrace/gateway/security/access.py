@@ -49,7 +49,7 @@ DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a
 
 
 class Directory(Protocol):
-    """Where accounts are kept; see `headrace.store.catalog.users`."""
+    """Port of the directory of accounts; see `headrace.store.catalog.users`."""
 
     def snapshot(self) -> Snapshot:
         """Read everything."""
@@ -84,7 +84,7 @@ def check_pattern(action: str, pattern: str) -> None:
 
     Raises:
         ForeignExpression: RE2 lacks a form of it.
-        AccountError: it is no regular expression.
+        AccountError: the pattern is not a regular expression.
     """
     try:
         compile_search(pattern)
@@ -161,7 +161,7 @@ class Access(Rights):
         """Return the user of that name, who has been proven by other means than a password here.
 
         Raises:
-            LoginRefused: there is none, or not from there.
+            LoginRefused: the account does not exist, or may not log in from that address.
         """
         account = self.snapshot.accounts.get(name)
         if account is None:
@@ -200,9 +200,9 @@ class Access(Rights):
         account = self.snapshot.accounts.get(name)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
-        known = account.password_hash if account is not None else DUMMY_HASH
+        password_hash = account.password_hash if account is not None else DUMMY_HASH
         right = await asyncio.get_running_loop().run_in_executor(
-            self._threads, verify_password, known, password
+            self._threads, verify_password, password_hash, password
         )
         if account is None:
             raise LoginRefused(f"there is no user {name!r}")
@@ -304,8 +304,10 @@ class Access(Rights):
         return verdict
 
     def _judge(self, user: str, vhost: str, permission: str, name: str) -> bool:
-        given = self.snapshot.permissions.get((user, vhost))
-        return given is not None and self._matches(given.pattern(permission), name, user)
+        permissions = self.snapshot.permissions.get((user, vhost))
+        return permissions is not None and self._matches(
+            permissions.pattern(permission), name, user
+        )
 
     def topic_allowed(
         self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
@@ -314,13 +316,13 @@ class Access(Rights):
             if self.expired(user):
                 return False
             return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
-        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
-        if given is None:
+        permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        if permissions is None:
             return True  # There is no topic permission for the exchange.
         key = (user.name, vhost, permission, exchange, routing_key)
         verdict = self._topic_verdicts.get(key)
         if verdict is None:
-            pattern = expanded(given.pattern(permission), user.name, vhost)
+            pattern = expanded(permissions.pattern(permission), user.name, vhost)
             verdict = self._matches(pattern, routing_key, user.name)
             if len(self._topic_verdicts) >= TOPIC_VERDICTS_MAX:
                 self._topic_verdicts.clear()
@@ -332,8 +334,8 @@ class Access(Rights):
             if self.expired(user):
                 return False
             return user.grants.every_topic_allowed(vhost, permission, exchange)
-        given = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
-        return given is None or given.pattern(permission) in EVERYTHING
+        permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
+        return permissions is None or permissions.pattern(permission) in EVERYTHING
 
     def account_user(self, name: str) -> User | None:
         account = self.snapshot.accounts.get(name)

@@ -18,7 +18,7 @@ class Audit:
         """Return why audited actions are refused now, for clients; empty if they are not."""
         return ""
 
-    def tell(
+    def record(
         self,
         what: str,
         *,

@@ -16,8 +16,8 @@ from headrace.model.arguments.aliases import ALTERNATES
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, assert_same_arguments
 from headrace.model.errors import InvalidArgument, NotAllowed, NotFound, NotImplementedHere
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding
-from headrace.model.exchange.exchange import TopicExchange
 from headrace.model.exchange.registry import TYPES, known_arguments
+from headrace.model.exchange.topic import TopicExchange
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue
 from headrace.model.vhost import super_stream
 
@@ -110,8 +110,8 @@ class AuthorizedHost:
     def check_any(self, kind: str, name: str) -> None:
         """Refuse to answer questions about a name on which the user has no permission at all."""
         self.part = kind
-        known = self.vhost.queues.get(name) if kind == QUEUE else None
-        name = name if known is None else known.access_name
+        existing = self.vhost.queues.get(name) if kind == QUEUE else None
+        name = name if existing is None else existing.access_name
         self.access.check_any(self.user, self.vhost.name, kind, name)
 
     def _check_onward(
@@ -210,9 +210,9 @@ class AuthorizedHost:
         if alternate and queue.alternate_exchange != alternate:
             raise NotAllowed(f"queue '{name}' has another alternate-exchange")
         self.part = "arguments"
-        known = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
-        what = f"queue '{name}' in vhost '{self.vhost.name}'"
-        assert_same_arguments(queue.arguments, arguments, known, what)
+        existing = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
+        subject = f"queue '{name}' in vhost '{self.vhost.name}'"
+        assert_same_arguments(queue.arguments, arguments, existing, subject)
         if exclusive:
             self.part = "exclusive"
             self.vhost.lock_queue(queue, self.owner)
@@ -237,8 +237,8 @@ class AuthorizedHost:
         self.check("read", QUEUE, name)
         queue = self.vhost.find_queue(name, self.owner)
         if queue.is_stream:
-            what = f"stream '{queue.name}' in vhost '{self.vhost.name}'"
-            raise NotImplementedHere(f"purge of {what} is not served")
+            subject = f"stream '{queue.name}' in vhost '{self.vhost.name}'"
+            raise NotImplementedHere(f"purge of {subject} is not served")
         return self.vhost.purge_queue(queue)
 
     # --- Exchanges ------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class AuthorizedHost:
             for onward in [arguments.get(argument) for argument in ALTERNATES]:
                 part = "alternate_exchange" if alternate else EXCHANGE
                 self._check_onward(EXCHANGE, name, onward, part)
-        for stream in super_stream.names(name, kind, arguments):
+        for stream in super_stream.partition_names(name, kind, arguments):
             self.check("configure", QUEUE, stream)
             self.check("write", QUEUE, stream)
         self.part = EXCHANGE
@@ -303,8 +303,8 @@ class AuthorizedHost:
             if exchange.type != kind:
                 raise NotAllowed(f"exchange '{name}' has the type '{exchange.type}'")
             self.part = "alternate_exchange" if alternate else "arguments"
-            asked = next((arguments[each] for each in ALTERNATES if each in arguments), None)
-            if asked and exchange.alternate != asked:
+            requested = next((arguments[each] for each in ALTERNATES if each in arguments), None)
+            if requested and exchange.alternate != requested:
                 raise NotAllowed(f"exchange '{name}' has another alternate-exchange")
         self.part = "arguments"
         self.vhost.judge_exchange(name, kind, arguments, strict=self.strict)
@@ -377,8 +377,8 @@ class AuthorizedHost:
         bindings = self._under_key(source, destination[1], key)
         self.part = "binding_key"
         if not bindings:
-            what = f"queue '{destination[1]}' is not bound to exchange '{source}'"
-            raise NotFound(f"{what} with key '{key}'")
+            subject = f"queue '{destination[1]}' is not bound to exchange '{source}'"
+            raise NotFound(f"{subject} with key '{key}'")
         for binding in bindings:
             self.vhost.unbind(source, destination, key, binding.arguments, self.owner)
         return True
@@ -412,11 +412,11 @@ class AuthorizedHost:
 
     def _under_key(self, source: str, queue: str, key: str) -> list[Binding]:
         """Return the bindings of a queue to an exchange under one key."""
-        exchange, found = (
+        exchange, bindings = (
             self.vhost.exchanges[source],
             self.vhost.bindings_to(self.vhost.queues[queue]),
         )
-        return [b for b in found if b.source is exchange and b.routing_key == key]
+        return [b for b in bindings if b.source is exchange and b.routing_key == key]
 
     # Keeps 0-9/queue.bind#transient-exchange, 0-9/queue.bind#internal-exchange.
     def _check_early_binding(self, exchange: str, queue: str) -> None:

@@ -97,5 +97,5 @@ def _verify_foreign(algorithm: str, text: str, password: bytes) -> bool:
         octets = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return False
-    salt, known = octets[:FOREIGN_SALT_SIZE], octets[FOREIGN_SALT_SIZE:]
-    return hmac.compare_digest(hashlib.new(algorithm, salt + password).digest(), known)
+    salt, digest = octets[:FOREIGN_SALT_SIZE], octets[FOREIGN_SALT_SIZE:]
+    return hmac.compare_digest(hashlib.new(algorithm, salt + password).digest(), digest)

@@ -55,7 +55,7 @@ class Rights:
         """Refuse what the user has no permission for.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
         if not self.allowed(user, vhost, permission, name):
             self.refuse(
@@ -86,10 +86,10 @@ class Rights:
         ``vhost`` is the :class:`headrace.model.vhost.virtual_host.VirtualHost`.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
-        found = vhost.exchanges.get(exchange)
-        if found is None or not is_topic(found):
+        destination = vhost.exchanges.get(exchange)
+        if destination is None or not is_topic(destination):
             return
         if not self.topic_allowed(user, vhost.name, permission, exchange, routing_key):
             self.refuse(
@@ -107,8 +107,8 @@ class Rights:
         Raises:
             AccessRefused: ``why`` says which routing keys these would be.
         """
-        found = vhost.exchanges.get(exchange)
-        if found is not None and not is_topic(found):
+        destination = vhost.exchanges.get(exchange)
+        if destination is not None and not is_topic(destination):
             return
         if not self.every_topic_allowed(user, vhost.name, "write", exchange):
             self.refuse(
@@ -132,7 +132,7 @@ class Rights:
         ``routing_key`` is the one that dead letters get; without one each keeps its own.
 
         Raises:
-            AccessRefused: with the text that clients match.
+            AccessRefused: the user lacks the permission; clients match the text.
         """
         self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
         if isinstance(routing_key, str):
@@ -162,7 +162,7 @@ class Rights:
     def refuse(self, user: User, vhost: str, text: str) -> None:
         """Note a refusal, and raise it."""
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "permission",
                 user=user,
                 peer=getattr(user, "peer", None),

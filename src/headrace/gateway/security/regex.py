@@ -17,7 +17,7 @@ def compile_search(pattern: str) -> Search:
     """Compile an expression, found anywhere in a text; an empty one matches nothing.
 
     Raises:
-        PatternError: it is longer than ``PATTERN_CHARACTERS_MAX``, too large, or no expression.
+        PatternError: the pattern is longer than ``PATTERN_CHARACTERS_MAX``, too large or malformed.
     """
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise re2.error(f"longer than {PATTERN_CHARACTERS_MAX} characters")

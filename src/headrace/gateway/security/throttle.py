@@ -66,8 +66,8 @@ class Held:
 
     def add(self, lane: Lane, name: str, now: float, until: float) -> bool:
         """Hold a login of a name; return False if as many are held as may be."""
-        held = [one for one in self._entries.get(lane, ()) if one[0] > now]
-        of_name = sum(one[1] == name for one in held)
+        held = [attempt for attempt in self._entries.get(lane, ()) if attempt[0] > now]
+        of_name = sum(attempt[1] == name for attempt in held)
         fits = len(held) < HELD_MAX and of_name < HELD_OF_NAME_MAX
         if fits:
             held.append((until, name))

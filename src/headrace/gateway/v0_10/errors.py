@@ -49,7 +49,7 @@ def fault(code: ExecutionCode, text: str, command: Command, field: str) -> Execu
 
 
 def translate(error: ModelError, command: Command | None = None, field: str = "") -> ExecutionError:
-    """Return what a refusal of the model is in 0-10; ``field`` is to blame, if it is given."""
+    """Return the error of 0-10 for one of the model; it blames ``field``, if that is given."""
     index = places(command)[field] if command is not None and field else None
     for kind in type(error).__mro__:
         code = CODES.get(kind)

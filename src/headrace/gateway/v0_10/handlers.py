@@ -7,25 +7,16 @@ returns False when the command is not complete yet; then it completes it later.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.protocol.endpoint import BodySink
 
     # Each handler takes the class of its own command: hence Any.
     Handler = Callable[[Session010, Any, bytes, tuple[bytes, ...]], bool | None]
-
-
-class Sink(Protocol):
-    """Takes a body as it arrives, in place of memory."""
-
-    def add(self, octets: bytes) -> None:
-        """Take the next bytes."""
-
-    def abandon(self) -> None:
-        """The rest of the body does not come."""
 
 
 class Commands:
@@ -34,4 +25,4 @@ class Commands:
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         #: Returns what takes the body of a file.stage, whose header is given.
-        self.sink: Callable[[Session010, bytes], Sink] | None = None
+        self.sink: Callable[[Session010, bytes], BodySink] | None = None

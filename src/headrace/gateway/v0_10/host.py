@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host of a session, as its user may change it."""
+"""The virtual host of a session, as its user may use and change it: queues and arguments."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.gateway.v0_10.errors import translate
-from headrace.model.errors import ModelError
+from headrace.model.errors import ModelError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.queue.queue import Queue
     from headrace.protocol.codec_0_10 import Command
+
+# Types of arguments that all versions have.
+PLAIN: tuple[type, ...] = (bool, int, float, str, bytes)
 
 
 @contextmanager
@@ -38,3 +42,32 @@ def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
     except ModelError as error:
         blamed = (part for part in (host.part, "name") if part in command.FIELDS)
         raise translate(error, command, next(blamed, "")) from None
+
+
+def queue_of(session: Session010, name: str | None) -> Queue:
+    """Return the queue of that name, if the session may use it.
+
+    Raises:
+        NotFound: no queue has that name.
+        AccessRefused: the queue is the broker's own.
+        ResourceLocked: the queue is exclusive to another session.
+    """
+    if not name:
+        raise NotFound("a queue has a name")
+    return session.vhost.find_queue(name, session)
+
+
+def plain(arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return a map whose values are of types that do not keep their width on the wire."""
+    return {key: _plain_value(value) for key, value in arguments.items()}
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, dict):
+        return plain(value)
+    if isinstance(value, list):
+        return [_plain_value(item) for item in value]
+    for kind in PLAIN:
+        if isinstance(value, kind):
+            return kind(value)
+    return value

@@ -9,11 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_10 import content_classes
-from headrace.gateway.v0_10.commands import table
+from headrace.gateway.v0_10.commands import dtx, exchange, message, queue, tx
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.v0_10.handlers import Commands
 
-SERVED: tuple[Callable[[Commands], None], ...] = (table.register, content_classes.register)
+
+def register_commands(commands: Commands) -> None:
+    """Add the handlers of the commands that are no plug-in's."""
+    for module in (message, exchange, queue, tx, dtx):
+        commands.handlers.update(module.HANDLERS)
+
+
+SERVED: tuple[Callable[[Commands], None], ...] = (register_commands, content_classes.register)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,21 +11,12 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.endpoint import BodySink
 
     # Each handler takes the class of its own method: hence Any.
     Handler = Callable[[GatewayConnection, Channel, Any], MethodBase | None]
     #: Given the payload of the header frame, undecoded, and the body, too.
     ContentHandler = Callable[[GatewayConnection, Channel, Any, bytes, bytes], MethodBase | None]
-
-
-class Sink(Protocol):
-    """Takes the body of a content as it arrives, in place of memory."""
-
-    def add(self, octets: bytes) -> None:
-        """Take the next bytes."""
-
-    def abandon(self) -> None:
-        """The rest of the body does not come."""
 
 
 class Methods:
@@ -37,7 +28,7 @@ class Methods:
         self.content_handlers: dict[str, ContentHandler] = {}
         #: Of methods whose bodies do not go through memory: called with connection, channel, the
         #: payload of the header frame, undecoded, and the size of the body.
-        self.sinks: dict[str, Callable[[GatewayConnection, Channel, bytes, int], Sink]] = {}
+        self.sinks: dict[str, Callable[[GatewayConnection, Channel, bytes, int], BodySink]] = {}
         #: Refuses a publish with an access ticket: connection, channel, ticket, encoded address.
         self.check_publish: Callable[[GatewayConnection, Channel, int, bytes], None] | None = None
         #: Keeps a channel whose connection is lost; returns True if it is kept.

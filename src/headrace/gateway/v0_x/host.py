@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host of a connection, as its user may change it."""
+"""The virtual host of a connection, as its user may use and change it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 
 if TYPE_CHECKING:
+    from headrace.gateway.security.permissions import Rights
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 
@@ -23,3 +24,17 @@ def host_of(connection: GatewayConnection) -> AuthorizedHost:
         sticky=connection.early or quirks.redeclares,
         rebinds=quirks.rebinds,
     )
+
+
+def check_access(connection: GatewayConnection, permission: str, kind: str, name: str) -> None:
+    """Refuse what the user has no permission for."""
+    access: Rights = connection.context.access
+    access.check(connection.user, connection.vhost.name, permission, kind, name)
+
+
+def check_topic(
+    connection: GatewayConnection, permission: str, exchange: str, routing_key: str
+) -> None:
+    """Refuse a topic that the user may not publish to or bind."""
+    access: Rights = connection.context.access
+    access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)

@@ -9,16 +9,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_x import content_classes, early
-from headrace.gateway.v0_x.methods import table
+from headrace.gateway.v0_x.methods import (
+    basic,
+    channel,
+    confirm,
+    connection,
+    dtx,
+    exchange,
+    queue,
+    tx,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.v0_x.connection.context import V0xContext
 
+
+def register_methods(context: V0xContext) -> None:
+    """Add the handlers of the methods that are no plug-in's."""
+    for methods in (connection, channel, exchange, queue, basic, confirm, tx, dtx):
+        context.methods.handlers.update(methods.HANDLERS)
+
+
 #: In this order: tickets guard the methods of all classes.
 SERVED: tuple[Callable[[V0xContext], None], ...] = (
-    table.register,
+    register_methods,
     content_classes.register,
     early.register,
 )

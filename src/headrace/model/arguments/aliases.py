@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 
 Read = Callable[[object], object]  # None if the value asks for the default.
 
@@ -85,25 +85,26 @@ QUEUE_ALIASES: dict[str, Alias] = {
 def translated(
     arguments: Mapping[str, object],
     aliases: Mapping[str, Alias],
-    wrong: Callable[[str, str], None],
-    contradicts: Callable[[str, str], None],
+    refuse_malformed: Callable[[str, str], None],
+    refuse_contradiction: Callable[[str, str], None],
 ) -> dict[str, object]:
-    """Return the arguments with ours added for each alias.
+    """Return the arguments with our own added for each alias.
 
-    ``wrong(name, text)`` is called for malformed values, ``contradicts(name, ours)`` for values
-    that another argument contradicts; unless they raise, the alias is left out.
+    ``refuse_malformed(name, text)`` is called for malformed values,
+    ``refuse_contradiction(name, ours)`` for values that another argument contradicts; unless they
+    raise, the alias is left out.
     """
-    found = dict(arguments)
+    completed = dict(arguments)
     for name in [name for name in arguments if name in aliases]:
         alias = aliases[name]
         try:
             value = alias.read(arguments[name])
         except ValueError as error:
-            wrong(name, str(error))
+            refuse_malformed(name, str(error))
             continue
         if value is None:
             continue
-        known = found.setdefault(alias.name, value)
-        if known != value:
-            contradicts(name, alias.name)
-    return found
+        current = completed.setdefault(alias.name, value)
+        if current != value:
+            refuse_contradiction(name, alias.name)
+    return completed

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments by which consumers and bindings filter messages, with all their names."""
+"""Arguments of consumers and bindings: selectors, no-local, priority, browsing, replay.
+
+The round in which consumers take turns, by priority or with a single active consumer, is in
+`headrace.model.queue.destination`; a consumer's timeout is the gateway's
+(``gateway/messages/consumer_timeout.py``).
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.no_local import is_on
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.replay_period import REPLAY, replay_period
-from headrace.model.arguments.values import type_name
+from headrace.model.arguments.values import number_of, type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.selector import Selector, compile_selector
 
@@ -24,19 +27,21 @@ NO_LOCAL = "x-qpid-no-local"
 NO_CONSUME = "x-filter-no-consume"
 AUTO_CLOSE = "x-filter-auto-close"
 PRIORITY = "x-priority"
+REPLAY = "x-qpid-replay-period"  # How far back a browser starts, in seconds; 0: new messages.
+REPLAY_MAX_S = 999_999_999  # About 30 years.
 
 _WORDS = {"true": True, "false": False}
 
 
-def selector_of(arguments: Mapping[str, object], what: str) -> Selector | None:
+def selector_of(arguments: Mapping[str, object], subject: str) -> Selector | None:
     """Return the selector in the arguments; None for a blank one.
 
-    ``what`` names the queue or exchange in the error.
+    ``subject`` names the queue or exchange in the error.
 
     Raises:
         InvalidArgument: the selector is malformed, or there are two.
     """
-    found: str | None = None
+    selector_text: str | None = None
     for name in SELECTORS:
         if name not in arguments:
             continue
@@ -44,24 +49,24 @@ def selector_of(arguments: Mapping[str, object], what: str) -> Selector | None:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
         if not isinstance(text, str):
-            raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a string")
-        if found is not None and text != found:
-            raise InvalidArgument(f"invalid arg '{name}' for {what}: there is another selector")
-        found = text
-    if found is None or not found.strip():
+            raise InvalidArgument(f"invalid arg '{name}' for {subject}: expected a string")
+        if selector_text is not None and text != selector_text:
+            raise InvalidArgument(f"invalid arg '{name}' for {subject}: there is another selector")
+        selector_text = text
+    if selector_text is None or not selector_text.strip():
         return None
     try:
-        return compile_selector(found)
+        return compile_selector(selector_text)
     except InvalidArgument as error:
         name = next(name for name in SELECTORS if name in arguments)
-        raise InvalidArgument(f"invalid arg '{name}' for {what}: {error.text}") from None
+        raise InvalidArgument(f"invalid arg '{name}' for {subject}: {error.text}") from None
 
 
-def switched(arguments: Mapping[str, object], name: str, what: str) -> bool:
-    """Return True if a boolean argument is set; words and numbers count, too.
+def switched(arguments: Mapping[str, object], name: str, subject: str) -> bool:
+    """Return True if a boolean argument is set; ``true``, ``false``, 1 and 0 are booleans, too.
 
     Raises:
-        InvalidArgument: it is no boolean.
+        InvalidArgument: the argument is not a boolean.
     """
     value = arguments.get(name, False)
     if isinstance(value, str):
@@ -70,21 +75,38 @@ def switched(arguments: Mapping[str, object], name: str, what: str) -> bool:
         return value
     if isinstance(value, int) and value in (0, 1):
         return bool(value)
-    raise InvalidArgument(f"invalid arg '{name}' for {what}: expected a boolean")
+    raise InvalidArgument(f"invalid arg '{name}' for {subject}: expected a boolean")
 
 
-def priority_of(arguments: Mapping[str, object], what: str) -> int:
+def priority_of(arguments: Mapping[str, object], subject: str) -> int:
     """Return the priority of a consumer, limited to 32 bits.
 
     Raises:
-        InvalidArgument: it is no integer.
+        InvalidArgument: the priority is not an integer.
     """
     value = arguments.get(PRIORITY, 0)
     priority = number_of(value)
     if priority is None:
-        wrong = f'"expected integer, got {type_name(value)}"'
-        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {what}: {wrong}")
+        error = f'"expected integer, got {type_name(value)}"'
+        raise InvalidArgument(f"invalid arg '{PRIORITY}' for {subject}: {error}")
     return max(-(2**31), min(2**31 - 1, priority))
+
+
+def replay_period(arguments: Mapping[str, object], subject: str) -> int | None:
+    """Return the replay period in seconds, which clients of Broker-J set; None if there is none.
+
+    Raises:
+        InvalidArgument: the value is not a number of seconds.
+    """
+    value = arguments.get(REPLAY)
+    if value is None:
+        return None
+    period_s = number_of(value)
+    if period_s is None or not 0 <= period_s <= REPLAY_MAX_S:
+        raise InvalidArgument(
+            f"invalid arg '{REPLAY}' for {subject}: expected 0 to {REPLAY_MAX_S} seconds"
+        )
+    return period_s
 
 
 class RepublishedHeaders:
@@ -104,7 +126,7 @@ class RepublishedHeaders:
         return self._headers
 
     def values(self) -> RepublishedHeaders:
-        """Return what selectors see."""
+        """Return the headers and properties, as selectors read them."""
         return self
 
     def get(self, name: str, /) -> object:
@@ -118,21 +140,21 @@ class RepublishedHeaders:
 class ConsumerFilter:
     """The filter, priority and mode of a consumer, read from its arguments."""
 
-    __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "what")
+    __slots__ = ("auto_close", "browses", "no_local", "priority", "replays", "selector", "subject")
 
-    def __init__(self, arguments: Mapping[str, object], what: str) -> None:
-        """Read the arguments of a consumer; ``what`` names its queue.
+    def __init__(self, arguments: Mapping[str, object], subject: str) -> None:
+        """Read the arguments of a consumer; ``subject`` names its queue.
 
         Raises:
             InvalidArgument: an argument is malformed.
         """
-        self.priority = priority_of(arguments, what)
-        self.selector = selector_of(arguments, what)
-        self.no_local = switched(arguments, NO_LOCAL, what)
-        self.browses = switched(arguments, NO_CONSUME, what)
-        self.auto_close = switched(arguments, AUTO_CLOSE, what)
-        self.replays = replay_period(arguments, what) is not None
-        self.what = what
+        self.priority = priority_of(arguments, subject)
+        self.selector = selector_of(arguments, subject)
+        self.no_local = switched(arguments, NO_LOCAL, subject)
+        self.browses = switched(arguments, NO_CONSUME, subject)
+        self.auto_close = switched(arguments, AUTO_CLOSE, subject)
+        self.replays = replay_period(arguments, subject) is not None
+        self.subject = subject
 
     def give(self, consumer: Consumer) -> None:
         """Set the attributes of a consumer that is not on its queue yet.
@@ -142,7 +164,7 @@ class ConsumerFilter:
         """
         if self.replays and not consumer.browses and not consumer.queue.is_stream:
             raise InvalidArgument(
-                f"invalid arg '{REPLAY}' for {self.what}: it is for consumers that browse"
+                f"invalid arg '{REPLAY}' for {self.subject}: it is for consumers that browse"
             )
         consumer.priority = self.priority
         consumer.selector = self.selector

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of exchange arguments.
 
-Each returns what is wrong with a value, for the error's text, or None.
+Each returns the error of a value, or None.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import Check, type_name
+from headrace.model.arguments.values import Check, number_of, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,11 +26,11 @@ def string(value: object, arguments: Mapping[str, object]) -> str | None:
 
 def one_of(values: Iterable[str], otherwise: str) -> Check:
     """Accept one of ``values``; ``otherwise`` is the error, with ``{}`` for the value."""
-    known = frozenset(values)
+    allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
-        wrong = string(value, arguments)
-        return otherwise.format(value) if wrong is None and value not in known else wrong
+        error = string(value, arguments)
+        return otherwise.format(value) if error is None and value not in allowed else error
 
     return check
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
 
 LIMIT = "max-definitions-size"
-DEFAULT_OCTETS_MAX = 1 << 30  # Eight times what 100,000 queues and their bindings take.
+DEFAULT_OCTETS_MAX = 1 << 30  # Eight times the memory of 100,000 queues and their bindings.
 
 QUEUE = 800
 EXCHANGE = 450

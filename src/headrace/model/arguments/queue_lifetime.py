@@ -5,6 +5,9 @@
 deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
 and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
 or 0-10 has something like them.
+
+The TTL of a queue, ``x-expires``, is not here: `headrace.model.vhost.apply_policies` schedules it,
+and `headrace.model.vhost.queue_registry` deletes the queue.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class Lifetime(NamedTuple):
     scope: str = ""  # With its CONNECTION or SESSION.
 
 
-_LIVES = {
+_LIFETIMES = {
     "PERMANENT": Lifetime(unused=False),
     "MANUAL": Lifetime(unused=False),
     "DELETE_ON_CONNECTION_CLOSE": Lifetime(unused=False, scope=CONNECTION),
@@ -98,7 +101,7 @@ def key_of(holder: object) -> object:
 
 def kept_owner(arguments: Mapping[str, object]) -> Owner | None:
     """Return the owner of a recovered queue."""
-    if _said(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
+    if _policy_name(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
         return Owner(None, str(arguments.get(OWNER, "")))
     return None
 
@@ -114,59 +117,59 @@ def connection_of(owner: object) -> object:
     return owner if connection is None else connection
 
 
-def _said(value: object) -> str:
+def _policy_name(value: object) -> str:
     return value.upper().replace("-", "_") if isinstance(value, str) else ""
 
 
-def _wrong(name: str, arguments: Mapping[str, object], what: str) -> InvalidArgument:
+def _unsupported(name: str, arguments: Mapping[str, object], subject: str) -> InvalidArgument:
     value = arguments[name]
-    reason = _NOT_SERVED.get(_said(value), "there is no such policy")
-    return InvalidArgument(f"invalid arg '{name}' for {what}: {value!r} is not served: {reason}")
+    reason = _NOT_SERVED.get(_policy_name(value), "there is no such policy")
+    return InvalidArgument(f"invalid arg '{name}' for {subject}: {value!r} is not served: {reason}")
 
 
-def lifetime(arguments: Mapping[str, object], auto_delete: bool, what: str) -> Lifetime:
-    """Return the lifetime of a queue with these arguments; ``what`` names it in errors.
+def lifetime(arguments: Mapping[str, object], auto_delete: bool, subject: str) -> Lifetime:
+    """Return the lifetime of a queue with these arguments; ``subject`` names it in errors.
 
     Raises:
         InvalidArgument: the policy is not supported.
         PreconditionFailed: policies contradict each other or the flag.
     """
-    found: Lifetime | None = None
+    declared: Lifetime | None = None
     for name in LIFETIME:
         if name not in arguments:
             continue
-        life = _LIVES.get(_said(arguments[name]))
+        life = _LIFETIMES.get(_policy_name(arguments[name]))
         if life is None:
-            raise _wrong(name, arguments, what)
-        if found is not None and life != found:
+            raise _unsupported(name, arguments, subject)
+        if declared is not None and life != declared:
             raise PreconditionFailed(
-                f"invalid arg '{name}' for {what}: it contradicts '{LIFETIME[0]}'"
+                f"invalid arg '{name}' for {subject}: it contradicts '{LIFETIME[0]}'"
             )
-        found = life
+        declared = life
         # Temporary queues of Qpid's JMS client have the flag and a scope; the scope counts.
         if auto_delete and life.unused is False and not (life.drained or life.scope):
             raise PreconditionFailed(
-                f"invalid arg '{name}' for {what}: {arguments[name]} contradicts 'auto_delete'"
+                f"invalid arg '{name}' for {subject}: {arguments[name]} contradicts 'auto_delete'"
             )
-    return found or Lifetime()
+    return declared or Lifetime()
 
 
-def exclusivity(arguments: Mapping[str, object], exclusive: bool, what: str) -> str:
+def exclusivity(arguments: Mapping[str, object], exclusive: bool, subject: str) -> str:
     """Return the exclusivity of a queue with these arguments; "" if only the flag counts.
 
     Raises:
         InvalidArgument: the policy is not supported.
-        PreconditionFailed: it contradicts the flag.
+        PreconditionFailed: the policy contradicts the flag.
     """
     if EXCLUSIVITY not in arguments:
         return ""
-    said = _said(arguments[EXCLUSIVITY])
-    if said not in _OWNERS:
-        raise _wrong(EXCLUSIVITY, arguments, what)
-    policy = _OWNERS[said]
+    name = _policy_name(arguments[EXCLUSIVITY])
+    if name not in _OWNERS:
+        raise _unsupported(EXCLUSIVITY, arguments, subject)
+    policy = _OWNERS[name]
     if exclusive and policy not in (CONNECTION, SESSION):
         raise PreconditionFailed(
-            f"invalid arg '{EXCLUSIVITY}' for {what}: {arguments[EXCLUSIVITY]} contradicts "
+            f"invalid arg '{EXCLUSIVITY}' for {subject}: {arguments[EXCLUSIVITY]} contradicts "
             "'exclusive'"
         )
     return policy
@@ -176,19 +179,19 @@ class Plan:
     """Lifetime and owner of a queue, from the arguments and flags of its declaration."""
 
     def __init__(
-        self, arguments: Mapping[str, object], exclusive: bool, auto_delete: bool, what: str
+        self, arguments: Mapping[str, object], exclusive: bool, auto_delete: bool, subject: str
     ) -> None:
-        """``what`` names the queue in errors.
+        """``subject`` names the queue in errors.
 
         Raises:
             InvalidArgument: a policy is not supported.
             PreconditionFailed: policies contradict each other or a flag.
         """
-        self.life = lifetime(arguments, auto_delete, what)
-        self.policy = exclusivity(arguments, exclusive, what)
+        self.life = lifetime(arguments, auto_delete, subject)
+        self.policy = exclusivity(arguments, exclusive, subject)
         self.exclusive = exclusive
         self.auto_delete = auto_delete if self.life.unused is None else self.life.unused
-        self._what = what
+        self._subject = subject
 
     @property
     def limited(self) -> bool:
@@ -210,8 +213,8 @@ class Plan:
         """
         if self.policy == SESSION and session is not None:
             raise InvalidArgument(
-                f"invalid arg '{EXCLUSIVITY}' for {self._what}: SESSION is not served: a channel "
-                "owns no queues; CONNECTION is"
+                f"invalid arg '{EXCLUSIVITY}' for {self._subject}: SESSION is not served: a "
+                "channel owns no queues; CONNECTION is"
             )
         if self.policy == CONNECTION:
             return Owner(connection_of(owner), ""), arguments
@@ -245,7 +248,7 @@ class QueueLifetimes:
 
     def __init__(self, vhost: LifetimeHost) -> None:
         self._vhost = vhost
-        self._of: dict[object, dict[Queue, None]] = {}  # By connection or session.
+        self._by_scope: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The same by queue.
         self._empty: set[Queue] = set()  # Deleted when unused and empty,
         # and when empty, even in use; True once they had messages.
@@ -260,7 +263,7 @@ class QueueLifetimes:
             if life.scope == CONNECTION:
                 scope = connection_of(owner)
             self._scopes[queue] = scope
-            self._of.setdefault(scope, {})[queue] = None
+            self._by_scope.setdefault(scope, {})[queue] = None
         if life.empty:
             self._empty.add(queue)
         if life.drained:
@@ -278,7 +281,7 @@ class QueueLifetimes:
 
     def end(self, scope: object) -> list[Queue]:
         """Return the queues to delete with a closed connection or session."""
-        return list(self._of.get(scope, ()))
+        return list(self._by_scope.get(scope, ()))
 
     def is_owner_bound(self, queue: Queue) -> bool:
         """Return True if a queue is deleted with a connection or session."""
@@ -288,10 +291,10 @@ class QueueLifetimes:
         """Forget a deleted queue."""
         scope = self._scopes.pop(queue, None)
         if scope is not None:
-            queues = self._of[scope]
+            queues = self._by_scope[scope]
             del queues[queue]
             if not queues:
-                del self._of[scope]
+                del self._by_scope[scope]
         if queue in self._empty:
             self._empty.discard(queue)
             self._vhost.scheduler.remove(("unused", queue))

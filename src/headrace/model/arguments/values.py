@@ -14,7 +14,6 @@ from decimal import Decimal
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX
-from headrace.model.arguments.number import number_of
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 
 PRIORITY_MAX = 255
@@ -22,15 +21,15 @@ CACHE_SIZE_MAX = 1_000_000  # Message ids in a deduplication cache.
 LEVELS_MAX = 10  # Priorities of 0-10.
 AGE_MS_MAX = 1 << 50  # About 35,000 years; greater ages count as this.
 
-# Returns what is wrong with a value, or None; the second argument is the whole table.
+# Returns the error of a value, or None; the second argument is the whole table.
 Check = Callable[[object, Mapping[str, object]], str | None]
 
 
 def type_name(value: object) -> str:
     """Return the wire type of a table value as error texts name it."""
-    known: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
-    if known is not None:
-        return known
+    wire_type: str | None = getattr(value, "WIRE_TYPE", None)  # Of numbers with an uncommon width.
+    if wire_type is not None:
+        return wire_type
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, int):
@@ -57,24 +56,24 @@ def _integer(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _not_negative(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _integer(value, arguments)
-    if wrong is None and isinstance(value, int) and value < 0:
+    error = _integer(value, arguments)
+    if error is None and isinstance(value, int) and value < 0:
         return f"{{value_negative,{value}}}"
-    return wrong
+    return error
 
 
 def _positive(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and value == 0:
+    error = _not_negative(value, arguments)
+    if error is None and value == 0:
         return "{value_zero,0}"
-    return wrong
+    return error
 
 
 def _ttl(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
+    error = _not_negative(value, arguments)
+    if error is None and isinstance(value, int) and value > EXPIRY_MS_MAX:
         return f"{{value_too_large,{value}}}"
-    return wrong
+    return error
 
 
 def _expires(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -84,31 +83,31 @@ def _expires(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _priority(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and isinstance(value, int) and value > PRIORITY_MAX:
+    error = _not_negative(value, arguments)
+    if error is None and isinstance(value, int) and value > PRIORITY_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _cache_size(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _positive(value, arguments)
-    if wrong is None and isinstance(value, int) and value > CACHE_SIZE_MAX:
+    error = _positive(value, arguments)
+    if error is None and isinstance(value, int) and value > CACHE_SIZE_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _levels(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _positive(read_number(value), arguments)
-    if wrong is None and number(value) > LEVELS_MAX:
+    error = _positive(read_number(value), arguments)
+    if error is None and number(value) > LEVELS_MAX:
         return f"{{max_value_exceeded,{value}}}"
-    return wrong
+    return error
 
 
 def _delivery_limit(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _integer(value, arguments)
-    if wrong is None and isinstance(value, int) and value < -1:
+    error = _integer(value, arguments)
+    if error is None and isinstance(value, int) and value < -1:
         return f"{{value_negative,{value}}}"
-    return wrong
+    return error
 
 
 def _boolean(value: object, arguments: Mapping[str, object]) -> str | None:
@@ -121,20 +120,34 @@ def _string(value: object, arguments: Mapping[str, object]) -> str | None:
     return None if isinstance(value, str) else f"{{unacceptable_type,{type_name(value)}}}"
 
 
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # 64 bits have no more digits.
+
+
+def number_of(value: object) -> int | None:
+    """Return the integer that a value is or whose text it is; None otherwise.
+
+    Qpid's address strings quote integers (``x-priority: '5'``), and a table of 0-8 has few number
+    types. A text of digits counts as an integer from every client; RabbitMQ refuses it.
+    """
+    if isinstance(value, str):
+        return int(value) if _WHOLE.fullmatch(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def number(value: object) -> int:
     """Return a checked value as a number; a switch that is on counts as 1.
 
     Qpid's clients send numbers and booleans as text, too.
     """
-    found = read_number(value)
-    return found if isinstance(found, int) else int(bool(found))
+    numeric = read_number(value)
+    return numeric if isinstance(numeric, int) else int(bool(numeric))
 
 
 def read_number(value: object) -> object:
     """Return a number or the number that a text says; any other value unchanged."""
-    found = number_of(value)
-    if found is not None:
-        return found
+    integer = number_of(value)
+    if integer is not None:
+        return integer
     return 0 if isinstance(value, str) and value.lower() in ("", "false") else value
 
 
@@ -160,34 +173,34 @@ def _switch(value: object, arguments: Mapping[str, object]) -> str | None:
 
 
 def _name(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
-    return "empty" if wrong is None and not value else wrong
+    error = _string(value, arguments)
+    return "empty" if error is None and not value else error
 
 
 def _dead_letter_key(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
-    if wrong is None and "x-dead-letter-exchange" not in arguments:
+    error = _string(value, arguments)
+    if error is None and "x-dead-letter-exchange" not in arguments:
         return "routing_key_but_no_dlx_defined"
-    return wrong
+    return error
 
 
 def _one_of(values: Iterable[str], otherwise: str) -> Check:
-    known = frozenset(values)
+    allowed = frozenset(values)
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:
-        wrong = _string(value, arguments)
-        if wrong is None and value not in known:
+        error = _string(value, arguments)
+        if error is None and value not in allowed:
             return otherwise.format(value)
-        return wrong
+        return error
 
     return check
 
 
 def _version(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _not_negative(value, arguments)
-    if wrong is None and value not in (1, 2):
+    error = _not_negative(value, arguments)
+    if error is None and value not in (1, 2):
         return f"\"unsupported queue version '{value}'\""
-    return wrong
+    return error
 
 
 _AGE = re.compile(r"([0-9]{1,9})([YMDhms])", re.ASCII)
@@ -203,17 +216,17 @@ _AGE_MS = {
 
 def age_ms(text: str) -> int | None:
     """Return an age such as ``7D`` in milliseconds; None if it is malformed."""
-    found = _AGE.fullmatch(text)
-    if found is None or int(found[1]) == 0:
+    match = _AGE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
         return None
-    return min(int(found[1]) * _AGE_MS[found[2]], AGE_MS_MAX)
+    return min(int(match[1]) * _AGE_MS[match[2]], AGE_MS_MAX)
 
 
 def _age(value: object, arguments: Mapping[str, object]) -> str | None:
-    wrong = _string(value, arguments)
+    error = _string(value, arguments)
     if isinstance(value, str) and age_ms(value) is None:
         return "invalid_max_age"
-    return wrong
+    return error
 
 
 QUEUE_ARGUMENTS: dict[str, Check] = {
@@ -353,7 +366,7 @@ READER_ONLY = (
     "x-stream-automatic-offset-tracking",
 )
 EXCHANGE_NAMES = ("alternate-exchange", "x-dead-letter-exchange")  # Their values name exchanges.
-_TOGETHER_NOT = (("x-max-priority", "qpid.priorities"),)  # Two names of the same setting.
+_EXCLUSIVE = (("x-max-priority", "qpid.priorities"),)  # Two names of the same setting.
 
 
 def queue_type(arguments: Mapping[str, object]) -> str:
@@ -367,50 +380,50 @@ def keeps_all(arguments: Mapping[str, object]) -> bool:
     return arguments.get("x-queue-type") == "quorum"
 
 
-def check_reader_arguments(arguments: Mapping[str, object], what: str, kind: str) -> None:
-    """Refuse arguments that only stream readers may have; ``what`` names the queue.
+def check_reader_arguments(arguments: Mapping[str, object], subject: str, kind: str) -> None:
+    """Refuse arguments that only stream readers may have; ``subject`` names the queue.
 
     A consumer with them expects to read without consuming.
 
     Raises:
-        InvalidArgument: naming the argument.
+        InvalidArgument: a reader argument is present; the text names it.
     """
     for name in READER_ONLY:
         if name in arguments:
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+                f"invalid arg '{name}' for {subject} of queue type rabbit_{kind}_queue"
             )
 
 
-def wrong_argument(name: str, value: object, what: str, wrong: str) -> InvalidArgument:
+def wrong_argument(name: str, value: object, subject: str, error: str) -> InvalidArgument:
     """Return the error for an invalid argument, in the words that clients match."""
     if name in EXCHANGE_NAMES and not isinstance(value, str):
-        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {what}")
-    return InvalidArgument(f"invalid arg '{name}' for {what}: {wrong}")
+        return InvalidArgument(f"invalid type '{type_name(value)}' for arg '{name}' in {subject}")
+    return InvalidArgument(f"invalid arg '{name}' for {subject}: {error}")
 
 
-def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
-    """Refuse known arguments with invalid values; ``what`` names the queue in the error."""
+def check_queue_arguments(arguments: Mapping[str, object], subject: str) -> None:
+    """Refuse known arguments with invalid values; ``subject`` names the queue in the error."""
     for name, check in QUEUE_ARGUMENTS.items():
         if name in arguments:
-            wrong = check(arguments[name], arguments)
-            if wrong is not None:
-                raise wrong_argument(name, arguments[name], what, wrong)
+            error = check(arguments[name], arguments)
+            if error is not None:
+                raise wrong_argument(name, arguments[name], subject, error)
     kind = queue_type(arguments)
     foreign = _NOT_STREAM if kind == "stream" else _STREAM_ONLY
     for name in arguments:
         if name in foreign:
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what} of queue type rabbit_{kind}_queue"
+                f"invalid arg '{name}' for {subject} of queue type rabbit_{kind}_queue"
             )
 
-    for one, other in _TOGETHER_NOT:
-        if one in arguments and other in arguments:
-            raise InvalidArgument(f"invalid arg '{other}' for {what}: it contradicts '{one}'")
+    for name, other in _EXCLUSIVE:
+        if name in arguments and other in arguments:
+            raise InvalidArgument(f"invalid arg '{other}' for {subject}: it contradicts '{name}'")
     least, most = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise InvalidArgument(
-            f"invalid arg 'x-delayed-retry-min' for {what}: {least} is more than "
+            f"invalid arg 'x-delayed-retry-min' for {subject}: {least} is more than "
             f"'x-delayed-retry-max', {most}"
         )
     if (
@@ -418,7 +431,7 @@ def check_queue_arguments(arguments: Mapping[str, object], what: str) -> None:
         and arguments.get("x-overflow") == "drop-head"
     ):
         raise InvalidArgument(
-            f"invalid arg 'x-dead-letter-strategy' for {what}: at-least-once contradicts "
+            f"invalid arg 'x-dead-letter-strategy' for {subject}: at-least-once contradicts "
             "x-overflow drop-head, which loses messages"
         )
 
@@ -439,11 +452,11 @@ def described(value: object) -> str:
     return f"the value '{shown(value)}' of type '{type_name(value)}'"
 
 
-def assert_same_field(current: object, received: object, name: str, what: str) -> None:
+def assert_same_field(current: object, received: object, name: str, subject: str) -> None:
     """Refuse a declaration whose flag or type differs."""
     if current != received:
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received '{shown(received)}' but current is "
+            f"inequivalent arg '{name}' for {subject}: received '{shown(received)}' but current is "
             f"'{shown(current)}'"
         )
 
@@ -462,7 +475,7 @@ def assert_same_arguments(
     current: Mapping[str, object],
     received: Mapping[str, object],
     names: Iterable[str],
-    what: str,
+    subject: str,
     default_type: str = "classic",
 ) -> None:
     """Refuse a declaration if a known argument differs.
@@ -486,5 +499,6 @@ def assert_same_arguments(
                 described(current[name]) if old else "none",
             )
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received {texts[0]} but current is {texts[1]}"
+            f"inequivalent arg '{name}' for {subject}: received {texts[0]} but current is "
+            f"{texts[1]}"
         )

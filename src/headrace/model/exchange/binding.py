@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A binding from an exchange to a queue or another exchange."""
+"""A binding from an exchange to a queue or another exchange.
+
+`headrace.model.vhost.topology` adds and removes bindings; ``follow`` of
+`headrace.model.vhost.virtual_host` routes through them, from exchange to exchange.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ Destination: TypeAlias = "Queue | Exchange"
 
 
 def arguments_digest(arguments: Mapping[str, object] | None) -> str:
-    """Identify arguments among bindings of the same ends and key; "" without arguments."""
+    """Return a digest of arguments in hexadecimal; "" without arguments."""
     return digest(canonical(arguments)).hex() if arguments else ""
 
 
@@ -45,7 +49,7 @@ class Binding:
 
     @property
     def arguments_digest(self) -> str:
-        """Return what `arguments_digest` returns for its arguments."""
+        """The digest of its arguments in hexadecimal; "" without arguments."""
         return "" if self._print is None else self._print.hex()
 
     def __hash__(self) -> int:
@@ -70,32 +74,32 @@ Bound: TypeAlias = "Binding | dict[Binding, None]"
 
 def add_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Add a binding under a key; a key with only one binding needs no dict."""
-    held = table.get(key)
-    if held is None:
+    entry = table.get(key)
+    if entry is None:
         table[key] = binding
-    elif isinstance(held, dict):
-        held[binding] = None
-    elif held != binding:
-        table[key] = {held: None, binding: None}
+    elif isinstance(entry, dict):
+        entry[binding] = None
+    elif entry != binding:
+        table[key] = {entry: None, binding: None}
 
 
 def remove_binding(table: dict[BindingKey, Bound], key: BindingKey, binding: Binding) -> None:
     """Remove a binding from a key, and the key with its last binding."""
-    held = table.get(key)
-    if isinstance(held, dict):
-        held.pop(binding, None)
-        if not held:
+    entry = table.get(key)
+    if isinstance(entry, dict):
+        entry.pop(binding, None)
+        if not entry:
             del table[key]
-    elif held is not None and held == binding:
+    elif entry is not None and entry == binding:
         del table[key]
 
 
-def destinations(held: Bound | None, into: dict[Destination, None]) -> None:
+def destinations(entry: Bound | None, into: dict[Destination, None]) -> None:
     """Add the destinations of a key's bindings."""
-    if held is None:
+    if entry is None:
         return
-    if isinstance(held, dict):
-        for binding in held:
+    if isinstance(entry, dict):
+        for binding in entry:
             into[binding.destination] = None
     else:
-        into[held.destination] = None
+        into[entry.destination] = None

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
 from headrace.model.arguments.canonical import digest as digest_of
 from headrace.model.arguments.exchange import one_of, string, switch, whole
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import CACHE_SIZE_MAX
+from headrace.model.arguments.values import CACHE_SIZE_MAX, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,21 +68,21 @@ class Ids:
         self._ttl_ms = number_of(arguments.get(CACHE_TTL, 0)) or 0
         self._header = str(arguments.get(HEADER, HEADER))
         # By digest: number and expiry (ms; 0 is never).
-        self._known: dict[bytes, tuple[int, int]] = {}
+        self._entries: dict[bytes, tuple[int, int]] = {}
         self._number = 0  # Of the last id.
         self._lasting: dict[int, None] = {}  # Numbers of the ids that are facts, oldest first.
         if self._facts is not None:
             for key, value in self._facts.items(prefix):
                 self._number = int.from_bytes(key[len(prefix) :], "big")
-                self._known[value[:DIGEST_SIZE]] = (
+                self._entries[value[:DIGEST_SIZE]] = (
                     self._number,
                     int.from_bytes(value[DIGEST_SIZE:], "big"),
                 )
                 self._lasting[self._number] = None
-            counters.memory_used += WEIGHT * len(self._known)
+            counters.memory_used += WEIGHT * len(self._entries)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
     @property
     def size_max(self) -> int:
@@ -97,8 +96,8 @@ class Ids:
 
     def knows(self, message_id: bytes) -> bool:
         """Return True if an id is known and not expired."""
-        found = self._known.get(message_id)
-        return found is not None and (not found[1] or found[1] > self._counters.now_ms)
+        entry = self._entries.get(message_id)
+        return entry is not None and (not entry[1] or entry[1] > self._counters.now_ms)
 
     def check(self, lasting: bool) -> None:
         """Check that one more id can be stored.
@@ -112,13 +111,13 @@ class Ids:
     def note(self, message_id: bytes, headers: Mapping[str, object], lasting: bool) -> None:
         """Add an id; if ``lasting``, inside its message's store transaction."""
         now_ms = self._counters.now_ms
-        if message_id in self._known:
+        if message_id in self._entries:
             self._forget(message_id)
         for _ in range(SWEEP):
-            oldest = next(iter(self._known), None)
+            oldest = next(iter(self._entries), None)
             if oldest is None:
                 break
-            if len(self._known) < self._size and not 0 < self._known[oldest][1] <= now_ms:
+            if len(self._entries) < self._size and not 0 < self._entries[oldest][1] <= now_ms:
                 break
             self._forget(oldest)
         ttl_ms = number_of(headers.get(CACHE_TTL))
@@ -126,7 +125,7 @@ class Ids:
             ttl_ms = self._ttl_ms
         until_ms = now_ms + ttl_ms if ttl_ms else 0
         self._number += 1
-        self._known[message_id] = self._number, until_ms
+        self._entries[message_id] = self._number, until_ms
         self._counters.memory_used += WEIGHT
         if lasting and self._facts is not None:
             if len(self._lasting) >= LASTING_MAX:  # Only the newest survive a restart.
@@ -136,11 +135,11 @@ class Ids:
 
     def clear(self) -> None:
         """Forget all ids."""
-        for message_id in list(self._known):
+        for message_id in list(self._entries):
             self._forget(message_id)
 
     def _forget(self, message_id: bytes) -> None:
-        number, _ = self._known.pop(message_id)
+        number, _ = self._entries.pop(message_id)
         self._counters.memory_used -= WEIGHT
         if self._facts is not None and number in self._lasting:
             self._forget_fact(self._facts, number)

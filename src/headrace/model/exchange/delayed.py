@@ -38,7 +38,7 @@ class DelayedExchange(Exchange):
 
     @classmethod
     def join(cls, types: Mapping[str, Kind]) -> None:
-        """Allow routing as these types, whose arguments are then known, too."""
+        """Allow routing as these types, and accept their arguments."""
         cls.types = {name: kind for name, kind in types.items() if kind is not cls}
         cls.arguments_known = {ROUTES_AS: anything}
         for kind in cls.types.values():
@@ -49,7 +49,7 @@ class DelayedExchange(Exchange):
         """Return the type that the arguments name.
 
         Raises:
-            PreconditionFailed: they name none.
+            PreconditionFailed: the arguments name no exchange type.
         """
         name = arguments.get(ROUTES_AS)
         kind = cls.types.get(name) if isinstance(name, str) else None
@@ -60,9 +60,9 @@ class DelayedExchange(Exchange):
         return kind
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
         """Check the arguments of the type that is routed as."""
-        cls.routes_as(arguments).check_arguments(arguments, what)
+        cls.routes_as(arguments).check_arguments(arguments, subject)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         self._inner.check(routing_key, arguments)
@@ -74,7 +74,7 @@ class DelayedExchange(Exchange):
         self._inner.match(routing_key, headers, into)
 
     def index_octets(self, binding: Binding) -> int:
-        return self._inner.weigh(binding)
+        return self._inner.binding_octets(binding)
 
     def _index(self, binding: Binding) -> None:
         self._inner.bind(binding)

@@ -1,49 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchange types: which bindings match a routing key and headers; each has its own index.
+"""The base of all exchange types: which bindings match a routing key and headers.
 
-Nothing here runs once per message: a gateway caches routes, except those that depend on headers or
-on a binding's selector.
+Each type has its own index of bindings, in a module of this folder. Nothing here runs once per
+message: a gateway caches routes, except those that depend on headers or on a binding's selector.
 
-Bindings with a selector or no-local are kept in an exchange of the same type beside this one, one
-for each such filter; what matches there counts if the filter accepts the message.
+Bindings with a selector or no-local are kept in a second exchange of the same type, one for each
+such filter; their destinations count if the filter accepts the message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from headrace.model.arguments.aliases import ALTERNATES
-from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, selector_of, switched
-from headrace.model.arguments.exchange import anything, string, switch
+from headrace.model.arguments.exchange import string, switch
 from headrace.model.arguments.memory_estimate import (
     BINDING,
     DIGEST,
     EXCHANGE,
-    NODE,
     selector_octets,
     table_octets,
     text_octets,
 )
-from headrace.model.arguments.murmur3 import murmur3_32
 from headrace.model.arguments.no_local import is_local
-from headrace.model.arguments.values import Check, shown, type_name, wrong_argument
-from headrace.model.errors import InvalidArgument, PreconditionFailed
+from headrace.model.arguments.values import Check, wrong_argument
+from headrace.model.errors import InvalidArgument
 from headrace.model.exchange import deduplication
-from headrace.model.exchange.binding import (
-    Binding,
-    Bound,
-    Destination,
-    add_binding,
-    destinations,
-    remove_binding,
-)
-from headrace.model.exchange.headers_index import Asked, HeadersIndex
-from headrace.model.exchange.topic_trie import TopicTrie
 from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
+    from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.exchange.deduplication import Ids
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
@@ -51,17 +39,12 @@ if TYPE_CHECKING:
 
 # Returns the headers of a message. It may have a method ``properties``, which returns message_id,
 # correlation_id and timestamp as far as the message has them, and a method ``values``, which
-# returns what selectors see.
+# returns the headers and properties as selectors read them.
 Headers = Callable[[], Mapping[str, object]]
 
-X_MATCH = "x-match"
 SEQUENCE = "qpid.msg_sequence"  # The exchange numbers its messages.
 IVE = "qpid.ive"  # The exchange passes its last message to new bindings.
 EXCLUSIVE = "qpid.exclusive-binding"  # A binding's argument: no other binding may have its key.
-SUPER_STREAM = "x-super-stream"  # An argument of a direct exchange.
-PARTITION_BY = "x-partition-by"  # "hash" or "key".
-PARTITION_ORDER = "x-stream-partition-order"  # An argument of a binding.
-_UNORDERED = 1 << 64
 
 # Arguments of all exchange types.
 COMMON_ARGUMENTS: Mapping[str, Check] = {
@@ -71,8 +54,8 @@ COMMON_ARGUMENTS: Mapping[str, Check] = {
     **deduplication.ARGUMENTS,
 }
 
-CHOICES = (*SELECTORS, NO_LOCAL)
-BINDING_ARGUMENTS = (EXCLUSIVE, *CHOICES)  # Filters are refused where bindings have none.
+FILTER_ARGUMENTS = (*SELECTORS, NO_LOCAL)
+BINDING_ARGUMENTS = (EXCLUSIVE, *FILTER_ARGUMENTS)  # Filters are refused where bindings have none.
 
 
 class BindingFilter(NamedTuple):
@@ -152,12 +135,14 @@ class Exchange:
         self.auto_delete = auto_delete
         self.internal = internal
         self.arguments: dict[str, object] = dict(arguments or {})
-        said = [self.arguments[argument] for argument in ALTERNATES if argument in self.arguments]
-        alternate = said[0] if said else None
+        alternates = [
+            self.arguments[argument] for argument in ALTERNATES if argument in self.arguments
+        ]
+        alternate = alternates[0] if alternates else None
         self.own_alternate = alternate if isinstance(alternate, str) else None
         self.alternate = self.own_alternate  # Or a policy's.
         self.bindings: dict[Binding, None] = {}  # From this exchange, in order of binding.
-        self.chosen: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
+        self.filtered: dict[tuple[str, bool], tuple[BindingFilter, Exchange]] | None = None
         self.deleted = False
         self.tally = ExchangeTally()
         # Called for each message; see headrace.model.interceptor.exchange_observer.
@@ -172,16 +157,16 @@ class Exchange:
         return f"<{type(self).__name__} {self.name!r} bindings={len(self.bindings)}>"
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
         """Refuse known arguments with invalid values.
 
-        ``what`` names the exchange in the error.
+        ``subject`` names the exchange in the error.
         """
         for name, check in cls.arguments_known.items():
             if name in arguments:
-                wrong = check(arguments[name], arguments)
-                if wrong is not None:
-                    raise wrong_argument(name, arguments[name], what, wrong)
+                error = check(arguments[name], arguments)
+                if error is not None:
+                    raise wrong_argument(name, arguments[name], subject, error)
 
     def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
         """Refuse a binding with an invalid key or arguments."""
@@ -197,19 +182,19 @@ class Exchange:
         """
         if binding in self.bindings:
             return False
-        choice = self._choice(binding)
+        binding_filter = self._filter_of(binding)
         self.bindings[binding] = None
-        if choice is None:
+        if binding_filter is None:
             self._index(binding)
             return True
-        if self.chosen is None:
-            self.chosen = {}
-        if choice.key not in self.chosen:
-            beside = type(self)(self.name, arguments=self.arguments)
-            self.chosen[choice.key] = (choice, beside)
-        beside = self.chosen[choice.key][1]
-        beside.bindings[binding] = None
-        beside._index(binding)
+        if self.filtered is None:
+            self.filtered = {}
+        if binding_filter.key not in self.filtered:
+            subset = type(self)(self.name, arguments=self.arguments)
+            self.filtered[binding_filter.key] = (binding_filter, subset)
+        subset = self.filtered[binding_filter.key][1]
+        subset.bindings[binding] = None
+        subset._index(binding)
         return True
 
     def octets(self) -> int:
@@ -218,22 +203,22 @@ class Exchange:
         """
         return self.own_octets + text_octets(self.name) + table_octets(self.arguments)
 
-    def weigh(self, binding: Binding) -> int:
+    def binding_octets(self, binding: Binding) -> int:
         """Return the memory of a binding in bytes, added or removed."""
         octets = BINDING + text_octets(binding.routing_key)
         if binding.arguments is None:
             return octets + self.index_octets(binding)
         octets += DIGEST + table_octets(binding.arguments)
-        choice = self._choice(binding)
-        if choice is None:
+        binding_filter = self._filter_of(binding)
+        if binding_filter is None:
             return octets + self.index_octets(binding)
-        chosen = (self.chosen or {}).get(choice.key)
-        if chosen is not None:
-            return octets + chosen[1].index_octets(binding)
-        beside = type(self)(self.name, arguments=self.arguments)
-        if choice.selector is not None:
-            octets += selector_octets(choice.selector.text)
-        return octets + self.own_octets + beside.index_octets(binding)
+        subset_entry = (self.filtered or {}).get(binding_filter.key)
+        if subset_entry is not None:
+            return octets + subset_entry[1].index_octets(binding)
+        subset = type(self)(self.name, arguments=self.arguments)
+        if binding_filter.selector is not None:
+            octets += selector_octets(binding_filter.selector.text)
+        return octets + self.own_octets + subset.index_octets(binding)
 
     def index_octets(self, binding: Binding) -> int:
         """Return the memory of a binding in this type's index, beyond the common part."""
@@ -249,18 +234,18 @@ class Exchange:
 
     def forget(self, binding: Binding) -> None:
         """Remove a binding from the index that is no longer in ``bindings``."""
-        choice = self._choice(binding)
-        if choice is None or self.chosen is None:
+        binding_filter = self._filter_of(binding)
+        if binding_filter is None or self.filtered is None:
             self._forget(binding)
             return
-        beside = self.chosen[choice.key][1]
-        del beside.bindings[binding]
-        beside._forget(binding)
-        if not beside.bindings:
-            del self.chosen[choice.key]
-            self.chosen = self.chosen or None
+        subset = self.filtered[binding_filter.key][1]
+        del subset.bindings[binding]
+        subset._forget(binding)
+        if not subset.bindings:
+            del self.filtered[binding_filter.key]
+            self.filtered = self.filtered or None
 
-    def match_chosen(
+    def match_filtered(
         self,
         routing_key: str,
         headers: Headers,
@@ -271,35 +256,35 @@ class Exchange:
 
         ``publisher`` is the number of the publishing connection.
         """
-        took_part = False
+        evaluated = False
         values: Values | Mapping[str, object] | None = None
-        for choice, beside in (self.chosen or {}).values():
+        for binding_filter, subset in (self.filtered or {}).values():
             matched: dict[Destination, None] = {}
-            beside.match(routing_key, headers, matched)
+            subset.match(routing_key, headers, matched)
             if not matched:
                 continue
-            took_part = True
-            if choice.no_local:
+            evaluated = True
+            if binding_filter.no_local:
                 matched = {each: None for each in matched if not is_local(each, publisher)}
-            if choice.selector is not None:
+            if binding_filter.selector is not None:
                 if values is None:
                     values = getattr(headers, "values", headers)()
                     assert values is not None
-                if not choice.selector.matches(values):
+                if not binding_filter.selector.matches(values):
                     continue
             into.update(matched)
-        return took_part
+        return evaluated
 
-    def _choice(self, binding: Binding) -> BindingFilter | None:
-        if not binding.arguments or not any(name in binding.arguments for name in CHOICES):
+    def _filter_of(self, binding: Binding) -> BindingFilter | None:
+        if not binding.arguments or not any(name in binding.arguments for name in FILTER_ARGUMENTS):
             return None
-        what = f"binding of exchange '{self.name}'"
+        subject = f"binding of exchange '{self.name}'"
         if not self.selects:
             raise InvalidArgument(
-                f"invalid arg for {what}: those of type '{self.type}' have no selectors"
+                f"invalid arg for {subject}: those of type '{self.type}' have no selectors"
             )
-        selector = selector_of(binding.arguments, what)
-        no_local = switched(binding.arguments, NO_LOCAL, what)
+        selector = selector_of(binding.arguments, subject)
+        no_local = switched(binding.arguments, NO_LOCAL, subject)
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
@@ -311,219 +296,3 @@ class Exchange:
 
     def _forget(self, binding: Binding) -> None:
         raise NotImplementedError
-
-
-# Keeps 0-9-1/s069, 0-9/queue.bind.routing-key#direct-exchange-key-matching.
-class DirectExchange(Exchange):
-    """Matches bindings whose key equals the routing key."""
-
-    type = "direct"
-    hints = (SUPER_STREAM,)
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._keys: dict[str, Bound] = {}
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        destinations(self._keys.get(routing_key), into)
-
-    def _index(self, binding: Binding) -> None:
-        add_binding(self._keys, binding.routing_key, binding)
-
-    def _forget(self, binding: Binding) -> None:
-        remove_binding(self._keys, binding.routing_key, binding)
-
-
-class FanoutExchange(Exchange):
-    """Matches every binding."""
-
-    type = "fanout"
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._all: dict[Binding, None] = {}
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        for binding in self._all:
-            into[binding.destination] = None
-
-    def _index(self, binding: Binding) -> None:
-        self._all[binding] = None
-
-    def _forget(self, binding: Binding) -> None:
-        del self._all[binding]
-
-
-class TopicExchange(Exchange):
-    """Matches bindings whose key is a pattern of the routing key."""
-
-    type = "topic"
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self._trie = TopicTrie()
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        self._trie.match(routing_key, into)
-
-    def index_octets(self, binding: Binding) -> int:
-        return NODE * self._trie.missing(binding.routing_key)
-
-    def _index(self, binding: Binding) -> None:
-        self._trie.add(binding.routing_key, binding)
-
-    def _forget(self, binding: Binding) -> None:
-        self._trie.remove(binding.routing_key, binding)
-
-
-class HeadersExchange(Exchange):
-    """Matches bindings whose arguments the headers have."""
-
-    type = "headers"
-    cacheable = False
-    reads_arguments = True
-    selects = True
-    lingers = True
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self.conditions = HeadersIndex()
-        self._unconditional: dict[Binding, None] = {}
-
-    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        match = arguments.get(X_MATCH, "all")
-        if not isinstance(match, str):
-            raise InvalidArgument(
-                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
-                "expected longstr"
-            )
-        if match not in ("all", "any", "all-with-x", "any-with-x"):
-            text = f'<<"{match}">>' if match else "<<>>"
-            raise InvalidArgument(
-                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
-            )
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        for binding in self._unconditional:
-            into[binding.destination] = None
-        if self.conditions.names:
-            self.conditions.match(headers(), into)
-
-    def index_octets(self, binding: Binding) -> int:
-        return self.conditions.octets(*conditions(binding), binding.arguments or {})
-
-    def _index(self, binding: Binding) -> None:
-        every, asked = conditions(binding)
-        if asked:
-            self.conditions.add(binding, every, asked)
-        elif every:
-            self._unconditional[binding] = None
-
-    def _forget(self, binding: Binding) -> None:
-        every, asked = conditions(binding)
-        if asked:
-            self.conditions.remove(binding, every, asked)
-        else:
-            self._unconditional.pop(binding, None)
-
-
-def conditions(binding: Binding) -> tuple[bool, list[Asked]]:
-    """Return whether all conditions must hold, and the conditions (name, value; None: any)."""
-    arguments = binding.arguments or {}
-    match = str(arguments.get(X_MATCH, "all"))
-    with_x = match.endswith("-with-x")
-    asked = [
-        (name, canonical(value))
-        for name, value in arguments.items()
-        if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
-    ]
-    return match.startswith("all"), asked
-
-
-class SuperStreamExchange(Exchange):
-    """Routes to one of the bound streams, by hash of the routing key or by key.
-
-    See :mod:`headrace.model.vhost.super_stream`.
-    """
-
-    type = "x-super-stream"
-    arguments_known: Mapping[str, Check] = {
-        **COMMON_ARGUMENTS,
-        "x-partitions": anything,  # See model/vhost/super_stream.py.
-        PARTITION_BY: anything,
-        "x-max-length-bytes": anything,
-        "x-max-age": anything,
-        "x-stream-max-segment-size-bytes": anything,
-        "x-local-max-length-bytes": anything,
-        "x-local-max-age": anything,
-    }
-
-    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
-        super().__init__(name, **properties)
-        self.by_key = self.arguments.get(PARTITION_BY) == "key"
-        self._keys: dict[str, Bound] = {}
-        self._order: list[Destination] = []
-
-    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
-        order = arguments.get(PARTITION_ORDER, 0)
-        if not isinstance(order, int) or isinstance(order, bool) or not 0 <= order < _UNORDERED:
-            raise InvalidArgument(f"invalid binding arg '{PARTITION_ORDER}': {order!r}")
-
-    def check_destination(self, destination: Destination) -> None:
-        if not getattr(destination, "is_stream", False):
-            raise PreconditionFailed(
-                f"'{destination.name}' is not a stream and cannot be a partition of super stream "
-                f"'{self.name}'"
-            )
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        if self.by_key:
-            destinations(self._keys.get(routing_key), into)
-        elif self._order:
-            into[self._order[murmur3_32(routing_key.encode()) % len(self._order)]] = None
-
-    def _index(self, binding: Binding) -> None:
-        add_binding(self._keys, binding.routing_key, binding)
-        self._sort()
-
-    def _forget(self, binding: Binding) -> None:
-        remove_binding(self._keys, binding.routing_key, binding)
-        self._sort()
-
-    def _sort(self) -> None:
-        ordered = sorted(self.bindings, key=order_of)
-        self._order = list(dict.fromkeys(binding.destination for binding in ordered))
-
-
-def order_of(binding: Binding) -> tuple[int, str]:
-    """Return the sort key of super stream partitions."""
-    order = (binding.arguments or {}).get(PARTITION_ORDER, _UNORDERED)
-    return (order if isinstance(order, int) else _UNORDERED), binding.destination.name
-
-
-# Keeps 0-9-1/queue.declare#01, 0-9/queue.declare#default-binding, 0-10/s176.
-class DefaultExchange(Exchange):
-    """The exchange without a name: the routing key is a queue's name."""
-
-    type = "direct"
-
-    def __init__(self, queues: Mapping[str, Queue]) -> None:
-        super().__init__("", durable=True)
-        self._queues = queues
-
-    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
-        queue = self._queues.get(routing_key)
-        if queue is not None and not queue.is_hidden:
-            into[queue] = None
-
-    def _index(self, binding: Binding) -> None:
-        raise AssertionError("the default exchange has no bindings of its own")
-
-    def _forget(self, binding: Binding) -> None:
-        raise AssertionError("the default exchange has no bindings of its own")

@@ -90,8 +90,8 @@ class ConsistentHashExchange(HashExchange):
         given = self.arguments
         header = given.get(HASH_HEADER, given.get(HASH_ON))
         self._header = header if isinstance(header, str) else None
-        asked = given.get(HASH_PROPERTY)
-        self._property = asked if isinstance(asked, str) else None
+        property_name = given.get(HASH_PROPERTY)
+        self._property = property_name if isinstance(property_name, str) else None
         self._jumps = given.get(ALGORITHM) == "jump"
         self.cacheable = self._header is None and self._property is None
         self._weights = 0  # Sum of all weights.
@@ -99,12 +99,12 @@ class ConsistentHashExchange(HashExchange):
         self._owners: list[Destination] = []  # and the destination of each.
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, object], what: str) -> None:
-        super().check_arguments(arguments, what)
-        asked = arguments.get(HASH_PROPERTY)
-        if asked is not None and asked not in PROPERTIES:
-            raise PreconditionFailed(f"Unsupported property: {asked}")
-        if asked is not None and (HASH_HEADER in arguments or HASH_ON in arguments):
+    def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
+        super().check_arguments(arguments, subject)
+        property_name = arguments.get(HASH_PROPERTY)
+        if property_name is not None and property_name not in PROPERTIES:
+            raise PreconditionFailed(f"Unsupported property: {property_name}")
+        if property_name is not None and (HASH_HEADER in arguments or HASH_ON in arguments):
             raise PreconditionFailed("hash-header and hash-property are mutually exclusive")
         if HASH_HEADER in arguments and HASH_ON in arguments:
             raise PreconditionFailed("hash-header and x-hash-on are mutually exclusive")
@@ -174,15 +174,15 @@ class ConsistentHashExchange(HashExchange):
             for binding in self.order():
                 self._owners += [binding.destination] * int(binding.routing_key)
             return
-        each = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
-        places: list[tuple[int, int]] = []
+        points_per_unit = max(1, min(POINTS_OF_WEIGHT, POINTS_MAX // self._weights))
+        numbered_points: list[tuple[int, int]] = []
         order = self.order()
         for number, binding in enumerate(order):
-            points = points_of(binding, each * int(binding.routing_key))
-            places += [(point, number) for point in points]
-        places.sort()
-        self._points = [point for point, _ in places]
-        self._owners = [order[number].destination for _, number in places]
+            points = points_of(binding, points_per_unit * int(binding.routing_key))
+            numbered_points += [(point, number) for point in points]
+        numbered_points.sort()
+        self._points = [point for point, _ in numbered_points]
+        self._owners = [order[number].destination for _, number in numbered_points]
 
 
 def name_of(binding: Binding) -> tuple[str, str, str]:

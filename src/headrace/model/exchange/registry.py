@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.errors import CommandInvalid
 from headrace.model.exchange.delayed import DelayedExchange
-from headrace.model.exchange.exchange import (
-    DirectExchange,
-    Exchange,
-    ExchangeProperties,
+from headrace.model.exchange.direct import DirectExchange
+from headrace.model.exchange.fanout import (
+    DeduplicationExchange,
     FanoutExchange,
-    HeadersExchange,
-    SuperStreamExchange,
-    TopicExchange,
+    RecentHistoryExchange,
 )
 from headrace.model.exchange.hash import ConsistentHashExchange, ModulusHashExchange
-from headrace.model.exchange.history import DeduplicationExchange, RecentHistoryExchange
+from headrace.model.exchange.headers import HeadersExchange
 from headrace.model.exchange.random import LocalRandomExchange, RandomExchange
+from headrace.model.exchange.super_stream import SuperStreamExchange
+from headrace.model.exchange.topic import TopicExchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from headrace.model.exchange.exchange import Exchange, ExchangeProperties
 
 TYPES: dict[str, type[Exchange]] = {
     kind.type: kind

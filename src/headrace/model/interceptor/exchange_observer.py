@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
 from headrace.model.exchange.deduplication import Ids, prefix_of
 from headrace.model.exchange.exchange import IVE, SEQUENCE, Exchange
-from headrace.model.exchange.history import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
+from headrace.model.exchange.fanout import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
 from headrace.model.message import PAGED, Message, copy_message
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class ExchangeObserver:
         """Check that the id of a message can be stored.
 
         Raises:
-            ResourceError: there is no room.
+            ResourceError: the virtual host has no room for another id.
         """
         if self.ids is not None:
             self.ids.check(lasting)
@@ -116,12 +116,12 @@ class ExchangeObserver:
             except UnreadableError as error:
                 log.warning("exchange %r: a message is not replayed: %s", self.exchange.name, error)
                 continue
-            if self._leads(binding, content.routing_key, content.headers):
+            if self._matches(binding, content.routing_key, content.headers):
                 self.vhost.send_kept(
                     message, binding, content.routing_key, content.headers, content.persistent
                 )
 
-    def _leads(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
+    def _matches(self, binding: Binding, routing_key: str, headers: Mapping[str, object]) -> bool:
         """Return True if this binding alone would match a message."""
         if isinstance(self.exchange, RecentHistoryExchange):
             return True

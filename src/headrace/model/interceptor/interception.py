@@ -104,7 +104,7 @@ class Interception:
             if observer.kept is not None and observer.keeps(headers)
         ]
 
-    def take(
+    def publish(
         self,
         message: Message,
         queues: Sequence[Queue],
@@ -112,13 +112,13 @@ class Interception:
         *,
         number: Number | None = None,
         source: Source = NO_SOURCE,
-        inside: bool = False,
+        in_transaction: bool = False,
     ) -> int:
         """Enqueue a message in its queues and those that keep it; return how many refused it.
 
         A numbered or deduplicated message is enqueued in all queues or in none; without a queue it
-        does not count as accepted and may be published again. With ``inside`` a store transaction
-        is open, and each queue refuses for itself.
+        does not count as accepted and may be published again. With ``in_transaction`` a store
+        transaction is open, and each queue refuses for itself.
 
         Raises:
             ResourceError: the id cannot be stored; nothing was done.
@@ -131,7 +131,7 @@ class Interception:
         persistent = persistent or any(keeps_all(queue.arguments) for queue in queues)
         lasting = any(queue.is_stream or (persistent and queue.durable) for queue in targets)
         refused = 0
-        if not inside:
+        if not in_transaction:
             if lasting and vhost.store.full:
                 return self._refuse(number)
             refusing = [queue for queue in queues if queue.would_reject(message.body_size)]
@@ -143,8 +143,8 @@ class Interception:
             publishers.check(number[0])
         for observer in self.observers:
             observer.check(lasting)
-        alone = lasting and not inside
-        if alone:
+        own_transaction = lasting and not in_transaction
+        if own_transaction:
             vhost.store.begin()
         try:
             message = self.stamped(message)
@@ -159,7 +159,7 @@ class Interception:
                 for observer in self.observers:
                     observer.note(headers, lasting)
         finally:
-            if alone:
+            if own_transaction:
                 vhost.store.commit()
         vhost.counters.count_publish(message.body_size)
         return refused

@@ -5,7 +5,8 @@
 - on arrival, the header ``x-routed-by``: the name of this node;
 - on delivery, the header ``x-opt-rabbitmq-sent-time``, in milliseconds.
 
-What a message already has on arrival is kept or overwritten, as configured. All are off by default.
+A header or timestamp that a message already has on arrival is kept or overwritten, as configured.
+All are off by default.
 Streams are not stamped when they are read.
 """
 
@@ -23,7 +24,7 @@ SENT_TIME = "x-opt-rabbitmq-sent-time"
 OFF = "off"
 KEEP = "keep"
 OVERWRITE = "overwrite"
-WAYS = (OFF, KEEP, OVERWRITE)
+MODES = (OFF, KEEP, OVERWRITE)
 
 
 class Stamps(NamedTuple):

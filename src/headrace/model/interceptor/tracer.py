@@ -29,17 +29,18 @@ FACT = b"trace"  # Tracing survives a restart.
 KEY_OCTETS_MAX = 255
 REDELIVERED = 2  # As in headrace.model.message.
 
-Who = Callable[[int], "tuple[str, str]"]  # Returns user and name of a connection by its number.
+# Returns user and name of a connection by its number.
+ConnectionLookup = Callable[[int], "tuple[str, str]"]
 
 
 class Tracer:
     """Traces one virtual host."""
 
-    def __init__(self, vhost: RoutingHost, node: str, who: Who) -> None:
+    def __init__(self, vhost: RoutingHost, node: str, lookup: ConnectionLookup) -> None:
         """``node`` is the name of this broker."""
         self.vhost = vhost
         self.node = node
-        self.who = who
+        self.lookup = lookup
         self.lost = 0  # Messages that could not be copied.
 
     def published(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
@@ -63,11 +64,11 @@ class Tracer:
 
         The publisher is only known while it is connected.
         """
-        self.published(message, queues, Source(*self.who(message.publisher)))
+        self.published(message, queues, Source(*self.lookup(message.publisher)))
 
     def delivered(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Copy a message that is delivered to a consumer."""
-        user, connection = self.who(consumer.publisher)
+        user, connection = self.lookup(consumer.publisher)
         self._copy(
             message,
             "deliver." + queue.access_name,

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lease: messages that were taken from a queue for a group, as a range of numbers to be read.
 
-What is taken leaves the queue and becomes the next records of this hidden stream, in one
-transaction of the store; the offsets are the lease's numbers. Any number of readers read any range
-of them, as often as they like, until it is settled::
+Taken messages leave the queue and become the next records of this hidden stream, in one store
+transaction; their offsets are the lease's numbers. Any number of readers read any range of numbers,
+repeatedly, until it is settled::
 
          settled                                  next
             |                                      |
     --------+--------------------------------------+--------------> numbers
-     gone   |  leased: to be read, settled, given  |  not taken
-            |  back                                |  yet
+     gone   |  leased: read, settled, released     |  not taken
+            |                                      |  yet
 
-Settling moves ``settled`` up; what is rejected with it becomes dead letters of the queue. Giving
-back moves it up as well, and returns the messages to their places in the queue, marked redelivered.
+Settling moves ``settled`` up; messages rejected with it become dead letters of the queue. Releasing
+moves it up as well, and returns the messages to their positions in the queue, marked redelivered.
 
-The methods here do a slice of the work each, inside a transaction that the caller opened
+Each method here does a slice of the work, inside a transaction that the caller opened
 (:mod:`headrace.model.lease.registry`).
 """
 
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE_OCTETS = 1 << 20  # Taken at a time, and somewhat more if the last one is large.
-READ_OCTETS = 131072  # What is read from the log at a time to be given back or rejected.
+SLICE_OCTETS = 1 << 20  # Bytes taken in one slice; only the last message may exceed them.
+READ_OCTETS = 131072  # Bytes read from the log at a time, to release or reject.
 
 
 class Lease(Stream):
@@ -58,11 +58,11 @@ class Lease(Stream):
         #: The queue that it is a lease of.
         self.source: Queue = None  # type: ignore[assignment]  # Set by follow, before any use.
         self.group = ""
-        self.kept: Any = log  # The same, as one that knows where its records came from.
-        self.settled = 0  # Every number below it is settled or given back.
+        self.kept: Any = log  # The same log; those in memory and on disk share no lease class.
+        self.settled = 0  # All numbers below it are settled or released.
 
     def follow(self, source: Queue, group: str) -> None:
-        """Learn which queue this is a lease of."""
+        """Set the queue and the group of the lease."""
         self.source = source
         self.group = group
         self.access_name = source.name
@@ -79,11 +79,13 @@ class Lease(Stream):
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
         """Do nothing: clients do not publish to a lease."""
 
-    def take_some(self, messages_max: int, octets_max: int, one: bool) -> tuple[int, int, bool]:
+    def take_some(
+        self, messages_max: int, octets_max: int, at_least_one: bool
+    ) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.
 
-        Return how many, how many octets they have, and whether the next one would have been too
-        large. With ``one`` the first may have more than ``octets_max``.
+        Return their number, their bytes, and True if the next one was too large. With
+        ``at_least_one`` the first may have more bytes than ``octets_max``.
         """
         source: Queue = self.source
         log = self.log
@@ -104,7 +106,7 @@ class Lease(Stream):
                     source.remove(message)
                     continue
             octets += len(data)
-            if octets > octets_max and (count or not one):
+            if octets > octets_max and (count or not at_least_one):
                 octets -= len(data)
                 source.reinsert(message)
                 if self.counters.memory_used > self.counters.memory_max:
@@ -124,9 +126,9 @@ class Lease(Stream):
         return count, octets, full
 
     def whole(self, message: Message) -> bytes | None:
-        """Return the data of a message in one piece; None when no reader could be shown it.
+        """Return the data of a message in one piece; None if it cannot be converted.
 
-        Then it is a dead letter.
+        It is then dead-lettered.
         """
         contents = self.vhost.contents
         parts = b"" if message.parts is None else b"".join(message.parts)
@@ -143,7 +145,7 @@ class Lease(Stream):
         return joined
 
     def return_some(self, upto: int) -> int:
-        """Give back a slice of what is leased below a number; return how many messages."""
+        """Return a slice of the messages leased below a number to the queue; return their count."""
         source: Queue = self.source
         count = 0
         for offset, raw, address_len, body_size, arrived_ms in self.kept.read_raw(
@@ -177,9 +179,9 @@ class Lease(Stream):
         return count
 
     def reject_some(self, numbers: list[int], reason: str) -> int:
-        """Make dead letters of leased messages, given in order; return how many were done.
+        """Dead-letter leased messages, given in order; return how many were done.
 
-        They are leased still; all that are near the first one are done.
+        They stay leased. A call does those that are read from the log with the first one.
         """
         done = 0
         wanted = len(numbers)
@@ -191,18 +193,18 @@ class Lease(Stream):
             done += 1
             if done == wanted:
                 return done
-        if not done:  # Not to be read any more: it is said in the log, and passed over.
+        if not done:  # It cannot be read, which the log reports; skip it.
             return 1
         return done
 
     def move(self, settled: int) -> None:
-        """Every number below this one is settled."""
+        """Settle all numbers below this one."""
         self.settled = max(self.settled, settled)
 
     def count(self) -> int:
-        """How many messages are leased."""
+        """Return the number of leased messages."""
         return self.log.next_offset - self.settled
 
     def memory(self, before: int) -> None:
-        """Account for what the log holds in memory, which was ``before``."""
+        """Count the change of the log's memory, which was ``before`` bytes."""
         self.counters.memory_used += self.log.held - before

@@ -15,7 +15,7 @@ cdef enum:
 cpdef bytes packed(Message message, bytes data)
 @cython.locals(at=Py_ssize_t, message=Message)
 cpdef Message unpacked(bytes raw, Py_ssize_t address_len, Py_ssize_t body_size)
-@cython.locals(found=list, raw=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t, at=Py_ssize_t,
+@cython.locals(rendered=list, raw=bytes, address_len=Py_ssize_t, body_size=Py_ssize_t, at=Py_ssize_t,
                data=bytes)
 cpdef list shown(list entries, object render)
 

@@ -58,19 +58,19 @@ def unpacked(raw: bytes, address_len: int, body_size: int) -> Message:
 
 def shown(entries: list[Entry], render: Render) -> list[Entry]:
     """Return records as readers see them."""
-    found: list[Entry] = []
+    rendered: list[Entry] = []
     for offset, raw, address_len, body_size, arrived_ms in entries:
         at = len(raw) - C_TAIL
         if raw[at + 16] & (C_KIND_MASK | C_REDELIVERED):
             data = render(unpacked(raw, address_len, body_size))
         else:
             data = raw[:at]
-        found.append((offset, data, address_len, body_size, arrived_ms))
-    return found
+        rendered.append((offset, data, address_len, body_size, arrived_ms))
+    return rendered
 
 
 def as_it_is(message: Message) -> bytes:
-    """Return a message unchanged, where nothing converts."""
+    """Return the data of a message unconverted."""
     return bytes(message.data)
 
 

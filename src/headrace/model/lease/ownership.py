@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.number import number_of
+from headrace.model.arguments.values import number_of
 from headrace.model.errors import IllegalState, PreconditionFailed
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class LeaseOwnership:
     seen_ms: int = field(default=0, compare=False)  # When the connection was last open.
 
     def leave(self, owner: str) -> bool:
-        """Give the lease up; return False if ``owner`` does not own it."""
+        """Remove the owner; return False if ``owner`` does not own the lease."""
         if self.owner != owner:
             return False
         self.owner = ""
@@ -62,7 +62,7 @@ def check_terms(timeout_s: int, on_timeout: str) -> None:
     """Refuse invalid terms.
 
     Raises:
-        PreconditionFailed: saying which.
+        PreconditionFailed: one is out of bounds; the text names it.
     """
     if not 0 < timeout_s <= TIMEOUT_S_MAX:
         raise PreconditionFailed(f"a timeout must be 1 to {TIMEOUT_S_MAX} s, not {timeout_s}")
@@ -114,20 +114,20 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
                 f"'{ownership.owner}', "
                 + ("whose connection is open" if alive else f"for another {left_s:.1f} s")
             )
-        news = ownership.owner != owner
-        if news and ownership.owner:
+        changed = ownership.owner != owner
+        if changed and ownership.owner:
             log.warning("%r: '%s' takes it over from '%s'", lease, owner, ownership.owner)
         ownership.owner = owner
         ownership.connection = connection
         ownership.seen_ms = now_ms
-        return news
+        return changed
 
-    def restore(self, lease: Lease, known: Mapping[str, object]) -> None:
+    def restore(self, lease: Lease, terms: Mapping[str, object]) -> None:
         """Restore the terms of a lease; the owner's timeout starts now."""
         ownership = LeaseOwnership(
-            owner=str(known.get("owner", "")),
-            timeout_s=number_of(known.get("timeout_s")) or TIMEOUT_S,
-            on_timeout=str(known.get("on_timeout", KEEP)),
+            owner=str(terms.get("owner", "")),
+            timeout_s=number_of(terms.get("timeout_s")) or TIMEOUT_S,
+            on_timeout=str(terms.get("on_timeout", KEEP)),
         )
         ownership.seen_ms = self._counters.now_ms
         self[lease] = ownership

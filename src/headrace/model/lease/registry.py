@@ -86,16 +86,16 @@ class Leases:
         self.vhost = vhost
         self.ownerships = LeaseOwnerships(vhost.counters, vhost.scheduler, self._lost)
         self.rejects = Rejects(vhost.facts)
-        self._known: dict[tuple[int, str], Lease] = {}  # By queue id and group.
-        self._of: dict[int, dict[str, Lease]] = {}  # By queue id.
+        self._leases: dict[tuple[int, str], Lease] = {}  # By queue id and group.
+        self._by_queue: dict[int, dict[str, Lease]] = {}  # By queue id.
         self._busy: set[Lease] = set()
         self._jobs = 0
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._leases)
 
     def __iter__(self) -> Iterator[Lease]:
-        return iter(self._known.values())
+        return iter(self._leases.values())
 
     # --- Finding --------------------------------------------------------------------------------
 
@@ -105,14 +105,14 @@ class Leases:
         Raises:
             NotFound: the group has none.
         """
-        lease = self._known.get((queue.id, group))
+        lease = self._leases.get((queue.id, group))
         if lease is None or lease.deleted:
             raise NotFound(f"group '{group}' has no lease of queue '{queue.name}'")
         return lease
 
     def of(self, queue: Queue) -> list[Lease]:
         """Return the leases of a queue."""
-        return list(self._of.get(queue.id, {}).values())
+        return list(self._by_queue.get(queue.id, {}).values())
 
     def in_use(self, queue: Queue) -> bool:
         """Return True if messages of a queue are leased or being taken."""
@@ -139,7 +139,7 @@ class Leases:
             ResourceError: there are too many leases.
         """
         check_terms(timeout_s, on_timeout)
-        lease = self._known.get((queue.id, group))
+        lease = self._leases.get((queue.id, group))
         if lease is None:
             lease = self._make(queue, group)
         self.ownerships.own(lease, owner, connection, force)
@@ -150,7 +150,7 @@ class Leases:
         self.ownerships.watch(lease)
         return lease
 
-    def idle(self, lease: Lease) -> Steps:
+    def wait_idle(self, lease: Lease) -> Steps:
         """Wait for the end of an operation on a lease, before its owner changes."""
         while lease in self._busy:
             yield
@@ -166,12 +166,12 @@ class Leases:
         self.ownerships.watch(lease)
 
     def leave(self, lease: Lease, owner: str) -> None:
-        """Give a lease up; its messages stay leased for the next owner."""
+        """Remove the owner of a lease; its messages stay leased for the next owner."""
         if self.ownerships[lease].leave(owner):
             self._note(lease)
 
     def _lost(self, lease: Lease) -> None:
-        """Note that the owner has timed out, and release the messages if the terms say so."""
+        """Note that the owner has timed out; release the messages if the terms ask for it."""
         self._note(lease)
         if self.ownerships[lease].on_timeout == RELEASE and lease.count():
             self._run(self.release(lease))
@@ -229,15 +229,15 @@ class Leases:
             if numbers and numbers[-1] >= upto:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
             rejected = 0
-            for bad in self.rejects.in_order(lease, upto, numbers):
+            for numbers_in_order in self.rejects.in_order(lease, upto, numbers):
                 done = 0
-                while done < len(bad):
-                    yield from self._durable(lease, bad[done])
-                    some = bad[done : done + SLICE_REJECTS]
+                while done < len(numbers_in_order):
+                    yield from self._durable(lease, numbers_in_order[done])
+                    chunk = numbers_in_order[done : done + SLICE_REJECTS]
                     with self._transaction():
-                        count = lease.reject_some(some, "rejected")
+                        count = lease.reject_some(chunk, "rejected")
                         done += count
-                        self._move(lease, some[count - 1] + 1)
+                        self._move(lease, chunk[count - 1] + 1)
                     self._tidy(lease)
                     yield
                     self._check(lease)
@@ -261,14 +261,14 @@ class Leases:
             while lease.settled < upto:
                 yield from self._durable(lease, lease.settled)
                 with self._transaction():
-                    some = lease.return_some(upto)
-                    if not some:
+                    returned = lease.return_some(upto)
+                    if not returned:
                         log.error(
                             "%r: what is left cannot be read: %d to %d", lease, lease.settled, upto
                         )
                         lease.move(upto)
                     self._note(lease)
-                count += some
+                count += returned
                 self._tidy(lease)
                 lease.source.drain()
                 yield
@@ -283,14 +283,14 @@ class Leases:
     def adopt(self, lease: Lease) -> None:
         """Register the hidden stream of a lease that was loaded with the definitions."""
         queue_id, group = _source_of(lease)
-        self._known[queue_id, group] = lease
-        self._of.setdefault(queue_id, {})[group] = lease
+        self._leases[queue_id, group] = lease
+        self._by_queue.setdefault(queue_id, {})[group] = lease
         self.ownerships[lease] = LeaseOwnership()
 
     def restore(self) -> None:
         """Restore the leases from their facts; call before any client."""
         queues = {queue.id: queue for queue in self.vhost.queues.values() if queue.durable}
-        for (queue_id, group), lease in list(self._known.items()):
+        for (queue_id, group), lease in list(self._leases.items()):
             source = queues.get(queue_id)
             if source is None:
                 log.warning("%r: its queue is no more", lease)
@@ -298,10 +298,10 @@ class Leases:
                 continue
             lease.follow(source, group)
             raw = self.vhost.facts.get(_key(lease))
-            known = {} if raw is None else json.loads(raw)
-            lease.move(min(known.pop("settled", 0), lease.log.next_offset))
+            fields = {} if raw is None else json.loads(raw)
+            lease.move(min(fields.pop("settled", 0), lease.log.next_offset))
             self._tidy(lease)
-            self.ownerships.restore(lease, known)
+            self.ownerships.restore(lease, fields)
 
     def queue_gone(self, queue: Queue) -> None:
         """Pass the leased messages of a deleted queue to its alternate exchange."""
@@ -323,17 +323,17 @@ class Leases:
             raise IllegalState(f"queue '{source.name}' is in exclusive use")
         if source.single_active and (source.consumers or self._others(lease)):
             raise IllegalState(f"queue '{source.name}' has a single active consumer")
-        taken = 0
-        while lease.log.next_offset - first < messages and taken < octets:
+        octets_taken = 0
+        while lease.log.next_offset - first < messages and octets_taken < octets:
             if source.deleted or not source.ready_count or store.full:
                 break
             with self._transaction():
                 count, size, full = lease.take_some(
                     min(SLICE_MESSAGES, messages - (lease.log.next_offset - first)),
-                    octets - taken,
+                    octets - octets_taken,
                     lease.log.next_offset == first,
                 )
-            taken += size
+            octets_taken += size
             source.release_waiters()
             if full:
                 break
@@ -342,16 +342,16 @@ class Leases:
                     yield  # They expired or could not be converted; go on with the next.
                     continue
                 break
-            if taken < octets and lease.log.next_offset - first < messages:
+            if octets_taken < octets and lease.log.next_offset - first < messages:
                 yield
                 while store.appended - store.synced > UNSYNCED_MAX and not store.full:
                     yield
-        return TakeResult(first, lease.log.next_offset, taken)
+        return TakeResult(first, lease.log.next_offset, octets_taken)
 
     def _taken_before(
         self, lease: Lease, first: int, messages: int, octets: int
     ) -> Generator[None, None, TakeResult]:
-        """Return the size of what an earlier call took whose answer was lost."""
+        """Return the result of an earlier take whose answer was lost, within new limits."""
         last = min(lease.log.next_offset, first + messages)
         at, size = first, 0
         while at < last:
@@ -377,16 +377,18 @@ class Leases:
 
     def _make(self, queue: Queue, group: str) -> Lease:
         vhost = self.vhost
-        what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+        subject = f"queue '{queue.name}' in vhost '{vhost.name}'"
         if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
             raise PreconditionFailed(f"a group must be a word of 1 to {GROUP_OCTETS_MAX} bytes")
         if queue.is_stream:
-            raise InvalidArgument(f"{what} is a stream, which any group reads without a lease")
+            raise InvalidArgument(f"{subject} is a stream, which any group reads without a lease")
         if queue.browse_only:
-            raise InvalidArgument(f"{what} is for browsing only: its messages cannot be consumed")
+            raise InvalidArgument(
+                f"{subject} is for browsing only: its messages cannot be consumed"
+            )
         if not queue.durable or queue.is_hidden:
-            raise InvalidArgument(f"{what} is not durable, as a lease is")
-        if len(self._known) >= LEASES_MAX:
+            raise InvalidArgument(f"{subject} is not durable, as a lease is")
+        if len(self._leases) >= LEASES_MAX:
             raise ResourceError(f"a virtual host has {LEASES_MAX} leases at most")
         name = f"{PREFIX}{queue.name}.{group}"
         if len(name.encode()) > NAME_OCTETS_MAX or name in vhost.queues:
@@ -409,11 +411,11 @@ class Leases:
         queue_id, group = _source_of(lease)
         self.vhost.facts.put(_key(lease), None)
         self.rejects.forget(lease)
-        self._known.pop((queue_id, group), None)
-        of = self._of.get(queue_id, {})
-        of.pop(group, None)
-        if not of:
-            self._of.pop(queue_id, None)
+        self._leases.pop((queue_id, group), None)
+        leases = self._by_queue.get(queue_id, {})
+        leases.pop(group, None)
+        if not leases:
+            self._by_queue.pop(queue_id, None)
         self.ownerships.forget(lease)
 
     def _orphan(self, lease: Lease) -> Steps:
@@ -469,8 +471,8 @@ class Leases:
 
     def _note(self, lease: Lease) -> None:
         """Store the fact of a lease."""
-        known = {"settled": lease.settled, **self.ownerships[lease].terms()}
-        self.vhost.facts.put(_key(lease), json.dumps(known, separators=(",", ":")).encode())
+        fields = {"settled": lease.settled, **self.ownerships[lease].terms()}
+        self.vhost.facts.put(_key(lease), json.dumps(fields, separators=(",", ":")).encode())
 
     def _run(self, steps: Generator[None, None, object]) -> None:
         """Run an operation without a caller, slice by slice."""

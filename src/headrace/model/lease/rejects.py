@@ -43,8 +43,8 @@ class Rejects:
                 no dead-letter exchange.
             ResourceError: there would be too many rejected numbers, or facts.
         """
-        bad = set(numbers)
-        if bad and (min(bad) < first or max(bad) >= last):
+        rejected = set(numbers)
+        if rejected and (min(rejected) < first or max(rejected) >= last):
             raise PreconditionFailed(f"a number to reject is not within {first} and {last}")
         if last > lease.log.next_offset:
             raise PreconditionFailed(
@@ -52,15 +52,15 @@ class Rejects:
             )
         if last - first > JUDGED_MAX:
             raise ResourceError(f"a verdict is on {JUDGED_MAX} numbers at most")
-        if bad and not has_dead_letters(lease):
+        if rejected and not has_dead_letters(lease):
             raise PreconditionFailed(
                 f"queue '{lease.source.name}' has no dead-letter exchange: rejected messages "
                 "would be lost"
             )
         first = max(first, lease.settled)
-        told: dict[int, bytearray] = {}
-        for number in bad:
-            raw = told.setdefault(number // BLOCK, bytearray(BLOCK // 8))
+        marked: dict[int, bytearray] = {}
+        for number in rejected:
+            raw = marked.setdefault(number // BLOCK, bytearray(BLOCK // 8))
             raw[number % BLOCK >> 3] |= 1 << (number & 7)
         changes = {}
         more = 0
@@ -69,7 +69,7 @@ class Rejects:
             before = self._bits(lease, block)
             low, high = max(first, start) - start, min(last, start + BLOCK) - start
             span = (1 << high) - (1 << low)
-            after = before & ~span | int.from_bytes(told.get(block, b""), "little") & span
+            after = before & ~span | int.from_bytes(marked.get(block, b""), "little") & span
             if after != before:
                 changes[block] = after
                 more += after.bit_count() - before.bit_count()
@@ -83,24 +83,24 @@ class Rejects:
 
     def ranges(self, lease: Lease, first: int, last: int) -> list[tuple[int, int]]:
         """Return the rejected numbers from ``first`` to before ``last`` as ranges."""
-        found: list[tuple[int, int]] = []
+        merged: list[tuple[int, int]] = []
         for block in self.blocks(lease):
             if block * BLOCK >= last or (block + 1) * BLOCK <= first:
                 continue
             for number in self.numbers(lease, block):
                 if not first <= number < last:
                     continue
-                if found and found[-1][1] == number:
-                    found[-1] = (found[-1][0], number + 1)
+                if merged and merged[-1][1] == number:
+                    merged[-1] = (merged[-1][0], number + 1)
                 else:
-                    found.append((number, number + 1))
-        return found
+                    merged.append((number, number + 1))
+        return merged
 
     def in_order(self, lease: Lease, upto: int, given: Iterable[int]) -> Iterator[list[int]]:
         """Yield the rejected numbers below ``upto``, merged with the given ones, in order.
 
-        Each yield is a list of some of them. The lease may be settled in between, up to what has
-        been yielded.
+        Each yield is a list of some of them. Between two yields the lease may be settled up to the
+        last number yielded.
         """
         by_block: dict[int, set[int]] = {}
         for number in given:

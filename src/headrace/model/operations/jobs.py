@@ -39,32 +39,32 @@ OPERATOR = 0  # In place of a connection's number: the job goes on until it is c
 DRY = "dry"  # State of a job that was a dry run.
 FAILED = "failed"
 
-What = Mapping[str, object]
+JobRequest = Mapping[str, object]
 
 
-def digest(what: What) -> str:
+def request_digest(request: JobRequest) -> str:
     """Return a text that identifies a request."""
-    text = json.dumps(what, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(request, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class Running:
+class JobRun:
     """A running or finished job."""
 
-    def __init__(self, name: str, what: What, job: Job, dry: bool) -> None:
+    def __init__(self, name: str, request: JobRequest, job: Job, dry: bool) -> None:
         self.name = name
-        self.what = what
+        self.request = request
         self.job = job
         self.dry = dry
         self.watchers: set[int] = set()  # Numbers of the connections that wait for it.
-        self.done: MoveResult | None = None
+        self.result: MoveResult | None = None
         self.error: ModelError | None = None
         self.steps: Generator[None, None, MoveResult] | None = None
 
     @property
     def over(self) -> bool:
         """True if it is finished."""
-        return self.done is not None or self.error is not None
+        return self.result is not None or self.error is not None
 
     def answer(self) -> dict[str, object]:
         """Return the result.
@@ -74,20 +74,20 @@ class Running:
         """
         if self.error is not None:
             raise self.error
-        assert self.done is not None
-        return told(self.done)
+        assert self.result is not None
+        return result_fields(self.result)
 
     def describe(self) -> dict[str, object]:
         """Return the progress, or the result."""
-        told_so_far = {"id": self.name, **self.job.progress()}
+        progress = {"id": self.name, **self.job.progress()}
         if self.error is not None:
-            return {**told_so_far, "state": FAILED, "error_text": self.error.text}
-        if self.done is not None:
-            return {**told_so_far, **told(self.done), "state": DRY if self.dry else "done"}
-        return told_so_far
+            return {**progress, "state": FAILED, "error_text": self.error.text}
+        if self.result is not None:
+            return {**progress, **result_fields(self.result), "state": DRY if self.dry else "done"}
+        return progress
 
 
-class _Remembered(TypedDict):
+class _JobFact(TypedDict):
     """The result of a job, as in its fact."""
 
     n: int  # Increases with each finished job.
@@ -105,35 +105,37 @@ class Jobs:
         self.messages_max = MESSAGES_MAX
         # Returns True for the number of an open connection.
         self.is_open: Callable[[int], object] = lambda _: True
-        self._running: dict[str, Running] = {}
-        self._over: dict[str, Running] = {}  # Finished ones without a fact.
+        self._running: dict[str, JobRun] = {}
+        self._over: dict[str, JobRun] = {}  # Finished ones without a fact.
         self._numbers: dict[str, int] | None = None  # Of remembered ones, the latest last.
         self._unnamed = 0
 
     def __len__(self) -> int:
         return len(self._running)
 
-    def __iter__(self) -> Iterator[Running]:
+    def __iter__(self) -> Iterator[JobRun]:
         """Iterate over the running jobs."""
         return iter(list(self._running.values()))
 
-    def find(self, name: str, what: What) -> Running | dict[str, object] | None:
+    def find(self, name: str, request: JobRequest) -> JobRun | dict[str, object] | None:
         """Return a running job, or a result; None if the name is unknown.
 
         Raises:
             IllegalState: the name is another job's.
         """
-        running = self._running.get(name)
-        if running is not None:
-            self._check_same(name, digest(running.what), what)
-            return running
+        run = self._running.get(name)
+        if run is not None:
+            self._check_same(name, request_digest(run.request), request)
+            return run
         kept = self._kept(name)
         if kept is None:
             return None
-        self._check_same(name, kept["what"], what)
+        self._check_same(name, kept["what"], request)
         return kept["did"]
 
-    def begin(self, name: str, what: What, job: Job, watcher: int, *, dry: bool = False) -> Running:
+    def begin(
+        self, name: str, request: JobRequest, job: Job, watcher: int, *, dry: bool = False
+    ) -> JobRun:
         """Start a job; without a name its result is not remembered.
 
         Raises:
@@ -143,26 +145,26 @@ class Jobs:
             raise ResourceError(f"{RUNNING_MAX} jobs are running already")
         if not name:
             self._unnamed += 1
-        running = Running(name, what, job, dry)
-        running.watchers.add(watcher)
+        run = JobRun(name, request, job, dry)
+        run.watchers.add(watcher)
         key = name or f"\0{self._unnamed}"
-        remember = None if dry or not name else self._remembering(running)
-        running.steps = job.run(remember)
-        self._running[key] = running
+        remember = None if dry or not name else self._remembering(run)
+        run.steps = job.run(remember)
+        self._running[key] = run
         self._over.pop(name, None)
         vhost = self.vhost
 
         def go_on(now_ms: int) -> int:
-            return now_ms + 1 if self._step(key, running) else 0
+            return now_ms + 1 if self._step(key, run) else 0
 
         vhost.scheduler.put(("job", self, key), vhost.counters.now_ms, go_on)
-        return running
+        return run
 
-    def describe(self, name: str) -> tuple[What, dict[str, object]] | None:
+    def describe(self, name: str) -> tuple[JobRequest, dict[str, object]] | None:
         """Return the request under a name and its progress; None if it is unknown."""
-        running = self._running.get(name) or self._over.get(name)
-        if running is not None:
-            return running.what, running.describe()
+        run = self._running.get(name) or self._over.get(name)
+        if run is not None:
+            return run.request, run.describe()
         kept = self._kept(name)
         if kept is None:
             return None
@@ -170,25 +172,25 @@ class Jobs:
 
     def cancel(self, name: str) -> None:
         """Cancel a running job, unless it is decided."""
-        running = self._running.get(name)
-        if running is not None:
-            running.job.cancel("the job was cancelled")
+        run = self._running.get(name)
+        if run is not None:
+            run.job.cancel("the job was cancelled")
 
     def close(self) -> None:
-        """Undo what is not decided; the broker stops."""
-        for key, running in list(self._running.items()):
+        """Undo the jobs that are not decided; the broker stops."""
+        for key, run in list(self._running.items()):
             self.vhost.scheduler.remove(("job", self, key))
-            if running.steps is not None:
-                running.steps.close()
+            if run.steps is not None:
+                run.steps.close()
         self._running.clear()
 
     # --- Inside -------------------------------------------------------------------------------
 
-    def _step(self, key: str, running: Running) -> bool:
+    def _step(self, key: str, run: JobRun) -> bool:
         """Run the next slice; return False if it was the last."""
-        job, steps = running.job, running.steps
+        job, steps = run.job, run.steps
         assert steps is not None
-        watchers = running.watchers
+        watchers = run.watchers
         if (
             job.state == CHOOSING
             and OPERATOR not in watchers
@@ -198,41 +200,41 @@ class Jobs:
         try:
             next(steps)
         except StopIteration as end:
-            running.done = end.value
+            run.result = end.value
         except ModelError as error:
-            running.error = error
+            run.error = error
         except Exception:
             log.exception("a job failed")
-            running.error = IllegalState("internal error; see the broker's log")
+            run.error = IllegalState("internal error; see the broker's log")
         else:
             return True
-        running.steps = None
+        run.steps = None
         del self._running[key]
-        if running.name and (running.dry or running.error is not None):
-            self._over[running.name] = running
+        if run.name and (run.dry or run.error is not None):
+            self._over[run.name] = run
             while len(self._over) > FAILED_MAX:
                 del self._over[next(iter(self._over))]
         return False
 
-    def _remembering(self, running: Running) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
+    def _remembering(self, run: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
         """Return the function that makes the facts of a job's decision."""
 
         def remember(done: MoveResult) -> dict[bytes, bytes | None]:
             numbers = self._all()
             number = 1 + next(reversed(numbers.values()), 0)
-            what = {name: running.what.get(name) for name in ("do", "from", "to")}
-            known: _Remembered = {
+            short = {name: run.request.get(name) for name in ("do", "from", "to")}
+            fact: _JobFact = {
                 "n": number,
                 "at_ms": self.vhost.counters.now_ms,
-                "of": what,
-                "what": digest(running.what),
-                "did": told(done),
+                "of": short,
+                "what": request_digest(run.request),
+                "did": result_fields(done),
             }
-            value = json.dumps(known, separators=(",", ":")).encode()
+            value = json.dumps(fact, separators=(",", ":")).encode()
             if len(value) > FACT_VALUE_MAX:
-                known["did"] = told(done._replace(to={}, skipped={}))
-                value = json.dumps(known, separators=(",", ":")).encode()
-            key = KEY + running.name.encode()
+                fact["did"] = result_fields(done._replace(to={}, skipped={}))
+                value = json.dumps(fact, separators=(",", ":")).encode()
+            key = KEY + run.name.encode()
             self.vhost.facts.check(key, value)
             facts: dict[bytes, bytes | None] = {}
             while len(numbers) >= KEPT_MAX:
@@ -240,7 +242,7 @@ class Jobs:
                 del numbers[oldest]
                 facts[KEY + oldest.encode()] = None
             facts[key] = value
-            numbers[running.name] = number
+            numbers[run.name] = number
             return facts
 
         return remember
@@ -248,25 +250,25 @@ class Jobs:
     def _all(self) -> dict[str, int]:
         """Return the numbers of the remembered results, in order."""
         if self._numbers is None:
-            found = {
+            numbers = {
                 key[len(KEY) :].decode(): int(json.loads(value)["n"])
                 for key, value in self.vhost.facts.items(KEY)
             }
-            self._numbers = dict(sorted(found.items(), key=lambda item: item[1]))
+            self._numbers = dict(sorted(numbers.items(), key=lambda item: item[1]))
         return self._numbers
 
-    def _kept(self, name: str) -> _Remembered | None:
+    def _kept(self, name: str) -> _JobFact | None:
         raw = self.vhost.facts.get(KEY + name.encode()) if name else None
         if raw is None:
             return None
-        kept: _Remembered = json.loads(raw)
+        kept: _JobFact = json.loads(raw)
         return kept
 
-    def _check_same(self, name: str, known: str, what: What) -> None:
-        if known != digest(what):
+    def _check_same(self, name: str, known_digest: str, request: JobRequest) -> None:
+        if known_digest != request_digest(request):
             raise IllegalState(f"job '{name}' exists and is a different one: use another name")
 
 
-def told(done: MoveResult) -> dict[str, object]:
+def result_fields(done: MoveResult) -> dict[str, object]:
     """Return the result of a job for its requester."""
     return {**done._asdict(), "complete": done.complete}

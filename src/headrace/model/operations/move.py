@@ -152,9 +152,9 @@ class Job:
         ``remember`` returns facts to change in its transaction.
 
         Raises:
-            ResourceError: it is too large, or disk or target are full; nothing was done.
+            ResourceError: the job is too large, or disk or target are full; nothing was done.
             PreconditionFailed: a queue was deleted; nothing was done.
-            IllegalState: it was cancelled; nothing was done.
+            IllegalState: the job was cancelled; nothing was done.
         """
         try:
             yield from self._choose()
@@ -228,7 +228,7 @@ class Job:
         if count > self._most and not self._dry:
             raise ResourceError(
                 f"more than {self._most} messages are selected, the maximum of one job "
-                "(errand_messages_max); nothing was changed. Select fewer: --selector, --limit"
+                "(job_messages_max); nothing was changed. Select fewer: --selector, --limit"
             )
 
     def _check(self) -> None:
@@ -248,19 +248,19 @@ class Job:
         source = self.source
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
-            found = [record(entry) for entry in entries if entry[0] < self._last]
-            if not found:
+            messages = [record(entry) for entry in entries if entry[0] < self._last]
+            if not messages:
                 self._next = self._last
-            return found
+            return messages
         at = bisect_left(self._returned, self._next, key=seq_of)
         returned = self._returned[at : at + RETURNED_MAX]
         last = self._last
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        found = source.ready.peek(self._next, last, READ_OCTETS, returned)
-        if not found:
+        messages = source.ready.peek(self._next, last, READ_OCTETS, returned)
+        if not messages:
             self._next = last
-        return found[:LOOKS_MAX]
+        return messages[:LOOKS_MAX]
 
     def _select(self, message: Message) -> None:
         """Withdraw a message if it is selected."""
@@ -268,7 +268,7 @@ class Job:
         queued = not isinstance(self.source, Stream)
         if queued and message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
             return
-        away = not queued or bool(message.flags & PAGED)
+        paged = not queued or bool(message.flags & PAGED)
         with_data: Message | None = message
         if self._selector is not None or self._target is not None:
             with_data = loaded(self.vhost, message)
@@ -295,8 +295,8 @@ class Job:
         if isinstance(target, str):
             self._skip(target)
             return
-        takes = not self._dry and not self._keeps
-        if takes and not self.source.acquire_quietly(message, self._holder):
+        withdraws = not self._dry and not self._keeps
+        if withdraws and not self.source.acquire_quietly(message, self._holder):
             self._skip("another consumer has it")
             return
         self._count_done(target)
@@ -315,7 +315,7 @@ class Job:
         if self._dry:
             return
         self._batch.append(
-            SelectedMessage(None if self._keeps else message, copy, target, lasting, away)
+            SelectedMessage(None if self._keeps else message, copy, target, lasting, paged)
         )
         self._octets += message.body_size
         if len(self._batch) >= BATCH_MAX or self._octets >= BATCH_OCTETS_MAX:
@@ -325,7 +325,7 @@ class Job:
         """Return a message's headers and properties; None if nothing depends on them.
 
         Raises:
-            UnreadableError: it is malformed.
+            UnreadableError: the message is malformed.
         """
         if self._target is None:
             return None
@@ -391,10 +391,10 @@ class TargetRoom:
         self.octets += message.body_size
 
     def check(self) -> None:
-        """Refuse what the queue would reject.
+        """Refuse messages that the queue would reject.
 
         Raises:
-            ResourceError: it has no room for all.
+            ResourceError: the queue has no room for all.
         """
         queue = self.queue
         limits = queue.limits

@@ -15,7 +15,7 @@ from collections.abc import Generator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.arguments.replay_period import REPLAY, replay_period
+from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
 from headrace.model.operations.move import loaded, record, seq_of
 from headrace.model.queue_kinds.delayed import DelayedQueue
@@ -113,23 +113,25 @@ class Peek:
         source, last = self._source, self._last
         if isinstance(source, Stream):
             entries = source.log.read(self._next, READ_OCTETS)
-            found = [PeekedMessage(record(entry), entry[4]) for entry in entries if entry[0] < last]
-            self._next = found[-1].message.seq + 1 if found else last
-            return found
+            peeked = [
+                PeekedMessage(record(entry), entry[4]) for entry in entries if entry[0] < last
+            ]
+            self._next = peeked[-1].message.seq + 1 if peeked else last
+            return peeked
         cursor = self._cursor
-        messages = self._standing() if cursor is None else self._coming(cursor)
+        messages = self._next_by_position() if cursor is None else self._next_in_order(cursor)
         now_ms = self._vhost.counters.now_ms
-        found = []
+        peeked = []
         for message in messages:
             if message.deadline_ms and message.deadline_ms <= now_ms:
                 continue
             arrived_ms = self._arrival(message)
             with_data = loaded(self._vhost, message)
             if with_data is not None:
-                found.append(PeekedMessage(with_data, arrived_ms))
-        return found
+                peeked.append(PeekedMessage(with_data, arrived_ms))
+        return peeked
 
-    def _coming(self, cursor: Cursor) -> list[Message]:
+    def _next_in_order(self, cursor: Cursor) -> list[Message]:
         """Return the next messages in delivery order."""
         messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_OCTETS)
         later = self._later
@@ -137,9 +139,11 @@ class Peek:
             self._cursor = self._source.ready.new_cursor(True)
         elif not messages:
             self._next = self._last
-        return messages if later is None else [one for one in messages if later.shows(one)]
+        return (
+            messages if later is None else [message for message in messages if later.shows(message)]
+        )
 
-    def _standing(self) -> list[Message]:
+    def _next_by_position(self) -> list[Message]:
         """Return the messages at the next positions."""
         source, last = self._source, self._last
         at = bisect_left(self._returned, self._next, key=seq_of)
@@ -178,47 +182,49 @@ class AssignedGroups:
 
     def shows(self, message: Message) -> bool:
         """Return True if a message is shown in this scan."""
-        found = self._source.standing(message)
-        if found is None:
+        group_state = self._source.group_state(message)
+        if group_state is None:
             return not self._again
-        name, taken = found
+        name, is_owned = group_state
         first = self._groups.get(name)
         if self._again:
             return first is not None and message.seq >= first
-        if first is None and taken:
+        if first is None and is_owned:
             self._groups[name] = message.seq
-        return first is None and not taken
+        return first is None and not is_owned
 
 
-# --- Where to begin -----------------------------------------------------------------------------
+# --- Start positions ----------------------------------------------------------------------------
 
 
-def beginning(source: Queue, arguments: Mapping[str, object]) -> int:
+def start_position(source: Queue, arguments: Mapping[str, object]) -> int:
     """Return the position at which a browser starts.
 
     Raises:
-        PreconditionFailed: its argument is malformed.
+        PreconditionFailed: the argument is malformed.
         InvalidArgument: two arguments contradict each other.
     """
-    period_s = replay_period(arguments, what(source))
+    period_s = replay_period(arguments, subject_of(source))
     if period_s is None:
-        return place(source, arguments, OFFSET, 0)
+        return read_position(source, arguments, OFFSET, 0)
     if OFFSET in arguments:
         raise InvalidArgument(
-            f"invalid arg '{REPLAY}' for {what(source)}: it contradicts '{OFFSET}'"
+            f"invalid arg '{REPLAY}' for {subject_of(source)}: it contradicts '{OFFSET}'"
         )
     if period_s == 0:
         return int(source.counters.next_seq)
     return position_since(source, source.counters.now_ms - period_s * 1000)
 
 
-def place(source: Queue, arguments: Mapping[str, object], argument: str, default: int) -> int:
+def read_position(
+    source: Queue, arguments: Mapping[str, object], argument: str, default: int
+) -> int:
     """Return the position of an argument: a number, a time, ``first``, ``last`` or ``next``.
 
     ``next`` starts with new messages.
 
     Raises:
-        PreconditionFailed: it is none of these.
+        PreconditionFailed: the argument is none of these.
     """
     value = arguments.get(argument, default)
     if value == "first":
@@ -231,12 +237,12 @@ def place(source: Queue, arguments: Mapping[str, object], argument: str, default
         return position_since(source, int(value.timestamp() * 1000))
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= POSITION_MAX:
         raise PreconditionFailed(
-            f"invalid arg '{argument}' for {what(source)}: {value!r} is not a position"
+            f"invalid arg '{argument}' for {subject_of(source)}: {value!r} is not a position"
         )
     return value
 
 
-def what(source: Queue) -> str:
+def subject_of(source: Queue) -> str:
     """Return the name of a queue for errors."""
     return f"queue '{source.name}' in vhost '{source.vhost.name}'"
 
@@ -253,8 +259,8 @@ class PositionSearch:
     def at(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
         back = bisect_left(self._returned, position, key=seq_of)
-        found = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
-        return found[0] if found else None
+        messages = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
+        return messages[0] if messages else None
 
 
 def last_position(source: Queue) -> int:
@@ -284,17 +290,17 @@ def position_since(source: Queue, since_ms: int) -> int:
     while low < high:
         middle = (low + high) // 2
         message = search.at(middle)
-        if message is None or arrived(source, message) >= since_ms:
+        if message is None or arrival_ms(source, message) >= since_ms:
             high = middle
         else:
             low = message.seq + 1
     return low
 
 
-def arrived(source: Queue, message: Message) -> int:
+def arrival_ms(source: Queue, message: Message) -> int:
     """Return when a message arrived (ms), or the latest possible time."""
     try:
-        known: int = source.store.arrival(message)
+        exact_ms: int = source.store.arrival(message)
     except OSError:
-        known = 0
-    return known or source.counters.arrivals.latest(message.seq, source.counters.now_ms)
+        exact_ms = 0
+    return exact_ms or source.counters.arrivals.latest(message.seq, source.counters.now_ms)

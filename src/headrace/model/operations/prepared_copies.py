@@ -45,25 +45,25 @@ class SelectedMessage(NamedTuple):
     copy: Message | None  # In memory; None if it is deleted.
     queue: Queue | None  # The target.
     lasting: bool  # True if the copy is persistent.
-    away: bool  # True if the message was paged out.
+    paged: bool  # True if the message was paged out.
 
 
 class Lot:
     """The copies of one batch."""
 
-    __slots__ = ("first_seq", "items", "loose", "queues", "taken", "xid")
+    __slots__ = ("first_seq", "items", "loose", "queues", "withdrawn", "xid")
 
     def __init__(self) -> None:
         self.xid = b""  # Empty if nothing of it is stored.
         self.first_seq = 0  # Of the copies, whose seqs are consecutive.
         self.items = bytearray()
         self.queues: list[Queue] = []  # Of each copy.
-        self.loose: dict[int, Message] = {}  # PreparedCopies that are not stored.
+        self.loose: dict[int, Message] = {}  # Copies that are not stored.
         # Withdrawn messages; parallel to the copies, if there are any.
-        self.taken: list[Message] = []
+        self.withdrawn: list[Message] = []
 
     def __len__(self) -> int:
-        return len(self.queues) or len(self.taken)
+        return len(self.queues) or len(self.withdrawn)
 
 
 class PreparedCopies:
@@ -86,9 +86,9 @@ class PreparedCopies:
         seqs: list[int] = []
         store.begin()
         try:
-            for source, copy, queue, lasting, away in batch:
+            for source, copy, queue, lasting, paged in batch:
                 if source is not None:
-                    lot.taken.append(source)
+                    lot.withdrawn.append(source)
                 if copy is not None and queue is not None:
                     copy.seq = counters.next_seq
                     counters.next_seq += 1
@@ -100,7 +100,7 @@ class PreparedCopies:
                     if position:
                         seqs.append(copy.seq)
                     elif source is None:
-                        self._keep_loose(lot, copy, away)
+                        self._keep_loose(lot, copy, paged)
                     lot.items += packed(copy, position)
             if seqs:
                 # No other lot ever starts at this seq, whatever a crash leaves in the log.
@@ -110,10 +110,10 @@ class PreparedCopies:
             store.commit()
         counters.memory_used += ITEM_WEIGHT * len(lot.queues)
 
-    def _keep_loose(self, lot: Lot, copy: Message, away: bool) -> None:
+    def _keep_loose(self, lot: Lot, copy: Message, paged: bool) -> None:
         """Keep a copy that the store does not keep, of a message that may go."""
         counters = self.vhost.counters
-        if away or counters.memory_used > counters.memory_max:
+        if paged or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
         lot.loose[len(lot.queues) - 1] = copy
         counters.memory_used += weight_of(copy)
@@ -126,7 +126,7 @@ class PreparedCopies:
             for lot in self._lots:
                 if lot.xid:
                     store.decide(lot.xid, 0, now_ms)
-                store.settle_each(self.source.id, lot.taken)
+                store.settle_each(self.source.id, lot.withdrawn)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
         finally:
@@ -161,7 +161,7 @@ class PreparedCopies:
 
     def _show_one(self, lot: Lot, i: int) -> None:
         """Enqueue one copy and remove its original."""
-        source = lot.taken[i] if lot.taken else None
+        source = lot.withdrawn[i] if lot.withdrawn else None
         if lot.queues:
             queue = lot.queues[i]
             queue.pending_count -= 1
@@ -178,7 +178,7 @@ class PreparedCopies:
         """Return a copy ready to be enqueued.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the message cannot be read.
         """
         store = self.vhost.store
         copy = lot.loose.pop(i, None)
@@ -203,7 +203,7 @@ class PreparedCopies:
             copy.flags |= PERSISTENT
         return copy
 
-    # --- Instead of it ------------------------------------------------------------------------
+    # --- Undo ---------------------------------------------------------------------------------
 
     def undo(self) -> Generator[None, None, None]:
         """Drop the copies, and return the originals to the source."""
@@ -213,7 +213,7 @@ class PreparedCopies:
         while lots:
             lot = lots.pop()
             self._drop(lot)
-            for message in lot.taken:
+            for message in lot.withdrawn:
                 self.give_back(message)
             done += len(lot)
             if done >= SLICE:

@@ -24,7 +24,7 @@ cdef class QueueView(Stream):
     cpdef drain(self)
     @cython.locals(batch=list, looking=cython.bint)
     cdef show_some(self, Consumer consumer)
-    @cython.locals(source=Queue, found=list, messages=list, message=Message,
+    @cython.locals(source=Queue, entries=list, messages=list, message=Message,
                    first=cython.ulonglong, last=cython.ulonglong, octets=Py_ssize_t,
                    left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at a queue as if it were a stream: what is ready, by position, without taking it.
+"""A queue read like a stream: its ready messages by position, without consuming.
 
-Who asks for ``x-browse`` is shown a range; who asks for ``x-filter-no-consume``, as clients of Qpid
-do, gets the queue's messages in order, and later arrivals.
+A consumer with ``x-browse`` reads a range of positions. One with ``x-filter-no-consume``, as Qpid's
+clients send it, reads the queue's messages in order, and later arrivals.
 
-A message's position is its place in the queue's virtual host, which never changes and is never used
-again. A reader of a view asks for a range of positions and is shown what is ready there, each
-message once, in order of position, whatever its priority. Then the broker ends the reader. Any
-number of readers look at any ranges; nothing is marked, held or moved. A message that a consumer
-takes before its turn is not shown, and one that comes back behind a reader is not either. A reader
-with a selector is shown those of which that is true.
+A message's position is its seq in the virtual host, which never changes and is never reused. A
+reader asks for a range of positions and gets the ready messages there, each once, in order of
+position, whatever their priority; then the broker ends it. Any number of readers read any ranges;
+nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is
+one that is requeued behind a reader. A reader with a selector gets the messages that it matches.
 """
 
 from typing import Any
@@ -28,19 +27,19 @@ if not cython.compiled:
 
 from headrace.model.contents import UnreadableError
 from headrace.model.errors import PreconditionFailed
-from headrace.model.operations.peek import beginning, place
+from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
-ARGUMENT = "x-browse"  # Of a consumer: true to look at the queue instead of taking from it.
-READ_OCTETS = 262144  # What is prepared for a reader at a time.
-SELECT_OCTETS = 1 << 20  # What a selector looks at in one turn without finding a match.
-SELECT_READ = 65536  # And at a time.
+ARGUMENT = "x-browse"  # Of a consumer that browses instead of consuming.
+READ_OCTETS = 262144  # Bytes prepared for a reader at a time.
+SELECT_OCTETS = 1 << 20  # Bytes that a selector scans in one turn without a match,
+SELECT_READ = 65536  # and in one read.
 
 Entry = tuple[int, bytes, int, int, int]
 
 
 class QueueView(Stream):
-    """A queue, as those see it who only look."""
+    """A queue, as its browsers see it."""
 
     def __init__(self, source: Queue) -> None:
         Stream.__init__(
@@ -53,31 +52,31 @@ class QueueView(Stream):
         )
         self.source = source
         self.ends: dict[Consumer, int] = {}  # Where each reader's range ends.
-        self.ahead: dict[Consumer, Any] = {}  # What had been returned to the queue by then.
+        self.ahead: dict[Consumer, Any] = {}  # Requeued messages in each reader's range.
 
     def message_count(self) -> int:
         return self.source.ready.count
 
     def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
-        """Give a reader its range: from x-stream-offset to before x-stream-last, or all there is.
+        """Set a reader's range: from x-stream-offset to before x-stream-last, by default all.
 
         Raises:
-            PreconditionFailed: these are no positions, or no prefetch is set.
-            InvalidArgument: it asks for two beginnings.
+            PreconditionFailed: an argument is not a position, or no prefetch is set.
+            InvalidArgument: two arguments set the start.
         """
         if not consumer.arguments.get(ARGUMENT):
             consumer.browses = True  # Ready messages and arrivals; see :meth:`present`.
-            self.cursors[consumer] = beginning(self.source, consumer.arguments)
+            self.cursors[consumer] = start_position(self.source, consumer.arguments)
             return
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
                 f"consumer prefetch count is not set for browsing queue '{self.name}' in vhost "
                 f"'{self.vhost.name}'"
             )
-        first = beginning(self.source, consumer.arguments)
+        first = start_position(self.source, consumer.arguments)
         end = self.counters.next_seq
         consumer.browses = False
-        last = place(self.source, consumer.arguments, "x-stream-last", end)
+        last = read_position(self.source, consumer.arguments, "x-stream-last", end)
         self.cursors[consumer] = first
         self.ends[consumer] = min(end, last)
         self.ahead[consumer] = self.source.ready.returned_within(first, last)
@@ -105,7 +104,7 @@ class QueueView(Stream):
             Stream.unpark(self, consumer)
 
     def drain(self) -> None:
-        """Show every reader that has room what is next for it."""
+        """Deliver the next messages to every reader with room."""
         self.waking = False
         if self.source.browsing is not None:
             self.source.wake()
@@ -115,7 +114,7 @@ class QueueView(Stream):
                     self.show_some(consumer)
 
     def show_some(self, consumer: Consumer) -> None:
-        """Show one reader what it has room for; end it when it has seen all."""
+        """Deliver to one reader while it has room; end it after its range."""
         looking = consumer.looking
         while True:
             batch = self.fetched.get(consumer)
@@ -137,17 +136,17 @@ class QueueView(Stream):
             self.hand_out(consumer, batch)
 
     def prepare(self, consumer: Consumer) -> list[Entry]:
-        """Return what is next for a reader, as records of a stream.
+        """Return the next messages for a reader, as records of a stream.
 
-        Without any it is ``looking``, or has seen all.
+        If there are none, the reader is ``looking`` or has read its range.
         """
         source = self.source
         last = self.ends[consumer]
-        found: list[Entry] = []
+        entries: list[Entry] = []
         octets = READ_OCTETS if consumer.selector is None else SELECT_READ
         left = SELECT_OCTETS
         consumer.looking = False
-        while not found:
+        while not entries:
             if left <= 0:
                 consumer.looking = True
                 break
@@ -161,11 +160,11 @@ class QueueView(Stream):
                 self.cursors[consumer] = message.seq + 1
                 entry = self.entry(message)
                 if entry is not None and self.wants(consumer, message, entry):
-                    found.append(entry)
-        return found
+                    entries.append(entry)
+        return entries
 
     def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
-        """Return True if a message is one of those that a reader has chosen."""
+        """Return True if a message passes a reader's no-local and selector."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return False
         if consumer.selector is None:
@@ -217,7 +216,7 @@ def view_of(queue: Queue) -> Queue:
     """Return the view of a queue; a stream is its own view: consumers do not remove records.
 
     Raises:
-        PreconditionFailed: it stands for several queues.
+        PreconditionFailed: the queue is several queues of one consumer.
     """
     if queue.is_stream:
         return queue

@@ -75,11 +75,11 @@ class Snapshot:
     topic_permissions: dict[tuple[str, str, str], TopicPermission] = field(default_factory=dict)
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(kind: str, name: str) -> None:
     """Raise AccountError if `name` cannot name a user or a virtual host."""
     if not name:
-        raise AccountError(f"the name of a {what} may not be empty")
+        raise AccountError(f"the name of a {kind} may not be empty")
     if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
-        raise AccountError(f"the name of a {what} may not be longer than {NAME_BYTES_MAX} bytes")
+        raise AccountError(f"the name of a {kind} may not be longer than {NAME_BYTES_MAX} bytes")
     if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        raise AccountError(f"the name of a {what} may not contain control characters")
+        raise AccountError(f"the name of a {kind} may not contain control characters")

@@ -54,7 +54,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
     return merged
 
 
-def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> str | None:
+def imposed_overflow(policies: Policies, kind: str, name: str, own_overflow: object) -> str | None:
     """Return the overflow that enforces an operator policy's length; None for the queue's own.
 
     Without an overflow in the operator policy the queue's own counts, unless it would make the
@@ -65,5 +65,5 @@ def imposed_overflow(policies: Policies, kind: str, name: str, said: object) -> 
         return None
     overflow = operator.arguments.get("x-overflow")
     if overflow is None:
-        return INSTEAD if said in UNBOUNDED else None
+        return INSTEAD if own_overflow in UNBOUNDED else None
     return str(overflow)

@@ -33,8 +33,8 @@ class ForeignPattern(InvalidArgument):
 
 def foreign_form(reason: str) -> str:
     """Return the form that RE2 lacks, from its reason of an error; "" for other errors."""
-    found = _FOREIGN.fullmatch(reason)
-    return "" if found is None else found[1] or found[2]
+    match = _FOREIGN.fullmatch(reason)
+    return "" if match is None else match[1] or match[2]
 
 
 class NamePattern:
@@ -51,9 +51,9 @@ class NamePattern:
         if len(text) > CHARACTERS_MAX:
             raise InvalidArgument(f"a pattern may not be longer than {CHARACTERS_MAX} characters")
         self.text = text
-        excluded, rest = _split(text)
+        excluded, remainder = _split(text)
         self._excluded = None if excluded is None else _compile(f"^(?:{excluded})", text)
-        self._search = _compile(rest, text)
+        self._search = _compile(remainder, text)
 
     def matches(self, name: str) -> bool:
         """Return True if the pattern matches a name; takes time linear in its length."""

@@ -29,8 +29,8 @@ Parameters = Mapping[Key, Json]
 
 def of_vhost(parameters: Parameters, vhost: str) -> dict[str, dict[str, Json]]:
     """Return the values of one virtual host by component and name."""
-    found: dict[str, dict[str, Json]] = {}
+    by_component: dict[str, dict[str, Json]] = {}
     for key, value in parameters.items():
         if key.vhost == vhost:
-            found.setdefault(key.component, {})[key.name] = value
-    return found
+            by_component.setdefault(key.component, {})[key.name] = value
+    return by_component

@@ -95,7 +95,7 @@ KEYS: dict[str, PolicyKey] = {
 }
 
 #: Errors of arguments, in words for operators.
-WRONG = {
+ERROR_TEXTS = {
     "{value_negative": "{} is negative",
     "{value_zero": "0 is too small",
     "{value_too_large": "{} is too large",
@@ -154,9 +154,9 @@ def read_policy(name: str, value: object) -> Policy:
         raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
-    strange = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
-    if strange:
-        raise InvalidArgument(f"policy '{name}' has the unknown field '{min(strange)}'")
+    unknown_fields = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
+    if unknown_fields:
+        raise InvalidArgument(f"policy '{name}' has the unknown field '{min(unknown_fields)}'")
     text = value.get("pattern")
     if not isinstance(text, str):
         raise InvalidArgument(f"policy '{name}' has no pattern")
@@ -169,9 +169,9 @@ def read_policy(name: str, value: object) -> Policy:
     target = value.get("apply-to", "all")
     kinds = APPLY_TO.get(target) if isinstance(target, str) else None
     if kinds is None:
-        known = ", ".join(APPLY_TO)
+        choices = ", ".join(APPLY_TO)
         raise InvalidArgument(
-            f"policy '{name}' applies to {target!r:.64}, which is not one of {known}"
+            f"policy '{name}' applies to {target!r:.64}, which is not one of {choices}"
         )
     definition = value.get("definition")
     if not isinstance(definition, Mapping) or not definition:
@@ -186,29 +186,29 @@ def _arguments(
 ) -> dict[str, object]:
     """Check a definition and return it as arguments."""
     arguments: dict[str, object] = {}
-    for key, given in definition.items():
+    for key, value in definition.items():
         if key in HARMLESS:
             if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # Log each key once.
                 _noted.add((name, key))
                 log.warning("policy '%s': '%s' has no effect on this broker", name, key)
             continue
-        known = KEYS.get(key)
-        if known is None or known.argument not in QUEUE_ARGUMENTS:
+        policy_key = KEYS.get(key)
+        if policy_key is None or policy_key.argument not in QUEUE_ARGUMENTS:
             raise InvalidArgument(f"policy '{name}': {unknown_key(str(key))}")
-        if not known.kinds & kinds:
+        if not policy_key.kinds & kinds:
             raise InvalidArgument(
                 f"policy '{name}': '{key}' has no meaning for what the policy applies to"
             )
-        arguments[known.argument] = given
+        arguments[policy_key.argument] = value
     # A routing key may rely on the queue's own dead-letter exchange.
     context = {"x-dead-letter-exchange": "", **arguments}
-    for argument, given in arguments.items():
-        wrong = QUEUE_ARGUMENTS[argument](given, context)
-        if wrong is not None:
-            key = next(key for key, known in KEYS.items() if known.argument == argument)
-            term = WRONG.get(wrong.partition(",")[0])
-            said = wrong if term is None else term.format(given)
-            raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {said}")
+    for argument, value in arguments.items():
+        error = QUEUE_ARGUMENTS[argument](value, context)
+        if error is not None:
+            key = next(key for key, policy_key in KEYS.items() if policy_key.argument == argument)
+            term = ERROR_TEXTS.get(error.partition(",")[0])
+            text = error if term is None else term.format(value)
+            raise InvalidArgument(f"policy '{name}': invalid value of '{key}': {text}")
     flaw = contradiction(arguments)
     if flaw:
         raise InvalidArgument(f"policy '{name}': {flaw}")
@@ -232,46 +232,48 @@ def contradiction(arguments: Mapping[str, object]) -> str:
     low, high = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
     if isinstance(low, int) and isinstance(high, int) and low > high:
         return "delayed-retry-min is greater than delayed-retry-max"
-    for what in ("count", "size"):
-        stop = number(arguments.get(f"qpid.flow_stop_{what}", 0))
-        if stop and number(arguments.get(f"qpid.flow_resume_{what}", 0)) > stop:
-            return f"qpid.flow_resume_{what} is greater than qpid.flow_stop_{what}"
+    for measure in ("count", "size"):
+        stop = number(arguments.get(f"qpid.flow_stop_{measure}", 0))
+        if stop and number(arguments.get(f"qpid.flow_resume_{measure}", 0)) > stop:
+            return f"qpid.flow_resume_{measure} is greater than qpid.flow_stop_{measure}"
     return ""
 
 
-_LIMITS = frozenset(known.argument for known in KEYS.values() if known.limit)
+_LIMITS = frozenset(policy_key.argument for policy_key in KEYS.values() if policy_key.limit)
 _THRESHOLDS = frozenset(
-    known.argument for name, known in KEYS.items() if known.limit and name.startswith("qpid")
+    policy_key.argument
+    for name, policy_key in KEYS.items()
+    if policy_key.limit and name.startswith("qpid")
 )
 
 
-def _smaller(argument: str, one: object, other: object) -> object:
+def _smaller(argument: str, limit: object, other_limit: object) -> object:
     """Return the stricter of two limits; a negative one is no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
-    first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (one, other)]
+    first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
     if argument in _THRESHOLDS:  # For these, 0 is no limit.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
-        return other if first < 0 else one
-    return one if first <= second else other
+        return other_limit if first < 0 else limit
+    return limit if first <= second else other_limit
 
 
 def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
-    """Return both: the smaller of two limits, and ``stronger``'s value of anything else."""
-    found = {**weaker, **stronger}
+    """Return the union: the smaller of two limits, and ``stronger``'s value of any other key."""
+    union = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
-        found[argument] = _smaller(argument, weaker[argument], stronger[argument])
-    return found
+        union[argument] = _smaller(argument, weaker[argument], stronger[argument])
+    return union
 
 
 def completed(
     kind: str, settings: Mapping[str, object], arguments: Mapping[str, object]
 ) -> dict[str, object]:
-    """Return the arguments of an object of this kind with what policies set for it."""
-    found = merged(settings, arguments)
+    """Return the arguments of an object of this kind, completed by the settings of policies."""
+    arguments_set = merged(settings, arguments)
     for argument in _OVERRIDDEN.get(kind, frozenset()) & settings.keys():
-        found[argument] = settings[argument]
-    return found
+        arguments_set[argument] = settings[argument]
+    return arguments_set
 
 
 class Policies:
@@ -300,32 +302,36 @@ class Policies:
         return _first(self.policies, kind, name), _first(self.operator, kind, name)
 
     def settings(self, kind: str, name: str) -> dict[str, object]:
-        """Return what the policies set for an object, as arguments."""
+        """Return the settings of the policies for an object, as arguments."""
         policy, operator = self.of(kind, name)
-        found = merged(
+        settings = merged(
             policy.arguments if policy is not None else {},
             operator.arguments if operator is not None else {},
         )
-        return {argument: value for argument, value in found.items() if kind in _KINDS_OF[argument]}
+        return {
+            argument: value for argument, value in settings.items() if kind in _KINDS_OF[argument]
+        }
 
 
-_KINDS_OF = {known.argument: known.kinds for known in KEYS.values()}
+_KINDS_OF = {policy_key.argument: policy_key.kinds for policy_key in KEYS.values()}
 _OVERRIDDEN = {
-    kind: frozenset(known.argument for known in KEYS.values() if kind in known.overrides)
+    kind: frozenset(
+        policy_key.argument for policy_key in KEYS.values() if kind in policy_key.overrides
+    )
     for kind in QUEUES
 }
 
 
-def _ordered(values: Mapping[str, object], what: str) -> tuple[Policy, ...]:
-    found = []
+def _ordered(values: Mapping[str, object], kind: str) -> tuple[Policy, ...]:
+    policies = []
     for name, value in list(values.items())[:POLICIES_MAX]:
         try:
-            found.append(read_policy(name, value))
+            policies.append(read_policy(name, value))
         except InvalidArgument as error:
             log.error("%s", error.text)
     if len(values) > POLICIES_MAX:
-        log.error("there are more than %d of %s; the rest is left out", POLICIES_MAX, what)
-    return tuple(sorted(found, key=lambda policy: (-policy.priority, policy.name)))
+        log.error("there are more than %d of %s; the rest is left out", POLICIES_MAX, kind)
+    return tuple(sorted(policies, key=lambda policy: (-policy.priority, policy.name)))
 
 
 def _first(policies: tuple[Policy, ...], kind: str, name: str) -> Policy | None:

@@ -35,7 +35,7 @@ VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
 GLOBAL = "global"  # No code reads these parameters,
-CLUSTER_NAME = "cluster_name"  # but this one, which clients are told.
+CLUSTER_NAME = "cluster_name"  # but this one, which clients get.
 CLUSTER_NAME_OCTETS_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
 GLOBALS_MAX = 1000
@@ -82,24 +82,24 @@ def read_limits(value: object, *, of_user: bool = False) -> Limits:
     """Read limits from JSON.
 
     Raises:
-        InvalidArgument: they are malformed.
+        InvalidArgument: a limit is unknown or malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("limits are not an object")
-    found = {}
+    limits = {}
     for name, number in value.items():
         field = LIMIT_NAMES.get(name) if isinstance(name, str) else None
         if field is not None and of_user and name in OF_VHOSTS_ONLY:
             raise InvalidArgument(f"limit '{name}' is of virtual hosts, not of users")
         if field is None:
-            known = ", ".join(LIMIT_NAMES)
-            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {known}")
+            names = ", ".join(LIMIT_NAMES)
+            raise InvalidArgument(f"unknown limit '{name!s:.64}'; limits: {names}")
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
             raise InvalidArgument(f"limit '{name}' is not a number: {number!r:.64}")
         if number == 0 and field == "message_rate":
             raise InvalidArgument("limit 'max-message-rate' must be at least 1; -1 means no limit")
-        found[field] = max(number, -1)
-    return Limits(**found)
+        limits[field] = max(number, -1)
+    return Limits(**limits)
 
 
 class Metadata(NamedTuple):
@@ -119,20 +119,20 @@ def read_metadata(value: object) -> Metadata:
     """Read metadata from JSON.
 
     Raises:
-        InvalidArgument: they are malformed.
+        InvalidArgument: a field is unknown or malformed.
     """
     if not isinstance(value, Mapping):
         raise InvalidArgument("the metadata of a virtual host must be an object")
-    strange = set(value) - set(Metadata._fields)
-    if strange:
-        raise InvalidArgument(f"a virtual host has no '{min(map(str, strange))!s:.64}'")
+    unknown_fields = set(value) - set(Metadata._fields)
+    if unknown_fields:
+        raise InvalidArgument(f"a virtual host has no '{min(map(str, unknown_fields))!s:.64}'")
     kind = value.get("default_queue_type") or ""
     if kind not in ("", *QUEUE_TYPES):
         raise InvalidArgument(f"{kind!r:.64} is not a queue type: {', '.join(QUEUE_TYPES)}")
     unknown = value.get("unknown_arguments") or ""
     if unknown not in ("", *UNKNOWN_ARGUMENTS):
-        known = ", ".join(UNKNOWN_ARGUMENTS)
-        raise InvalidArgument(f"unknown_arguments must be one of {known}, not {unknown!r:.64}")
+        choices = ", ".join(UNKNOWN_ARGUMENTS)
+        raise InvalidArgument(f"unknown_arguments must be one of {choices}, not {unknown!r:.64}")
     description = value.get("description") or ""
     if not isinstance(description, str) or len(description) > DESCRIPTION_CHARACTERS_MAX:
         raise InvalidArgument(
@@ -171,21 +171,23 @@ def rules_of(
 
     The other arguments are the defaults where the host has no rule.
     """
-    found = of_vhost(parameters, vhost)
+    components = of_vhost(parameters, vhost)
     limits, metadata = NO_LIMITS, NO_METADATA
-    said = found.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
+    limit_values = components.get(VHOST_LIMITS, {}).get(LIMITS_NAME, {})
     try:
-        limits = read_limits(said)
+        limits = read_limits(limit_values)
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
     try:
-        metadata = read_metadata(found.get(METADATA, {}).get(METADATA_NAME, {}))
+        metadata = read_metadata(components.get(METADATA, {}).get(METADATA_NAME, {}))
     except InvalidArgument as error:
         log.error("vhost %r: %s", vhost, error.text)
-    if DEFINITIONS not in said:
+    if DEFINITIONS not in limit_values:
         limits = limits._replace(definitions_size=definitions_size)
     return Rules(
-        Policies(found.get(policy.COMPONENT, {}), found.get(policy.OPERATOR_COMPONENT, {})),
+        Policies(
+            components.get(policy.COMPONENT, {}), components.get(policy.OPERATOR_COMPONENT, {})
+        ),
         limits,
         metadata.default_queue_type or default_queue_type,
         metadata.unknown_arguments or unknown_arguments,
@@ -208,7 +210,7 @@ def check_parameter(component: str, name: str, value: object) -> None:
     """Refuse a malformed parameter of a known component.
 
     Raises:
-        InvalidArgument: saying what is wrong.
+        InvalidArgument: the parameter is malformed; the text names the field.
     """
     if component in (policy.COMPONENT, policy.OPERATOR_COMPONENT):
         policy.read_policy(name, value)
@@ -224,7 +226,7 @@ def check_global(name: str, value: object) -> None:
     """Refuse a value that a parameter of the whole broker cannot have.
 
     Raises:
-        InvalidArgument: it is too long, or no name of a cluster.
+        InvalidArgument: the value is too long, or not valid as the name of a cluster.
     """
     if len(json.dumps(value)) > GLOBAL_CHARACTERS_MAX:
         raise InvalidArgument(f"'value' has more than {GLOBAL_CHARACTERS_MAX} characters")

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translated
 from headrace.model.arguments.consumer import switched
 from headrace.model.arguments.no_local import QUEUE_ARGUMENT as NO_LOCAL
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS
+from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS, number_of
 from headrace.model.errors import InvalidArgument, NotUnderstood
 from headrace.model.policy.rules import DEFAULT, LOG, REFUSE
 
@@ -55,7 +54,7 @@ HARMLESS = frozenset(
         "qpid.flow_stop_size",
         "qpid.max_pages_loaded",
         "qpid.page_factor",
-        "qpid.paging",  # Every queue pages out what does not fit into memory.
+        "qpid.paging",  # Every queue pages out when memory is short.
         "qpid.persist_last_node",
         "qpid.replicate",
         "qpid.trace.exclude",
@@ -147,11 +146,11 @@ def dead_letter_queue(queue: str) -> str:
 
 
 def understand(
-    arguments: Mapping[str, object], what: str, mode: str, queue: str = ""
+    arguments: Mapping[str, object], subject: str, mode: str, queue: str = ""
 ) -> Mapping[str, object]:
     """Return the arguments of a queue with aliases translated; unknown ones are kept.
 
-    ``what`` names the queue in errors, ``queue`` is its name.
+    ``subject`` names the queue in errors, ``queue`` is its name.
 
     Raises:
         InvalidArgument: an argument is refused; the text names it.
@@ -160,36 +159,36 @@ def understand(
     if all(name in QUEUE_ARGUMENTS for name in arguments):
         return arguments
 
-    def wrong(name: str, text: str) -> None:
-        raise InvalidArgument(f"invalid arg '{name}' for {what}: {text}")
+    def refuse_malformed(name: str, text: str) -> None:
+        raise InvalidArgument(f"invalid arg '{name}' for {subject}: {text}")
 
-    def contradicts(name: str, ours: str) -> None:
+    def refuse_contradiction(name: str, ours: str) -> None:
         if mode in (DEFAULT, REFUSE):
-            wrong(name, f"it contradicts '{ours}'")
+            refuse_malformed(name, f"it contradicts '{ours}'")
         if mode == LOG:
-            _log_once(name, f"{what}: argument '{name}' is ignored: it contradicts '{ours}'")
+            _log_once(name, f"{subject}: argument '{name}' is ignored: it contradicts '{ours}'")
 
     if arguments.get(DEAD_LETTERS) == 1:
         if not queue:
-            wrong(DEAD_LETTERS, "the queue has no name")
+            refuse_malformed(DEAD_LETTERS, "the queue has no name")
         arguments = {
             "x-dead-letter-exchange": "",
             "x-dead-letter-routing-key": dead_letter_queue(queue),
             **arguments,
         }
     elif arguments.get(DEAD_LETTERS, 0) != 0:
-        wrong(DEAD_LETTERS, "expected a boolean")
-    found = translated(arguments, QUEUE_ALIASES, wrong, contradicts)
+        refuse_malformed(DEAD_LETTERS, "expected a boolean")
+    completed = translated(arguments, QUEUE_ALIASES, refuse_malformed, refuse_contradiction)
     for name in arguments:
         if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
             continue
         if name == NO_LOCAL:
-            switched(arguments, name, what)
+            switched(arguments, name, subject)
             continue
         if name not in HARMLESS:
             meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
-            _judge(name, what, mode, meaningful)
-    return found
+            _judge(name, subject, mode, meaningful)
+    return completed
 
 
 def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
@@ -197,12 +196,12 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     texts = [name for name in NUMBERS & arguments.keys() if isinstance(arguments[name], str)]
     if not texts:
         return arguments
-    found = {name: number_of(arguments[name]) for name in texts}
-    return {**arguments, **{name: each for name, each in found.items() if each is not None}}
+    numbers = {name: number_of(arguments[name]) for name in texts}
+    return {**arguments, **{name: each for name, each in numbers.items() if each is not None}}
 
 
 def judge_exchange(
-    arguments: Mapping[str, object], known: Container[str], what: str, mode: str
+    arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments that an exchange type does not know.
 
@@ -211,18 +210,18 @@ def judge_exchange(
         InvalidArgument: two contradict each other.
     """
     for name in arguments:
-        if name not in known:
+        if name not in allowed:
             meaningful = name in MEANINGFUL_OF_EXCHANGES
-            _judge(name, what, mode, meaningful, "its type has no such argument")
+            _judge(name, subject, mode, meaningful, "its type has no such argument")
     alternates = [name for name in ALTERNATES if name in arguments]
     for name in alternates[1:]:
         if arguments[name] != arguments[alternates[0]] and mode in (DEFAULT, REFUSE):
-            text = f"invalid arg '{name}' for {what}: it contradicts '{alternates[0]}'"
+            text = f"invalid arg '{name}' for {subject}: it contradicts '{alternates[0]}'"
             raise InvalidArgument(text)
 
 
 def judge_binding(
-    arguments: Mapping[str, object], known: Container[str], what: str, mode: str
+    arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
     """Refuse, log or ignore the arguments that a binding's exchange does not read.
 
@@ -230,23 +229,23 @@ def judge_binding(
         NotUnderstood: an argument is refused; the text names it.
     """
     for name in arguments:
-        if name not in known:
+        if name not in allowed:
             meaningful = name in MEANINGFUL_OF_BINDINGS
-            _judge(name, what, mode, meaningful, "an exchange of this type does not look at it")
+            _judge(name, subject, mode, meaningful, "an exchange of this type does not look at it")
 
 
-def _judge(name: str, what: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
+def _judge(name: str, subject: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
     """Refuse, log or ignore an unknown name; ``elsewhere``: other brokers know it."""
     shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
     why = elsewhere if meaningful and elsewhere else "this broker does not have it"
     if mode == REFUSE or (mode == DEFAULT and meaningful):
-        raise NotUnderstood(f"invalid arg '{shown}' for {what}: {why}")
+        raise NotUnderstood(f"invalid arg '{shown}' for {subject}: {why}")
     if mode == LOG:
-        _log_once(name, f"{what}: argument '{shown}' is ignored: {why}")
-    elif mode == DEFAULT and name not in _logged and what.startswith("queue"):
+        _log_once(name, f"{subject}: argument '{shown}' is ignored: {why}")
+    elif mode == DEFAULT and name not in _logged and subject.startswith("queue"):
         near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
         if near:
-            text = f"{what}: argument '{shown}' is ignored; '{near[0]}' may be meant"
+            text = f"{subject}: argument '{shown}' is ignored; '{near[0]}' may be meant"
             _log_once(name, text)
 
 

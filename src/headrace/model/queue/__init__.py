@@ -5,10 +5,12 @@
 - `ready_list`, `ring`: ready messages in order, by priority; cursors
 - `overflow`: length limits and the overflow policy
 - `expiry`, `not_before`: message TTL; messages that are not due yet
-- `queue_host`: what queues need of their virtual host
-- `browsing`, `destination`: browsers and filters; consumers and their round
+- `destination`: consumers, their round (priority, single active consumer), and the port of queues
+- `browsing`: browsers and filters
 - `delivery_count`, `delivery_mark`: delivery limits, redelivered
 - `retry_backoff`: messages that wait for their next try
 - `dead_letter_sender`: from the queue to `headrace.model.vhost.dead_lettering`
 - `flow_control`: thresholds that stop publishers and raise alerts
+- `queue_host`: the port of queues to their virtual host
+- `recovered`: recovered messages to their queues
 """

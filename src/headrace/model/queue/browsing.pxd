@@ -36,7 +36,7 @@ cdef class Browsing:
     cdef Py_ssize_t effort(self, Message message, bint paged) except -1
     cdef int judge(self, Consumer consumer, Message message) except -1
     @cython.locals(queue=Queue)
-    cdef int rest(self, Consumer consumer, bint complete) except -1
+    cdef int end_scan(self, Consumer consumer, bint complete) except -1
     @cython.locals(consumer=Consumer, cursor=Cursor)
     cdef int end_closing(self) except -1
     cdef int add_browser(self, Consumer consumer) except -1

@@ -3,9 +3,9 @@
 
 Browsing. A browser is shown messages at their positions, and acquires none.
 
-Filtering. A consumer that passes messages over (a selector, no-local) acquires from the middle. It
-sees each message once, and once more when that was requeued. It passes over ``LOOKS_MAX`` messages
-in a row, fewer when they are large, and goes on a moment later.
+Filtering. A consumer that passes messages over (a selector, no-local) acquires from the middle of
+the queue. It looks at each message once, and once more when that was requeued. It passes over
+``LOOKS_MAX`` messages in a row, fewer large ones, and continues a moment later.
 
 Each has a cursor, which the ready list keeps up to date.
 """
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from headrace.model.contents import Contents
     from headrace.model.queue.queue import Queue
 
-LOOKS_MAX = 512  # Messages that one cursor passes over in a row,
-PAGED_LOOKS = 16  # of which one that has to be loaded from the disk counts for so many,
-LOOK_BYTES = 1024  # and each so many bytes of its properties and headers for one more,
-LOOK_PAUSE_MS = 1  # and how long it is before it goes on.
+LOOKS_MAX = 512  # Looks of one cursor in a row; a message passed over is one look or more.
+PAGED_LOOKS = 16  # Looks that a message loaded from the disk counts for.
+LOOK_BYTES = 1024  # Bytes of properties and headers that count for one look more.
+LOOK_PAUSE_MS = 1  # Pause after ``LOOKS_MAX``.
 
 
 class Browsing:
@@ -103,10 +103,10 @@ class Browsing:
         ready.sweep_if_stale()
 
     def choose(self, consumer: Consumer, message: Message) -> Consumer | None:
-        """Return the consumer that comes next, or another with room, that takes this message.
+        """Return the consumer that accepts a message: ``consumer``, or another with room.
 
-        A consumer that has no room for this message is parked: smaller ones must not overtake it
-        for ever. Filters come for theirs by themselves.
+        A consumer without room for this message is parked: smaller messages must not overtake it
+        for ever. Filters are left out, since each seeks its own messages.
         """
         other: Consumer
         consumers = self.queue.round
@@ -128,9 +128,9 @@ class Browsing:
         return None
 
     def seek(self, consumer: Consumer) -> Message | None:
-        """Return the next message that a filter takes, in memory, without popping it.
+        """Return the next message that a filter accepts, in memory, without popping it.
 
-        If there is none the consumer leaves the round: parked for want of room, or resting.
+        If there is none the consumer leaves the round: parked without room, or resting.
         """
         queue = self.queue
         ready = queue.ready
@@ -140,7 +140,7 @@ class Browsing:
         while True:
             message = ready.following(cursor)
             if message is None or cursor.looks >= LOOKS_MAX:
-                self.rest(consumer, message is None)
+                self.end_scan(consumer, message is None)
                 consumers.deactivate(consumer)
                 self.resting.append(consumer)
                 return None
@@ -160,7 +160,7 @@ class Browsing:
             if paged:
                 queue.page_out(message)
             if verdict == 2:
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 consumers.deactivate(consumer)
                 return None
             ready.pass_over(cursor, message)
@@ -173,7 +173,7 @@ class Browsing:
         return looks
 
     def judge(self, consumer: Consumer, message: Message) -> int:
-        """Return 1 if a consumer takes a message, 0 if never, 2 if it has no room for it now."""
+        """Return 1 if a consumer accepts a message, 0 if never, 2 if it has no room for it now."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return 0
         if consumer.selector is not None:
@@ -184,8 +184,8 @@ class Browsing:
                 return 0
         return consumer.accepts(message)
 
-    def rest(self, consumer: Consumer, complete: bool) -> None:
-        """Note that a cursor is at the end of the queue (``complete``), or goes on later."""
+    def end_scan(self, consumer: Consumer, complete: bool) -> None:
+        """End a scan: at the end of the queue (``complete``), or to continue it after a pause."""
         queue = self.queue
         if consumer.cursor is not None:
             consumer.cursor.looks = 0
@@ -202,11 +202,11 @@ class Browsing:
             consumer.looked()
 
     def go_on(self, now_ms: int) -> int:
-        """Let the filters pass over more messages."""
+        """Continue the scans of the filters."""
         self.queue.drain()
         for consumer in list(self.filters):
             if consumer.looking and not consumer.can():
-                self.rest(consumer, True)  # It has all that it has room for.
+                self.end_scan(consumer, True)  # It has no more room.
         return 0
 
     def end_closing(self) -> None:
@@ -257,11 +257,11 @@ class Browsing:
         while not queue.deleted:
             if not consumer.can():
                 consumer.parked = True
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 return
             message = ready.following(cursor)
             if message is None:
-                self.rest(consumer, True)
+                self.end_scan(consumer, True)
                 if consumer.auto_close:
                     queue.remove_browser(consumer)
                     consumer.ended()
@@ -275,7 +275,7 @@ class Browsing:
                 verdict = self.judge(consumer, message)
                 if verdict == 2:
                     consumer.parked = True  # Until there is room for it.
-                    self.rest(consumer, True)
+                    self.end_scan(consumer, True)
                     return
             ready.pass_over(cursor, message)
             if verdict == 0:
@@ -283,7 +283,7 @@ class Browsing:
                     queue.page_out(message)
                 cursor.looks += self.effort(message, paged)
                 if cursor.looks >= LOOKS_MAX:
-                    self.rest(consumer, False)
+                    self.end_scan(consumer, False)
                     return
                 continue
             cursor.looks = 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the dead letters of a queue to its dead-letter or alternate exchange.
 
-A dead letter and the settlement of the message that it was are one transaction of the store;
-without it the journal, torn between the two, would have the message in both places. Where dead
-letters go, and which of them end a cycle, is decided in `headrace.model.vhost.dead_lettering`.
+A dead letter and the settlement of its original are one store transaction; otherwise a crash
+between the two would leave the message in both places. `headrace.model.vhost.dead_lettering` routes
+dead letters and drops those of cycles.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetterSender:
-    """The dead letters of one queue; those that must arrive are kept until they have."""
+    """Sends the dead letters of one queue; keeps those that must arrive until they have."""
 
     def __init__(self, queue: "Queue") -> None:
         self.queue = queue
@@ -48,9 +48,9 @@ class DeadLetterSender:
         self.queue.vhost.dead_letters.end()
 
     def defer(self, message: Message, reason: str) -> bool:
-        """Put a dead letter off for a moment when there are very many; return True if so.
+        """Postpone a dead letter for a moment if there are very many; return True if postponed.
 
-        The message is held aside then. In the journal it stays the queue's until it is sent.
+        In the journal the message stays in the queue until the dead letter is sent.
         """
         if not self.has_exchange():
             return False

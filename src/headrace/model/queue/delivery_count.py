@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often messages came back, in queues with a delivery limit.
+"""Delivery counts: how often messages were requeued, in queues with a delivery limit.
 
-Consumers are told in the header ``x-delivery-count``. The count is kept with the message in memory,
-and of persistent messages in the journal: a message that is handed out is noted there as one that
-will have come back once more, unless it is settled. So what was out when the broker was killed
-counts as returned, and so does what was out when it was stopped.
+Consumers get the count in the header ``x-delivery-count``. The count is kept with the message in
+memory, and for persistent messages in the journal: a delivery is noted there as one more requeue,
+unless the message is settled. So a message that was unacked when the broker was killed or stopped
+counts as requeued.
 
-The first delivery of a message does not wait for its note, which is written with the next group; a
-consumer with a prefetch of 1 would get one message with each sync of the disk. Every later one
-leaves the broker once its note is durable, and a message whose first one was not noted is marked
-as redelivered when it comes back, so it does not get away a second time. Of a message that takes
-the broker down with it each time at most the first try is not counted.
+The first delivery of a message does not wait for its note, which is written with the next group;
+otherwise a consumer with a prefetch of 1 would get one message with each sync of the disk. Every
+later delivery waits until its note is durable. A message whose first note was lost is marked
+redelivered when it is recovered, so that its next delivery waits. Of a message that crashes the
+broker each time, at most the first try is not counted.
 
-From the same notes queues know how long a message waits for its next try (`retry_backoff`), and
-that it died, and of what, where its letter is to arrive and has not yet
-(`headrace.model.vhost.at_least_once`).
+The limit, ``x-delivery-limit``, is enforced by ``requeue`` of `headrace.model.queue.queue`.
+
+The same notes have the time of a message's next try (`retry_backoff`), and the reason of its death
+while its dead letter is undelivered (`headrace.model.vhost.at_least_once`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HEADER = "x-delivery-count"
-COUNT_MAX = 255  # Times that a message can count to have come back.
+COUNT_MAX = 255  # Requeues that are counted for one message.
 
-# Where a note says until when a message waits, these times, from 1, say that it died.
+# The notes 1 to 4, in place of a time, mean that the message died, and why.
 DEATHS = (REJECTED, EXPIRED, MAXLEN, DELIVERY_LIMIT)
 
 
-def tell(name: str, contents: Contents | None, message: Message) -> None:
-    """Write into the headers of a message in memory how often its queue requeued it."""
+def write_count(name: str, contents: Contents | None, message: Message) -> None:
+    """Set the header with the delivery count of a message in memory."""
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
     try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Up to which message the journal notes that a queue may have delivered.
+"""The mark in the journal up to which a queue may have delivered messages.
 
-After a crash, messages up to there are recovered as redelivered. The journal is told ahead of time,
-for many messages at once.
+After a crash, messages up to the mark are recovered as redelivered. The mark is written ahead of
+the deliveries, for many messages at once.
 """
 
 import cython
@@ -10,7 +10,7 @@ import cython
 if not cython.compiled:
     from headrace.model.ports import Store
 
-RESERVATION = 65536  # How many positions ahead of the deliveries the journal is told.
+RESERVATION = 65536  # Positions by which the mark is ahead of the deliveries.
 
 
 class DeliveryMark:
@@ -20,26 +20,26 @@ class DeliveryMark:
         self.store = store
         self.queue_id = queue_id
         self.each = False  # With a delivery limit each delivery is noted, and nothing is reserved.
-        self.reserved = 0  # Durably noted up to here.
-        self.reserving = 0  # Noted up to here,
-        self.reserving_at = 0  # which is durable at this position of the log.
+        self.reserved = 0  # Position up to which the mark is durable,
+        self.reserving = 0  # position of the mark that is being written,
+        self.reserving_at = 0  # and the position in the log at which that is durable.
 
     def note_each(self, each: bool) -> None:
-        """Have the queue ask before each delivery, or no longer."""
+        """Set whether the queue notes each delivery."""
         self.each = each
         if each:
             self.reserved = 0
 
     def reserve(self, seq: int) -> None:
-        """Have the journal note, ahead of time, deliveries up to beyond ``seq``."""
+        """Write a mark that is ``RESERVATION`` positions ahead of ``seq``."""
         self.reserving = seq + RESERVATION
         self.store.delivered(self.queue_id, self.reserving)
         self.reserving_at = self.store.appended
 
     def reserve_for(self, seq: int) -> int:
-        """Note a delivery; return the log position that it has to wait for, 0 for none.
+        """Mark a delivery; return the log position that it waits for, 0 for none.
 
-        Mostly the deliveries that follow are covered durably already.
+        A delivery rarely waits: the mark is usually durable before.
         """
         reserved = self.reserved
         if self.reserving > reserved and self.store.synced >= self.reserving_at:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two ports: what exchanges, channels and the virtual host need of a queue or stream, and what
-those need of a consumer.
+"""Two ports: a queue or stream, as exchanges and channels use it, and a consumer, as queues use it.
 
-A :class:`Destination` takes messages that were routed to it, and delivers messages to consumers.
-Queues, streams, leases and views of queues are destinations.
+A :class:`Destination` enqueues messages that were routed to it, and delivers messages to consumers.
+Queues, streams, leases and views of queues are destinations. The two are in one module because each
+has an attribute of the other's C type.
 
 Each has a :class:`ConsumerRound`, made with its first consumer. Active consumers take turns (round
 robin), those of a higher priority first. A consumer without room is parked outside the round until
@@ -49,17 +49,17 @@ class LengthGuard(Protocol):
 
     counts_unacked: bool  # Unacked messages count too.
 
-    def look(self) -> None:
-        """Compare the length with the thresholds."""
+    def check_depth(self) -> None:
+        """Compare the depth of the queue with the thresholds."""
 
-    def weigh(self, message: Message) -> None:
+    def check_size(self, message: Message) -> None:
         """Compare the size of an arrival with its threshold."""
 
-    def see(self, consumer: "Consumer", message: Message) -> None:
-        """Note a delivery."""
+    def note_delivery(self, consumer: "Consumer", message: Message) -> None:
+        """Check the depth before a delivery."""
 
     def resume(self) -> None:
-        """Let the publishers go on."""
+        """Let the publishers continue."""
 
 
 class Consumer:
@@ -121,7 +121,7 @@ class Consumer:
         return False
 
     def pours(self) -> bool:
-        """Return True if it takes records of a stream from a buffer, by ``put_record``."""
+        """Return True if ``put_record`` accepts records of a stream from a buffer."""
         return False
 
     def put_record(
@@ -143,7 +143,7 @@ class Consumer:
         """Called when this consumer, which was ``looking``, has read the whole queue."""
 
     def ended(self) -> None:
-        """Called when this consumer has all that it asked for, and was removed from its queue."""
+        """Called when this consumer reached its end, and was removed from its queue."""
         self.cancelled()
 
     def failed(self, error: Exception) -> None:
@@ -375,7 +375,7 @@ class Destination:
         self.stopped = False  # now they are, by flow control, until its guard lets them go on.
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
         self.tally = QueueTally()
-        self.sampled: object = None  # What a sampler knows of it, and nothing else.
+        self.sampled: object = None  # State of a sampler; the model does not use it.
         self.unacked_count = 0
         self.unacked_bytes = 0  # Of bodies.
 
@@ -429,11 +429,11 @@ class Destination:
         return False
 
     def enqueue(self, message: Message) -> int:
-        """Take a message that was routed here; return 1 if the overflow policy rejected it."""
+        """Enqueue a message that was routed here; return 1 if the overflow policy rejected it."""
         return 0
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Take an arrival that got its position when its transaction was prepared.
+        """Enqueue an arrival that got its position when its transaction was prepared.
 
         With ``promised`` there was room for it then, and it is not rejected now.
         """
@@ -443,7 +443,7 @@ class Destination:
         """Deliver an arrival to the consumer that :meth:`ready_consumer` returned."""
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Take back a message that the store recovered; in order of seq, before any consumer."""
+        """Restore a message that the store recovered; in order of seq, before any consumer."""
 
     # --- Consumers --------------------------------------------------------------------------------
 
@@ -532,25 +532,25 @@ class Destination:
         return False
 
     def settle(self, message: Message) -> None:
-        """A consumer accepted a message."""
+        """Settle a message that a consumer accepted."""
 
     def requeue(self, message: Message) -> None:
-        """A consumer returns a message that it has tried: it is ready again, as redelivered.
+        """Requeue a message that a consumer tried; it is marked redelivered.
 
-        The caller drains the queue afterwards, once for all that it returns.
+        The caller drains the queue afterwards, once for all messages that it requeues.
         """
 
     def release(self, message: Message) -> None:
-        """A consumer returns a message that it has not tried: it is ready again."""
+        """Requeue a message that a consumer did not try."""
 
     def discard(self, message: Message) -> None:
-        """A consumer rejected a message for good."""
+        """Discard a message that a consumer rejected without requeue."""
 
     def redeliver(self, message: Message) -> None:
         """Deliver an unacked message to its consumer once more (recover without requeue)."""
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
-        """A consumer cannot be sent a message in its version of the protocol, for a reason."""
+        """Handle a message that cannot be converted to a consumer's protocol; ``text`` is why."""
 
     def remove(self, message: Message) -> None:
         """Remove a message for good, from memory and from the store."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deadlines of a queue's messages, soonest first."""
+"""The deadlines of a queue's messages (``x-message-ttl`` and expirations), soonest first."""
 
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ EXPIRE_MAX = 16384  # Messages that expire in one go; of dead letters LETTERS_MA
 class Expiry:
     """A heap of deadlines. A message that left, or is unacked, keeps its entry until it is due.
 
-    So a message expires on time wherever it stands in the queue.
+    So a message expires on time at any position in the queue.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Expiry:
         for entry in self.deadlines:
             message = entry[2]
             if not message.flags & C_GONE and message.consumer is None:
-                known = listed.get(entry[1])
-                if known is None or entry[0] < known[0]:
+                previous = listed.get(entry[1])
+                if previous is None or entry[0] < previous[0]:
                     listed[entry[1]] = entry
         self.deadlines = list(listed.values())
         heapify(self.deadlines)

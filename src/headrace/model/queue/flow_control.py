@@ -5,9 +5,9 @@ Flow control. At the stop threshold the broker stops reading from the queue's pu
 queue has shrunk to the resume threshold. A connection that also consumes from the queue is only
 slowed: its settlements make the queue shorter.
 
-Alerts. Beyond a threshold an event ``queue.alert`` is told and a line logged, again and again as
-long as it lasts, but not twice within the repeat gap. The age of the oldest message is looked at
-from time to time: an alert for it may be late by a tenth of the age.
+Alerts. Beyond a threshold the broker emits an event ``queue.alert`` and logs a line. It repeats
+both while the excess lasts, once in each repeat gap. The age of the oldest message is checked at
+intervals, so that its alert may be late by a tenth of the age.
 
 Only queues with thresholds have a guard. Ready messages count; where limits or thresholds by Qpid's
 names apply, unsettled messages count too, and the guard sees each delivery.
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CHECK_MS = 50  # Between two looks at a queue whose publishers are stopped.
-GAP_MS = 60_000  # Without a setting: between two alerts for one reason.
-AGE_MIN_MS = 1000  # Between two looks at the age.
-AGE_LOOKS = 10  # Looks within the age that is alarming.
-RESUME_TENTHS = 8  # Without a resume threshold: so many tenths of the other.
+CHECK_MS = 50  # Between two checks of a queue whose publishers are stopped.
+GAP_MS = 60_000  # Default of the gap between two alerts for one reason.
+AGE_MIN_MS = 1000  # Between two checks of the age.
+AGE_CHECKS = 10  # Checks within the alerting age.
+RESUME_TENTHS = 8  # Default of the resume threshold, in tenths of the stop threshold.
 
 STOP_COUNT = ("qpid.flow_stop_count",)
 STOP_SIZE = ("qpid.flow_stop_size", "x-qpid-capacity")
@@ -47,8 +47,9 @@ ALERT_COUNT = ("qpid.alert_count", "qpid.alert_count_up", "x-qpid-maximum-messag
 ALERT_SIZE = ("qpid.alert_size", "qpid.alert_size_up", "x-qpid-maximum-queue-depth")
 ALERT_MESSAGE = ("x-qpid-maximum-message-size",)
 ALERT_AGE = ("x-qpid-maximum-message-age",)
-HELD = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)  # For which what is held counts too,
-MAXIMA = ("qpid.max_count", "qpid.max_size")  # as it does for these.
+# Unacked messages count for these thresholds, and for the limits in ``MAXIMA``.
+UNACKED_TOO = (*STOP_COUNT, *STOP_SIZE, *ALERT_COUNT, *ALERT_SIZE)
+MAXIMA = ("qpid.max_count", "qpid.max_size")
 GAP_S = "qpid.alert_repeat_gap"
 GAP = "x-qpid-minimum-alert-repeat-gap"
 
@@ -67,7 +68,7 @@ NAMES = (
 
 
 def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
-    """Return the least of these thresholds that are set; 0, which is none, when no one is."""
+    """Return the lowest of these thresholds that is set; 0 if none is."""
     return min(
         (number(arguments[name]) for name in names if number(arguments.get(name, 0))), default=0
     )
@@ -97,9 +98,11 @@ class Guard:
             self.gap_ms = 1000 * number(arguments[GAP_S])
         if GAP in arguments:
             self.gap_ms = number(arguments[GAP])
-        self.counts_unacked = any(number(arguments.get(name, 0)) for name in (*HELD, *MAXIMA))
-        self.alerted: dict[str, int] = {}  # When an alert was told last, by its reason.
-        self.marks: deque[tuple[int, int]] = deque()  # Until when no message had this place yet.
+        self.counts_unacked = any(
+            number(arguments.get(name, 0)) for name in (*UNACKED_TOO, *MAXIMA)
+        )
+        self.alerted: dict[str, int] = {}  # Time of the last alert (ms) for each reason.
+        self.marks: deque[tuple[int, int]] = deque()  # Next position and time (ms) of each check.
 
     @property
     def watches(self) -> bool:
@@ -113,16 +116,16 @@ class Guard:
 
     # --- Flow control -----------------------------------------------------------------------
 
-    def look(self, given: Message | None = None) -> None:
+    def check_depth(self, delivered: Message | None = None) -> None:
         """Stop or resume publishers, and raise alerts, after messages arrived or left.
 
-        ``given`` is a message that is about to be unacked.
+        ``delivered`` is a message that is about to be unacked.
         """
         queue = self.queue
         count, size = self.depth()
-        if given is not None:
+        if delivered is not None:
             count += 1
-            size += given.body_size
+            size += delivered.body_size
         if queue.stopped:
             if self.may_resume(count, size):
                 self.resume()
@@ -135,13 +138,13 @@ class Guard:
         if self.alert_size and size >= self.alert_size:
             self.alert("queue-depth", size, self.alert_size)
 
-    def see(self, consumer: Consumer, message: Message) -> None:
-        """Called before a delivery."""
+    def note_delivery(self, consumer: Consumer, message: Message) -> None:
+        """Check the depth before a delivery that will be unacked."""
         if self.counts_unacked and not consumer.no_ack:
-            self.look(message)
+            self.check_depth(message)
 
     def depth(self) -> tuple[int, int]:
-        """Return how many messages count, and their octets."""
+        """Return the number of messages that count, and the bytes of their bodies."""
         queue = self.queue
         if self.counts_unacked:
             return (
@@ -182,30 +185,32 @@ class Guard:
 
     # --- Alerts -----------------------------------------------------------------------------
 
-    def weigh(self, message: Message) -> None:
-        """A message arrived: tell of it when it is too large."""
+    def check_size(self, message: Message) -> None:
+        """Raise an alert if an arrival is too large."""
         if self.alert_message and message.body_size >= self.alert_message:
             self.alert("message-size", message.body_size, self.alert_message)
 
     def watch_age(self) -> None:
-        """Look at the age of the oldest message from now on, if that is wanted."""
+        """Schedule checks of the oldest message's age, if it has a threshold."""
         if self.alert_age_ms:
             queue = self.queue
-            queue.vhost.scheduler.put(("alert", queue), queue.counters.now_ms + self.step, self.age)
+            queue.vhost.scheduler.put(
+                ("alert", queue), queue.counters.now_ms + self.age_check_ms, self.check_age
+            )
 
     @property
-    def step(self) -> int:
-        """Milliseconds between two looks at the age."""
-        return max(AGE_MIN_MS, self.alert_age_ms // AGE_LOOKS)
+    def age_check_ms(self) -> int:
+        """Milliseconds between two checks of the age."""
+        return max(AGE_MIN_MS, self.alert_age_ms // AGE_CHECKS)
 
-    def age(self, now_ms: int) -> int:
-        """Tell when the oldest message is too old; return when to look again.
+    def check_age(self, now_ms: int) -> int:
+        """Raise an alert if the oldest message is too old; return when to check again.
 
-        Nothing is noted of messages: at every look, what place the next arrival gets. So a message
-        is at least as old as the first look that found its place taken.
+        No message is marked. Each check notes the position of the next arrival, so that a message
+        is at least as old as the first check whose position is beyond its own.
         """
         queue = self.queue
-        again: int = now_ms + self.step
+        again: int = now_ms + self.age_check_ms
         if queue.guard is not self or queue.deleted:
             return 0
         marks = self.marks
@@ -214,7 +219,7 @@ class Guard:
             first = queue.ready.first_position(queue.counters.next_seq)
             while len(marks) > 1 and marks[0][0] <= first:
                 marks.popleft()  # It came after that.
-            if len(marks) > AGE_LOOKS + 2:
+            if len(marks) > AGE_CHECKS + 2:
                 del marks[1]  # It is older than all of them anyway.
             if marks[0][0] > first:
                 old_ms = now_ms - marks[0][1]
@@ -226,7 +231,7 @@ class Guard:
         return again
 
     def alert(self, reason: str, value: int, limit: int) -> None:
-        """Tell that something is too much, unless that was told just now."""
+        """Raise an alert, unless there was one for this reason within the repeat gap."""
         queue = self.queue
         now_ms = queue.counters.now_ms
         last = self.alerted.get(reason)
@@ -248,31 +253,31 @@ class Guard:
             )
 
 
-def check(arguments: Mapping[str, object], what: str) -> None:
+def check(arguments: Mapping[str, object], subject: str) -> None:
     """Refuse thresholds that contradict each other.
 
     Raises:
-        InvalidArgument: naming both.
+        InvalidArgument: a resume threshold has no stop threshold, or is above it.
     """
     for stops, resumes in ((STOP_COUNT, RESUME_COUNT), (STOP_SIZE, RESUME_SIZE)):
         stop, resume = threshold(arguments, stops), threshold(arguments, resumes)
         name = next((name for name in resumes if name in arguments), resumes[0])
         if resume and not stop and arguments.get("x-overflow") != "flow-control":
-            raise InvalidArgument(f"invalid arg '{name}' for {what}: it needs '{stops[0]}'")
+            raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{stops[0]}'")
         if stop and resume > stop:
             other = next(name for name in stops if name in arguments)
             raise InvalidArgument(
-                f"invalid arg '{name}' for {what}: {resume} is more than '{other}', {stop}"
+                f"invalid arg '{name}' for {subject}: {resume} is more than '{other}', {stop}"
             )
 
 
 def is_traced(queue: Queue) -> bool:
-    """Return True if a queue shows its deliveries to its virtual host, or to its guard."""
+    """Return True if the virtual host or the guard is called before each delivery."""
     return bool(queue.vhost.traced or (queue.guard is not None and queue.guard.counts_unacked))
 
 
-def post(queue: Queue, arguments: Mapping[str, object]) -> None:
-    """Give a queue the guard of its effective arguments; called again when they change."""
+def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
+    """Set the guard of a queue from its effective arguments; called again when they change."""
     wanted = arguments.get("x-overflow") == "flow-control" or any(
         name in arguments for name in NAMES
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages in a queue that are not ready before a time.
 
-A heap by time, then by place: adding and removing a message costs the logarithm of their number.
-The queue keeps their sizes and pages them out. A waiting message is not ready, not unacked, and
+A heap by time, then by position: adding and removing a message costs the logarithm of their number.
+The queue counts their memory and pages them out. A waiting message is not ready, not unacked, and
 not counted in any limit.
 """
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
     from headrace.model.message import Message
 
-WHEN_MS_MAX = 1 << 52  # Later than this is as good as never.
+WHEN_MS_MAX = 1 << 52  # In the year 144,683; later times count as this.
 
 
-def due_ms(said: object) -> int:
-    """The time that a header says, in milliseconds since 1970; 0, which is past, when it says none.
+def due_ms(value: object) -> int:
+    """Return the time in a header in milliseconds since 1970; 0, which is past, if it has none.
 
     It may be a number, its text, or a timestamp: numbers of 0-8 and 0-9 have 32 bits.
     """
-    said = read_number(said)
-    if isinstance(said, datetime):
-        return int(said.timestamp() * 1000)
-    if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):
+    value = read_number(value)
+    if isinstance(value, datetime):
+        return int(value.timestamp() * 1000)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return 0
-    return int(said)
+    return int(value)
 
 
-class Later:
+class TimedMessages:
     """Messages by the time at which they become ready, in milliseconds of the wall clock."""
 
     __slots__ = ("_heap",)
@@ -49,30 +49,30 @@ class Later:
 
     @property
     def next_ms(self) -> int:
-        """When the first one becomes ready; 0 when none waits."""
+        """The time at which the first message becomes ready; 0 if none waits."""
         return self._heap[0][0] if self._heap else 0
 
     def add(self, when_ms: int, message: Message) -> None:
-        """Let a message wait until a time."""
+        """Add a message that becomes ready at a time."""
         heappush(self._heap, (min(when_ms, WHEN_MS_MAX), message.seq, message))
 
     def in_order(self) -> Iterator[tuple[int, Message]]:
-        """Give what waits now with its time, in order of time; it may be taken meanwhile."""
+        """Yield the messages of this moment with their times, in order of time."""
         heap = self._heap.copy()
         while heap:
             when_ms, _, message = heappop(heap)
             yield when_ms, message
 
-    def take(self, now_ms: int, count_max: int) -> list[Message]:
-        """Remove and return what is due, in order of time; ``count_max`` at most."""
+    def pop_due(self, now_ms: int, count_max: int) -> list[Message]:
+        """Remove and return at most ``count_max`` due messages, in order of time."""
         heap = self._heap
         due: list[Message] = []
         while heap and heap[0][0] <= now_ms and len(due) < count_max:
             due.append(heappop(heap)[2])
         return due
 
-    def take_all(self) -> list[Message]:
-        """Remove and return every message, due or not, in order of place."""
+    def pop_all(self) -> list[Message]:
+        """Remove and return all messages, in order of position."""
         heap = self._heap
         self._heap = []
         return [message for _, _, message in sorted(heap, key=lambda entry: entry[1])]

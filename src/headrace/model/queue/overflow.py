@@ -63,13 +63,13 @@ class Overflow:
         return 0 <= self.max_length_bytes < self.bytes(queue) + body_size
 
     def length(self, queue: "Queue") -> int:
-        """Return how many messages count for the limit."""
+        """Return the number of messages that count for the limit."""
         if self.counts_unacked:
             return queue.ready.count + queue.unacked_count
         return queue.ready.count
 
     def bytes(self, queue: "Queue") -> int:
-        """Return how many bytes count for the limit."""
+        """Return the bytes that count for the limit."""
         if self.counts_unacked:
             return queue.ready.bytes + queue.unacked_bytes
         return queue.ready.bytes
@@ -110,7 +110,7 @@ class Overflow:
         elif policy in (C_DROP_HEAD, C_RING_STRICT):
             self.drop_head_in_batch(queue)
         if queue.guard is not None:
-            queue.guard.look()
+            queue.guard.check_depth()
 
     # Keeps 0-9-1/basic#05, 0-9/basic#05, 0-9/message#05, 0-10/s061.
     def drop_head(self, queue: "Queue") -> None:

@@ -90,7 +90,7 @@ cdef class Queue(Destination):
     cpdef unconvertible(self, Message message, Consumer consumer, str text)
     @cython.locals(deadline=cython.longlong)
     cpdef set_deadline(self, Message message, long long arrived_ms)
-    @cython.locals(found=list, message=Message)
+    @cython.locals(messages=list, message=Message)
     cpdef unsigned long long set_deadlines(
         self, unsigned long long first, unsigned long long last, long long arrived_ms,
         long long octets_max,

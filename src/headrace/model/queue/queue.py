@@ -41,7 +41,7 @@ if not cython.compiled:
     from headrace.model.tallies import QueueTally
 
 from headrace.model.queue.delivery_count import COUNT_MAX as COUNTED_MAX
-from headrace.model.queue.delivery_count import tell as tell_count
+from headrace.model.queue.delivery_count import write_count
 from headrace.model.tallies import AT_LEAST_ONCE, AT_MOST_ONCE, DEATHS, DISABLED
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Queue(Destination):
         self.backoff: Backoff | None = None  # Delays of requeued messages.
         self.lanes: dict[int, Queue] | None = None  # Content of class file and stream, by kind.
         self.view: Queue | None = None  # The queue as a stream, once one browsed it so.
-        # What its arguments say; see model.queue_kinds.apply_arguments.
+        # Set from the arguments; see model.queue_kinds.apply_arguments.
         self.message_ttl_ms = -1
         self.delivery_limit = -1  # How often a message may be requeued; below zero is for ever.
         self.dead_letter_exchange: str | None = None
@@ -228,7 +228,7 @@ class Queue(Destination):
             self.schedule_expiry(message)
 
     def restore_unacked(self, message: Message) -> bool:
-        """Take back a recovered message that is unacked; return False if it is lost."""
+        """Restore a recovered message that is unacked; return False if it is lost."""
         self.counters.memory_used += self.weight(message)
         self.unacked_count += 1
         self.unacked_bytes += message.body_size
@@ -301,7 +301,7 @@ class Queue(Destination):
         self.used_ms = self.counters.now_ms
 
     def browse(self) -> Browsing:
-        """Return the part that serves browsers and filters, made when there is none."""
+        """Return the part for browsers and filters; make it on first use."""
         if self.browsing is None:
             self.browsing = Browsing(self)
         return self.browsing
@@ -472,7 +472,7 @@ class Queue(Destination):
             self.give_up(message)
             return
         if self.delivery_limit >= 0 and self.vhost is not None:
-            tell_count(self.name, self.vhost.contents, message)
+            write_count(self.name, self.vhost.contents, message)
         if self.round is not None and message.consumer is not None:
             self.round.skip(message.consumer)  # Another one is to try it.
         self.requeue_or_delay(message, self.backoff is not None and self.backoff.failed)
@@ -554,13 +554,13 @@ class Queue(Destination):
         there were more than about ``octets_max`` bytes of them, else ``last``.
         """
         message: Message
-        found = self.ready.peek(first, last, octets_max, [])
-        for message in found:
+        messages = self.ready.peek(first, last, octets_max, [])
+        for message in messages:
             self.set_deadline(message, arrived_ms)
             self.schedule_expiry(message)
-        if not found:
+        if not messages:
             return last
-        message = found[len(found) - 1]
+        message = messages[len(messages) - 1]
         return message.seq + 1
 
     def schedule_expiry(self, message: Message) -> None:
@@ -618,7 +618,7 @@ class Queue(Destination):
             measure(message)
         self.counters.memory_used += self.weight(message) - before
         if message.deliveries and self.delivery_limit >= 0 and self.vhost is not None:
-            tell_count(self.name, self.vhost.contents, message)
+            write_count(self.name, self.vhost.contents, message)
         return True
 
     # --- Departures -------------------------------------------------------------------------------
@@ -650,7 +650,7 @@ class Queue(Destination):
             self.dead_letters().dead_letter(message, reason)
 
     def count_death(self, reason: str) -> None:
-        """Count a message that expired, is rejected or in excess, wherever it goes."""
+        """Count a message that died for a reason, with or without a dead-letter exchange."""
         self.tally.died(reason)
         if self.dead_letter_exchange is None:
             strategy = DISABLED
@@ -661,7 +661,7 @@ class Queue(Destination):
             self.counters.deaths[name] += 1
 
     def dead_letter_soon(self, message: Message, reason: str) -> None:
-        """As :meth:`dead_letter`, put off for a moment when very many are."""
+        """As :meth:`dead_letter`, postponed for a moment if there are very many."""
         self.count_death(reason)
         if self.dead_letter_exchange is None and self.alternate_exchange is None:
             self.remove(message)
@@ -671,7 +671,7 @@ class Queue(Destination):
             sender.dead_letter(message, reason)
 
     def dead_letters(self) -> DeadLetterSender:
-        """Return the part that sends dead letters, made when there is none."""
+        """Return the part that sends dead letters; make it on first use."""
         if self.sender is None:
             self.sender = DeadLetterSender(self)
         return self.sender
@@ -697,7 +697,7 @@ class Queue(Destination):
         return self.dead_letters().orphan_some(most)
 
     def hand_over_tally(self, to: QueueTally) -> None:
-        """Add what was counted to the tally of deleted queues, which counts from now on."""
+        """Add the counts to the tally of deleted queues, which counts from now on."""
         lane: Queue
         to.add(self.tally)
         self.tally = to
@@ -713,7 +713,7 @@ class Queue(Destination):
         self.sampled = None
 
     def forget_ready(self, settle: bool) -> None:
-        """Remove all ready messages; ``settle`` tells the store of each one."""
+        """Remove all ready messages; with ``settle`` also from the store."""
         while True:
             message = self.ready.pop_oldest()
             if message is None:
@@ -767,11 +767,11 @@ class Queue(Destination):
 
     def redelivered(self) -> list[int]:
         """Return the seqs of ready messages, of every content class, that were delivered before."""
-        found = self.ready.redelivered()
+        seqs = self.ready.redelivered()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                found += lane.redelivered()
-        return found
+                seqs += lane.redelivered()
+        return seqs
 
     # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.
     def purge(self) -> int:
@@ -794,7 +794,7 @@ class Queue(Destination):
         return count
 
     def retire(self) -> None:
-        """Take the queue out of use, with its messages; :meth:`destroy` follows later."""
+        """Retire a deleted queue that still has messages; :meth:`destroy` follows later."""
         lane: Queue
         self.deleted = True
         self.ending = True

@@ -40,7 +40,7 @@ class DeadLetterPort(Protocol):
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
 
     def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
-        """Keep a dead letter on that was undelivered when the broker stopped."""
+        """Restore a dead letter that was undelivered when the broker stopped."""
 
     def delay_retry(self, queue: Queue, message: Message) -> None:
         """Delay the next delivery of a message by its queue's retry backoff."""
@@ -50,7 +50,7 @@ class DeadLetterPort(Protocol):
 
 
 class EventPort(Protocol):
-    """The listeners to what a virtual host does."""
+    """The listeners to the events of a virtual host."""
 
     @property
     def has_listeners(self) -> bool:
@@ -72,7 +72,7 @@ class QueueHost(Protocol):
 
     @property
     def dead_letters(self) -> DeadLetterPort:
-        """Where messages go that die."""
+        """Dead-lettering of the virtual host."""
 
     @property
     def events(self) -> EventPort:

@@ -29,7 +29,7 @@ cdef class ReadyList:
     cdef public list cursors
 
     cdef int level(self, int priority) except -1
-    @cython.locals(level=cython.int, ring=Ring, found=Ring)
+    @cython.locals(level=cython.int, ring=Ring, level_ring=Ring)
     cdef int push(self, Message message) except -1
     @cython.locals(ring=Ring, last=Message)
     cdef bint is_newest(self, Message message) except -1
@@ -53,7 +53,7 @@ cdef class ReadyList:
     cdef int sweep_if_stale(self) except -1
     cdef int forget(self, Message message) except -1
     cdef int clear(self) except -1
-    @cython.locals(found=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
+    @cython.locals(messages=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
                    octets=cython.longlong, at=Py_ssize_t, message=Message)
     cpdef list peek(
         self, unsigned long long first, unsigned long long last, long long octets_max,
@@ -67,7 +67,7 @@ cdef class ReadyList:
     cpdef Cursor new_cursor(self, bint browses)
     cdef int watch(self, Cursor cursor) except -1
     cdef int unwatch(self, Cursor cursor) except -1
-    @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, found=Message, ring=Ring,
+    @cython.locals(ahead=list, level=cython.int, seen=cython.ulonglong, candidate=Message, ring=Ring,
                    at=Py_ssize_t, message=Message, back=cython.int, seq=cython.ulonglong,
                    ready=cython.bint, fresh=cython.bint)
     cdef Message following(self, Cursor cursor)

@@ -87,11 +87,11 @@ class ReadyList:
         else:
             if self.rings is None:
                 self.rings = [None] * (self.max_priority + 1 if self.max_priority else 2)
-            found = self.rings[level]
-            if found is None:
-                found = Ring()
-                self.rings[level] = found
-            ring = found
+            level_ring = self.rings[level]
+            if level_ring is None:
+                level_ring = Ring()
+                self.rings[level] = level_ring
+            ring = level_ring
         ring.push(message)
         self.count += 1
         self.bytes += message.body_size
@@ -143,7 +143,7 @@ class ReadyList:
         return ReadyList.pop(self)
 
     def withdraw(self, message: Message) -> None:
-        """Count a message out that leaves from its position; its entry there is stale from now."""
+        """Count a message that leaves from its position; its entry there becomes stale."""
         self.count -= 1
         self.bytes -= message.body_size
         self.stale_count += 1
@@ -266,7 +266,7 @@ class ReadyList:
         At least one, if there is one, and about ``octets_max`` bytes at most. ``returned`` are
         requeued messages as :meth:`returned_within` returned them, which are included.
         """
-        found: list[Message] = []
+        messages: list[Message] = []
         limit = last
         level = 0
         while level == 0 or (self.rings is not None and level < len(self.rings)):
@@ -289,15 +289,15 @@ class ReadyList:
                     limit = message.seq
                     break
                 octets += message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
-                found.append(message)
+                messages.append(message)
         for message in returned:
             if message.seq >= limit:
                 break
             if message.seq >= first and not message.flags & C_GONE and message.consumer is None:
-                found.append(message)
+                messages.append(message)
         if level == 1 and not returned:
-            return found
-        by_seq = {message.seq: message for message in found if message.seq < limit}
+            return messages
+        by_seq = {message.seq: message for message in messages if message.seq < limit}
         return [by_seq[seq] for seq in sorted(by_seq)]
 
     def returned_within(self, first: int, last: int) -> list[Message]:
@@ -320,7 +320,7 @@ class ReadyList:
         return first
 
     def positions(self, parts: int) -> list[int]:
-        """Return the inner bounds of about equal parts of the ready messages."""
+        """Return the inner bounds of ``parts`` parts of the ready messages, of about equal size."""
         samples: list[tuple[int, int]] = []
         for ring in [self.ring, *(self.rings or ())]:
             if ring is None or not ring.count:
@@ -342,17 +342,17 @@ class ReadyList:
 
     def redelivered(self) -> list[int]:
         """Return the seqs of the ready messages that were delivered before."""
-        found = []
+        seqs = []
         message: Message | None
         for ring in [self.ring, *(self.rings or ())]:
             for i in range(0 if ring is None else ring.count):
                 message = ring.at(i)
                 if message.flags & C_REDELIVERED and not message.flags & C_GONE:
-                    found.append(message.seq)
+                    seqs.append(message.seq)
         for _, _, message in self.returned or ():
             if not message.flags & C_GONE:
-                found.append(message.seq)
-        return found
+                seqs.append(message.seq)
+        return seqs
 
     # --- Cursors ----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class ReadyList:
         self.cursors.append(cursor)
 
     def unwatch(self, cursor: Cursor) -> None:
-        """Keep a cursor up to date no longer."""
+        """Stop keeping a cursor up to date."""
         if self.cursors is not None and cursor in self.cursors:
             self.cursors.remove(cursor)
             self.cursors = self.cursors or None
@@ -382,7 +382,7 @@ class ReadyList:
         while level:
             level -= 1
             seen = cursor.seen[level]
-            found: Message | None = None
+            candidate: Message | None = None
             ring = self.ring if level == 0 else None
             if level and self.rings is not None:
                 ring = self.rings[level]
@@ -391,7 +391,7 @@ class ReadyList:
                 while at < ring.count:
                     message = ring.at(at)
                     if message is None or not self.is_gone(message):
-                        found = message
+                        candidate = message
                         break
                     seen = message.seq  # Not to be passed again.
                     at += 1
@@ -402,12 +402,12 @@ class ReadyList:
                 ready = not message.flags & C_GONE and message.consumer is None
                 fresh = not cursor.browses or seq > cursor.seen[level]
                 if -back == level and fresh and ready:
-                    if found is None or seq < found.seq:
-                        found = message
+                    if candidate is None or seq < candidate.seq:
+                        candidate = message
                     break
                 heappop(ahead)
-            if found is not None:
-                return found
+            if candidate is not None:
+                return candidate
             cursor.seen[level] = seen
         return None
 
@@ -426,7 +426,7 @@ class ReadyList:
         one if there is one. The cursor moves behind them. Unless the list keeps it up to date
         (:meth:`watch`), it may miss messages that are requeued meanwhile.
         """
-        found: list[Message] = []
+        messages: list[Message] = []
         octets = 0
         while octets < octets_max:
             message = self.following(cursor)
@@ -437,8 +437,8 @@ class ReadyList:
                 continue
             self.pass_over(cursor, message)
             octets += message.body_size + C_MESSAGE_OVERHEAD
-            found.append(message)
-        return found
+            messages.append(message)
+        return messages
 
     def notify_cursors(self, entry: tuple[int, int, Message]) -> None:
         """Show a message that returned to its position to the cursors that are to see it."""

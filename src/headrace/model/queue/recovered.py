@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what a store has recovered into its queues; there may be millions of messages."""
+"""Puts recovered messages into their queues: a compiled loop, for millions of messages."""
 
 from typing import TYPE_CHECKING
 
@@ -29,9 +29,9 @@ def put_back(
     """
     queue: Queue
     for queue_id, message, arrived_ms in recovered:
-        found = queues.get(queue_id) if is_plain else None
-        if found is not None and message.flags & C_KIND_MASK < C_KIND_FILE:
-            queue = found
+        plain_queue = queues.get(queue_id) if is_plain else None
+        if plain_queue is not None and message.flags & C_KIND_MASK < C_KIND_FILE:
+            queue = plain_queue
             if queue.delivery_limit < 0:
                 queue.restore(message, arrived_ms)
                 continue

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Delayed retry: a requeued message is ready again after a delay that grows each time.
 
-Until then it is neither ready nor unacked by a client. The journal has the time until which it
-waits, so after a restart or a crash of the broker it waits for the rest of its delay.
+Until then it is neither ready nor unacked by a client. The journal has the end of the delay, so
+that a restart or a crash of the broker does not change it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.queue.delivery_count import DEATHS
 from headrace.model.queue.destination import Consumer
-from headrace.model.queue.not_before import Later
+from headrace.model.queue.not_before import TimedMessages
 
 if TYPE_CHECKING:
     from headrace.model.message import Message
@@ -28,7 +28,7 @@ def is_spent(queue: Queue, message: Message) -> bool:
 
 
 def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
-    """Take back a recovered message: it is ready, waits for its retry, or is a dead letter.
+    """Restore a recovered message: it is ready, waits for its retry, or is a dead letter.
 
     ``queue`` is the one for its content class; it has no consumer yet.
     """
@@ -44,31 +44,31 @@ def restore(queue: Queue, message: Message, arrived_ms: int) -> None:
     queue.vhost.dead_letters.restore_retry(queue, message, max(when_ms, queue.counters.now_ms))
 
 
-class Waiting(Consumer):
-    """The messages of one queue that wait for their next try."""
+class DelayedRetries(Consumer):
+    """The messages of one queue whose next try is delayed; their consumer meanwhile."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
-        self._later = Later()
+        self._messages = TimedMessages()
         self._scheduler = scheduler
 
     def add(self, message: Message, due_ms: int) -> None:
-        """Let a message wait until a time."""
-        self._later.add(due_ms, message)
+        """Delay a message until a time."""
+        self._messages.add(due_ms, message)
         self._scheduler.put(self, due_ms, self.ripen)  # Unless it is due earlier already.
 
     def ripen(self, now_ms: int) -> int:
-        """Requeue due messages; return when to call again, 0 when none waits."""
+        """Requeue due messages; return the time of the next call, 0 if none waits."""
         queue = self.queue
-        for message in self._later.take(now_ms, DUE_MAX):
+        for message in self._messages.pop_due(now_ms, DUE_MAX):
             if is_spent(queue, message):
                 queue.give_up(message)
             else:
                 queue.requeue_now(message)
         queue.drain()
-        return self._later.next_ms
+        return self._messages.next_ms
 
     def forget(self) -> None:
         """Return all messages: the queue is deleted."""
-        for message in self._later.take_all():
+        for message in self._messages.pop_all():
             self.queue.requeue_now(message)

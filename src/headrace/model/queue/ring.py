@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A first-in first-out list that grows, shrinks and can be read at any index.
 
-It costs nothing while it was never used, where ``collections.deque`` costs 600 octets: a broker has
-tens of thousands of queues and channels that hold nothing.
+It costs no memory before its first use, where ``collections.deque`` costs 600 bytes: a broker has
+tens of thousands of empty queues and channels.
 """
 
 from typing import Any
@@ -46,7 +46,7 @@ class Ring:
         return message
 
     def at(self, index: int) -> Message | None:
-        """Return what is ``index`` places behind the first, ``0 <= index < count``."""
+        """Return the message ``index`` places behind the first, ``0 <= index < count``."""
         message: Message | None = self.slots[(self.head + index) & self.mask]
         return message
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.queue import Queue
 
-DELIVERIES_MAX = 254  # What a message can count, less one.
+DELIVERIES_MAX = 254  # One less than the highest count of redeliveries.
 OVERFLOWS = {
     "drop-head": OVERFLOW_DROP_HEAD,
     "reject-publish": OVERFLOW_REJECT,
@@ -35,7 +35,7 @@ OVERFLOWS = {
     "flow-control": OVERFLOW_DROP_HEAD,  # Publishers wait before it comes to that.
     "none": OVERFLOW_DROP_HEAD,
 }
-SHOWN_ONLY = ("qpid.browse-only", "qpid.ensure_nondestructive_consumers")
+BROWSE_ONLY = ("qpid.browse-only", "qpid.ensure_nondestructive_consumers")
 UNLIMITED = ("flow-control", "none")  # Publishers wait (model.queue.flow_control), or do not.
 
 
@@ -45,7 +45,7 @@ def apply_arguments(queue: Queue, arguments: Mapping[str, object]) -> None:
     queue.expires_ms = number(arguments.get("x-expires", -1))
     queue.limits = limits_of(arguments)
     set_levels(queue.ready, arguments)
-    queue.browse_only = any(number(arguments.get(name, 0)) for name in SHOWN_ONLY)
+    queue.browse_only = any(number(arguments.get(name, 0)) for name in BROWSE_ONLY)
     queue.single_active = bool(arguments.get("x-single-active-consumer", False))
     queue.delivery_limit = min(number(arguments.get("x-delivery-limit", -1)), DELIVERIES_MAX)
     if queue.mark is not None:

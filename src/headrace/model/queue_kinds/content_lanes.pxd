@@ -20,14 +20,14 @@ cdef class FileOverflow(Overflow):
 cdef class FileQueue(ContentClassQueue):
     cdef public object files
 
-    cpdef hold(self, Message message)
+    cpdef add_reference(self, Message message)
     cpdef int enqueue(self, Message message) except -1
     cpdef dispatch_arrival(self, Consumer consumer, Message message)
     cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef restore(self, Message message, long long arrived_ms)
     cpdef bint restore_unacked(self, Message message) except -1
     cpdef bint find_body(self, Message message) except -1
-    @cython.locals(data=bytes, there=cython.bint)
+    @cython.locals(data=bytes, is_present=cython.bint)
     cpdef remove(self, Message message)
     cdef long long weight(self, Message message) except -1
     cdef int page_out(self, Message message) except -1

@@ -2,17 +2,17 @@
 """Content of the classes file and stream in a queue: each class is a lane of its own.
 
 The content classes are independent in one queue: consumers of class basic, file and stream each get
-theirs, in order, whatever waits for the others. Messages (class basic and the transfers of 0-10)
-are the queue itself; file and stream content stands in lanes, made when the first consumer or
-message of that class comes. A lane has the queue's name, id, limits and life, and its own messages
-and consumers. Purging, deleting and counting a queue covers its lanes.
+theirs, in order. Messages (class basic and the transfers of 0-10) are in the queue itself; file and
+stream content is in lanes, made with the first consumer or message of that class. A lane has the
+queue's name, id, limits and lifetime, and its own messages and consumers. Purging, deleting and
+counting a queue covers its lanes.
 
 Files. The body is on disk; the data of the message ends with a reference to it. A file is never
-dropped for want of room: who publishes is stopped instead. A file that came back more often than
-``FILE_DELIVERIES`` times is a dead letter, when the queue has a place for those.
+dropped for its queue's length: publishers wait instead. A file that was requeued more often than
+``FILE_DELIVERIES`` times is dead-lettered, if the queue has a dead-letter exchange.
 
-Stream packets live in memory only and are gone once delivered. When there are too many, the oldest
-of the lowest priority go first.
+Stream packets are in memory only and are removed when they are delivered. Beyond the limits the
+oldest of the lowest priority are dropped first.
 """
 
 import logging
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE_DELIVERIES = 5  # Without x-delivery-limit, in queues with a dead-letter exchange.
-PACKET_BYTES_MAX = 16 << 20  # Of stream packets in one queue, unless its arguments say else.
-PACKET_LEVELS = 9  # The highest priority; every one is a level of its own.
+PACKET_BYTES_MAX = 16 << 20  # Default limit of the stream packets in one queue.
+PACKET_LEVELS = 9  # The highest priority; each priority is a level of its own.
 
 
 class ContentClassQueue(Queue):
@@ -64,11 +64,11 @@ class ContentClassQueue(Queue):
         self.on_deadline = queue.on_deadline
 
     def apply(self, arguments: dict[str, object]) -> None:
-        """Set what the effective arguments of the queue say; again when they change."""
+        """Apply the effective arguments of the queue; called again when they change."""
         apply_arguments(self, arguments)
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let a consumer take part; one that is exclusive has the whole queue for itself."""
+        """Add a consumer; an exclusive one locks the whole queue."""
         Queue.add_consumer(self, consumer)
         if consumer.exclusive:
             self.parent.exclusive_consumer = consumer
@@ -85,7 +85,7 @@ class FileOverflow(Overflow):
 
     def enforce(self, queue: Queue, message: Message | None) -> None:
         if queue.guard is not None:
-            queue.guard.look()
+            queue.guard.check_depth()
 
 
 # Keeps 0-9/file#02, 0-9/file#03, 0-10/s203, 0-10/s205, 0-10/s206.
@@ -105,21 +105,21 @@ class FileQueue(ContentClassQueue):
         if self.limits is not None:
             self.limits = FileOverflow(self.limits.max_length, self.limits.max_length_bytes)
 
-    def hold(self, message: Message) -> None:
-        """The message refers to its body."""
+    def add_reference(self, message: Message) -> None:
+        """Add a reference to the body of a message."""
         if self.files is not None:
             self.files.add_reference(message.data)
 
     def enqueue(self, message: Message) -> int:
-        self.hold(message)
+        self.add_reference(message)
         return Queue.enqueue(self, message)
 
     def dispatch_arrival(self, consumer: Consumer, message: Message) -> None:
-        self.hold(message)
+        self.add_reference(message)
         Queue.dispatch_arrival(self, consumer, message)
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        self.hold(message)
+        self.add_reference(message)
         Queue.enqueue_in_place(self, message, promised)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
@@ -130,7 +130,7 @@ class FileQueue(ContentClassQueue):
         return self.find_body(message) and Queue.restore_unacked(self, message)
 
     def find_body(self, message: Message) -> bool:
-        """Hold the body of a file that the store recovered; forget the file if it is gone."""
+        """Add a reference to the body of a recovered file; settle the file if its body is lost."""
         try:
             self.store.load(message)
         except OSError as error:
@@ -145,20 +145,20 @@ class FileQueue(ContentClassQueue):
 
     def remove(self, message: Message) -> None:
         data = message.data
-        there = not message.flags & C_GONE
+        is_present = not message.flags & C_GONE
         Queue.remove(self, message)
-        if there and data is not None and self.files is not None:
+        if is_present and data is not None and self.files is not None:
             self.files.remove_reference(data)
 
     def weight(self, message: Message) -> int:
-        """The body is on disk; what is in memory is small and stays there."""
+        """Return the bytes of memory of a message without its body, which is on disk."""
         return C_MESSAGE_OVERHEAD
 
     def page_out(self, message: Message) -> None:
-        """There is nothing to gain."""
+        """Do nothing: the body is on disk already."""
 
     def full(self) -> bool:
-        """Return True if publishers should wait: the queue is at its limits."""
+        """Return True if the queue is at its limits, so that publishers wait."""
         limits = self.limits
         if limits is None:
             return False
@@ -167,7 +167,7 @@ class FileQueue(ContentClassQueue):
         return 0 <= limits.max_length_bytes <= self.ready.bytes
 
     def release_waiters(self) -> None:
-        """Let publishers go on when the queue is below its limits again."""
+        """Let publishers read again once the queue is below its limits."""
         if self.waiters is not None and not self.full():
             waiters = self.waiters
             self.waiters = None
@@ -176,7 +176,7 @@ class FileQueue(ContentClassQueue):
 
 
 class PacketOverflow(Overflow):
-    """Takes every packet: the oldest of the lowest priority make room for it."""
+    """Rejects no packet; drops the oldest of the lowest priority instead."""
 
     def drop_head(self, queue: Queue) -> None:
         assert isinstance(queue, PacketQueue)
@@ -192,7 +192,7 @@ class PacketQueue(ContentClassQueue):
 
     def __init__(self, queue: Queue) -> None:
         ContentClassQueue.__init__(self, queue, False)
-        self.discarded = 0  # Packets that gave way.
+        self.discarded = 0  # Packets dropped for the limits.
 
     def apply(self, arguments: dict[str, object]) -> None:
         ContentClassQueue.apply(self, arguments)
@@ -203,7 +203,7 @@ class PacketQueue(ContentClassQueue):
         self.limits = PacketOverflow(max_length, PACKET_BYTES_MAX if max_bytes < 0 else max_bytes)
 
     def page_out(self, message: Message) -> None:
-        """Memory is short: let packets go instead of writing them to the disk."""
+        """Drop a packet instead: packets are never on disk."""
         if not message.flags & C_GONE:
             self.give_way()
 
@@ -220,7 +220,7 @@ class PacketQueue(ContentClassQueue):
 
 # Keeps 0-9/queue#any-content, 0-10/s175.
 def lane_of(queue: Queue, kind: int) -> Queue:
-    """Return the queue in which content of this kind waits: the queue itself, or one of its lanes.
+    """Return the queue for content of this kind: the queue itself, or one of its lanes.
 
     Raises:
         NotImplementedHere: the queue is of type stream, which keeps messages only.
@@ -246,7 +246,7 @@ def home_of(queue: Queue) -> Queue:
 
 
 def apply_to_lanes(queue: Queue, arguments: dict[str, object]) -> None:
-    """Set what changed effective arguments of a queue say of its lanes."""
+    """Apply changed effective arguments of a queue to its lanes."""
     for lane in (queue.lanes or {}).values():
         assert isinstance(lane, ContentClassQueue)
         lane.apply(arguments)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue that takes each id once (``x-message-deduplication``).
+"""A queue that drops duplicate messages (``x-message-deduplication``).
 
-Without more, an id is known while a message with it is in the queue, ready or delivered and not
-settled. With ``x-cache-size`` or ``x-cache-ttl`` it is remembered for longer, as exchanges do
+By default an id is known while a message with it is in the queue, ready or unacked. With
+``x-cache-size`` or ``x-cache-ttl`` it is remembered for longer, as exchanges do
 (:mod:`headrace.model.exchange.deduplication`).
 
-The ids of what is in the queue follow from its messages after a restart. Those that are remembered
-for longer are facts. A message and its id are written one after the other, and before anything
-that settles the message: so whatever is cut off, a message that is lost has no id, and an id that
-is lost has its message.
+After a restart the ids of messages in the queue are read from the messages. Ids that are remembered
+for longer are facts. A message and its id are written one after the other, before the settlement of
+the message. So whatever a crash cuts off, no lost message has its id remembered, and a message
+whose id is lost is in the queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class DeduplicatingQueue(InspectingQueue):
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
         self.duplicates = 0  # Messages that were dropped.
-        self._here: dict[bytes, int] = {}  # Ids of what is in the queue, and how often.
+        self._present: dict[bytes, int] = {}  # Ids of messages in the queue, and their number.
         self._ids: dict[int, bytes] = {}  # Their ids by seq.
         self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
         self._cache: Ids | None = None  # Made when first needed: facts come after queues.
@@ -44,14 +44,14 @@ class DeduplicatingQueue(InspectingQueue):
     @property
     def held_ids(self) -> int:
         """The number of ids of messages in the queue."""
-        return len(self._here)
+        return len(self._present)
 
     def ready_consumer(self) -> None:
         """Return None: each message must be inspected."""
         return
 
     def enqueue(self, message: Message) -> int:
-        """Take a message, unless its id is known."""
+        """Enqueue a message, unless its id is known."""
         if not self._is_new(message):
             return 0
         seq = message.seq
@@ -61,19 +61,19 @@ class DeduplicatingQueue(InspectingQueue):
         return refused
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Take a message of a branch, unless its id is known by now."""
+        """Enqueue a message of a branch, unless its id is known by now."""
         if self._is_new(message):
             InspectingQueue.enqueue_in_place(self, message, promised)
 
     def _is_new(self, message: Message) -> bool:
-        """Note the id of a message; when it is known, forget the message instead."""
+        """Note the id of a message and return True; settle a duplicate and return False."""
         headers = self._headers_of(message)
         value = headers.get(self._header)
         if value is None:
             return True
         message_id = digest(value)
         cache = self.cache()
-        if message_id in self._here or (cache is not None and cache.knows(message_id)):
+        if message_id in self._present or (cache is not None and cache.knows(message_id)):
             self.duplicates += 1
             if message.position:
                 self.store.bind()
@@ -85,12 +85,12 @@ class DeduplicatingQueue(InspectingQueue):
         return True
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Take back a message that the store recovered."""
+        """Restore a message that the store recovered."""
         self._recognize(message)
         InspectingQueue.restore(self, message, arrived_ms)
 
     def restore_unacked(self, message: Message) -> bool:
-        """Take back a recovered message that is unacked."""
+        """Restore a recovered message that is unacked."""
         self._recognize(message)
         return bool(InspectingQueue.restore_unacked(self, message))
 
@@ -108,7 +108,7 @@ class DeduplicatingQueue(InspectingQueue):
         return count
 
     def cache(self) -> Ids | None:
-        """Return the ids of messages that have left; None when they are not remembered."""
+        """Return the remembered ids; None if the queue knows only those of its messages."""
         if self._cache is None and self._remembers and self.vhost is not None:
             self._cache = Ids(
                 self.arguments,
@@ -143,13 +143,13 @@ class DeduplicatingQueue(InspectingQueue):
 
     def _note(self, seq: int, message_id: bytes) -> None:
         self._ids[seq] = message_id
-        self._here[message_id] = self._here.get(message_id, 0) + 1
+        self._present[message_id] = self._present.get(message_id, 0) + 1
 
     def _forget(self, seq: int) -> None:
         message_id = self._ids.pop(seq, None)
         if message_id is not None:
-            left = self._here[message_id] - 1
+            left = self._present[message_id] - 1
             if left:
-                self._here[message_id] = left
+                self._present[message_id] = left
             else:
-                del self._here[message_id]
+                del self._present[message_id]

@@ -2,14 +2,14 @@
 """Delayed messages: published now, routed later.
 
 A message with the header ``x-delay`` waits in a hidden queue of its virtual host. It is in the
-journal like any other, so it is confirmed when it is durable and survives the broker. When its time
-has come it is routed as if it were published then, to bindings as they are then, and in the same
-transaction of the store it leaves the hidden queue: it arrives once. The header's sign is turned,
-so that a consumer that publishes the message again, headers and all, does not delay it again.
+journal like any other, so it is confirmed when it is durable and survives a restart. When it is due
+it is routed like a new publish, by the bindings of that moment, and leaves the hidden queue in the
+same store transaction: it arrives once. The header becomes negative, so that a consumer that
+publishes the message again with its headers does not delay it again.
 
-Memory. What is due within :data:`NEAR_MS` waits as objects in a heap. All else is packed, 32 octets
-a message, in buckets of :data:`BUCKET_MS` each; its data is on disk only. A bucket is unpacked
-shortly before its time.
+Memory. Messages due within :data:`NEAR_MS` wait as objects in a heap. The others are packed, 32
+bytes a message, in buckets of :data:`BUCKET_MS` each; their data is on disk only. A bucket is
+unpacked shortly before its time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from headrace.model.dead_letter_headers import EXPIRED, X_DEATH
 from headrace.model.errors import PreconditionFailed
 from headrace.model.host import RoutingHost
 from headrace.model.message import GONE, PAGED, REDELIVERED, Message, measure, new_message
-from headrace.model.queue.not_before import Later
+from headrace.model.queue.not_before import TimedMessages
 from headrace.model.queue.queue import Queue
 
 if TYPE_CHECKING:
@@ -51,21 +51,21 @@ PUBLISHER = "x-delayed-publisher"  # While it waits: the account that published 
 NAME = "amq.delayed"  # Of the hidden queue.
 DELAY_MS_MAX = 10 * 366 * 86_400_000  # Ten years.
 BUCKET_MS = 16_384  # How much time the packed messages of one bucket span.
-NEAR_MS = 2 * BUCKET_MS  # What is due earlier is not packed.
+NEAR_MS = 2 * BUCKET_MS  # Messages that are due earlier are not packed.
 DUE_MAX = 256  # Messages that are routed in one go.
 GONE_MAX = 1024  # Exchanges that are reported as gone.
 UNPACKED_MAX = 16_384  # Messages that are unpacked in one go.
-ROWS_MAX = 1024  # Packed messages that are read in one go for who looks.
+ROWS_MAX = 1024  # Packed messages that a peek reads in one go.
 PACKED = struct.Struct(">QQQIHBB")  # Due, seq, position, body size, address, flags, priority.
 
 
 def delay_of(headers: Mapping[str, object]) -> int:
-    """Return for how many milliseconds a message with these headers is to wait; 0 is not at all.
+    """Return the delay in the headers of a message in milliseconds; 0 for none.
 
-    A number below zero is what a message has that waited already.
+    A message that has waited already has a negative number.
 
     Raises:
-        PreconditionFailed: it is no number of milliseconds up to :data:`DELAY_MS_MAX`.
+        PreconditionFailed: the delay is not a number of milliseconds up to :data:`DELAY_MS_MAX`.
     """
     value = headers.get(HEADER, 0)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 15:
@@ -78,7 +78,7 @@ def delay_of(headers: Mapping[str, object]) -> int:
 
 
 def waited(value: object, delay_ms: int) -> int:
-    """Return the header of a message that has waited: below zero, of the same integer type."""
+    """Return the header of a message that has waited: negative, of the same integer type."""
     signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
     return type(value)(-delay_ms) if isinstance(value, int) and signed else -delay_ms
 
@@ -95,7 +95,7 @@ class DelayedQueue(Queue):
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
         self.is_hidden = True
-        self._near = Later()
+        self._near = TimedMessages()
         self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
         self._starts: list[int] = []  # and a heap of the buckets.
 
@@ -104,47 +104,47 @@ class DelayedQueue(Queue):
         return
 
     def enqueue(self, message: Message) -> int:
-        """Take a message whose deadline says when it is due."""
+        """Add a message; its deadline is the time at which it is due."""
         self.tally.publish += 1
         self._add(message)
         return 0
 
     def enqueue_in_place(self, message: Message, promised: bool = False) -> None:
-        """Take a message of a branch that was decided now."""
+        """Add a message of a branch that was decided now."""
         self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Take back a message that the store recovered."""
+        """Restore a message that the store recovered."""
         self._add(message)
 
     def message_count(self) -> int:
-        """How many messages wait."""
+        """Return the number of waiting messages."""
         return self.ready.count
 
     def redelivered(self) -> list[int]:
-        """None of them was ever handed out."""
+        """Return an empty list: no waiting message was delivered before."""
         return []
 
     def expire(self, now_ms: int) -> int:
-        """Route what is due; return when to call again, 0 when nothing waits.
+        """Route due messages; return the time of the next call, 0 if none waits.
 
-        One transaction of the store, so that each of them is either here or where it belongs.
+        In one store transaction, so that a message is either here or in its queues.
         """
         self._unpack(now_ms)
         if 0 < self._near.next_ms <= now_ms:
             self.store.begin()
             try:
                 for _ in range(DUE_MAX):
-                    for message in self._near.take(now_ms, 1):  # What fails takes none with it.
+                    for message in self._near.pop_due(now_ms, 1):  # A failure loses no other one.
                         self._route(message)
             finally:
                 self.store.commit()
         return self._next_ms()
 
     def waiting(self) -> Generator[Message | None]:
-        """Give what waits, what is due first before the others; None where others may go on.
+        """Yield the waiting messages in order of their due times, and None after each long step.
 
-        What comes, or is routed, meanwhile is not sure to be among it.
+        Messages that arrive or are routed meanwhile may be left out.
         """
         while self._starts and self._starts[0] * BUCKET_MS <= self.counters.now_ms + NEAR_MS:
             self._unpack(self.counters.now_ms)
@@ -168,13 +168,13 @@ class DelayedQueue(Queue):
             due_ms, first = next(near, (0, None))
 
     def _sorted(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
-        """Give the rows of a bucket in order of time, then of place; None while it looks.
+        """Yield the rows of a bucket in order of time, then of position, and None after each step.
 
-        A bucket may hold millions, so their numbers alone are sorted, by counting how many are due
-        in each millisecond: four octets a message.
+        A bucket may hold millions, so only their numbers are sorted, by counting how many are due
+        in each millisecond: four bytes a message.
         """
         begin_ms = bucket * BUCKET_MS
-        count = len(packed) // PACKED.size  # What comes from now on stands behind these.
+        count = len(packed) // PACKED.size  # Later arrivals are behind these.
         starts = [0] * (BUCKET_MS + 1)
         ascending, last = True, 0
         for rows in self._rows(bucket, packed, count):
@@ -195,7 +195,7 @@ class DelayedQueue(Queue):
             yield None
         for first, end in pairwise(starts):
             numbers = order[first:end]
-            if not ascending and len(numbers) <= ROWS_MAX:  # Mostly they stand in order of place.
+            if not ascending and len(numbers) <= ROWS_MAX:  # Most are in order of position already.
                 numbers = array("I", sorted(numbers, key=partial(_place, packed)))
             for number in numbers:
                 if not self._is_far(bucket, packed):
@@ -211,19 +211,19 @@ class DelayedQueue(Queue):
             yield PACKED.iter_unpack(packed[first * PACKED.size : end * PACKED.size])
 
     def _is_far(self, bucket: int, packed: bytearray) -> bool:
-        """Return True if nothing in a bucket was unpacked or dropped since it was found."""
+        """Return True if no message of a bucket was unpacked or dropped since it was read."""
         whole = bucket * BUCKET_MS > self.counters.now_ms + NEAR_MS
         return whole and self._far.get(bucket) is packed
 
     def purge(self) -> int:
-        """Drop all that waits; return how many there were."""
+        """Remove all waiting messages; return their number."""
         count = self.ready.count
         for message in self._drain():
             self.remove(message)
         return count
 
     def destroy(self) -> int:
-        """End the queue."""
+        """Delete the queue."""
         count = self.purge()
         super().destroy()
         return count
@@ -262,7 +262,7 @@ class DelayedQueue(Queue):
         self.counters.memory_used += PACKED.size
 
     def _unpack(self, now_ms: int) -> None:
-        """Make objects of what is due soon, some of it at a time."""
+        """Unpack the messages that are due soon, at most ``UNPACKED_MAX``."""
         budget = UNPACKED_MAX
         while self._starts and self._starts[0] * BUCKET_MS <= now_ms + NEAR_MS and budget:
             packed = self._far[self._starts[0]]
@@ -277,8 +277,8 @@ class DelayedQueue(Queue):
                 del self._far[heappop(self._starts)]
 
     def _drain(self) -> list[Message]:
-        """Take out all that waits, as objects."""
-        messages = self._near.take_all()
+        """Remove and return all waiting messages, as objects."""
+        messages = self._near.pop_all()
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
                 messages.append(_unpacked(row))
@@ -318,9 +318,9 @@ class DelayedQueue(Queue):
 
 
 def _place(packed: bytearray, number: int) -> int:
-    """Return the place of a packed message in its queue."""
-    found: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
-    return found
+    """Return the position of a packed message."""
+    seq: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
+    return seq
 
 
 def _unpacked(row: tuple[int, ...]) -> Message:
@@ -352,18 +352,18 @@ class Delayed:
         self._queue: DelayedQueue | None = None
         self._gone: set[str] = set()  # Exchanges that were reported as gone,
         self._refused: set[tuple[str, str]] = set()  # and publishers that lost their rights there.
-        #: Tells why an account may not publish to an exchange by these keys; empty when it may.
+        #: Returns why an account may not publish to an exchange by these keys; "" if it may.
         self.refusal: Callable[[str, str, list[str]], str] | None = None
 
     def __len__(self) -> int:
         return 0 if self._queue is None else self._queue.message_count()
 
     def adopt(self, queue: DelayedQueue) -> None:
-        """Take up the hidden queue that was kept."""
+        """Set the hidden queue, which was loaded with the definitions."""
         self._queue = queue
 
     def queue(self) -> Queue:
-        """Return the hidden queue, made when there is none."""
+        """Return the hidden queue; make it on first use."""
         if self._queue is None:
             queue = self.vhost.make_delayed(NAME)
             assert isinstance(queue, DelayedQueue)
@@ -371,10 +371,10 @@ class Delayed:
         return self._queue
 
     def release(self, message: Message) -> None:
-        """Route a message whose time has come.
+        """Route a message that is due.
 
         Raises:
-            UnreadableError: it says nothing that could be understood.
+            UnreadableError: the message is malformed.
         """
         vhost = self.vhost
         if vhost.contents is None:
@@ -395,43 +395,43 @@ class Delayed:
         if HEADER in headers:
             headers[HEADER] = waited(headers[HEADER], delay_of(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
-        blind = copies({"CC": headers.pop("BCC", None)})
-        keys = [*copies(headers), *blind]
-        every = [content.routing_key, *keys]
-        if publisher and self._is_refused(publisher, content.exchange, every):
+        bcc_keys = copies({"CC": headers.pop("BCC", None)})
+        keys = [*copies(headers), *bcc_keys]
+        routing_keys = [content.routing_key, *keys]
+        if publisher and self._is_refused(publisher, content.exchange, routing_keys):
             return
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         observers: dict[Observer, None] = {}
-        said = RepublishedHeaders(headers, message, vhost.contents)
+        republished = RepublishedHeaders(headers, message, vhost.contents)
         vhost.follow(
             exchange,
             content.routing_key,
-            said,
-            found,
+            republished,
+            queues,
             observers=observers,
             copies=keys,
             publisher=message.publisher,
         )
-        if not found and not observers:
+        if not queues and not observers:
             if vhost.tracer is not None:
                 vhost.tracer.released(message, ())
             return
         if X_DEATH in headers and not vhost.dead_letters.may_spread(
-            content.exchange, headers, EXPIRED, len(found) + len(observers)
+            content.exchange, headers, EXPIRED, len(queues) + len(observers)
         ):
             return
-        ready = vhost.contents.rewrite(
+        routed = vhost.contents.rewrite(
             message, content.exchange, content.routing_key, headers, expires=True
         )
         if content.expiration is not None and content.expiration.isdigit():
-            ready.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
+            routed.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
-            ready.publisher = message.publisher
-            vhost.tracer.released(ready, tuple(found))
-        vhost.send(ready, found, observers, headers, content.persistent)
+            routed.publisher = message.publisher
+            vhost.tracer.released(routed, tuple(queues))
+        vhost.send(routed, queues, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:
-        """Return True if the publisher lost its permission since; the message is dropped then."""
+        """Return True if the publisher has lost its permission; the message is then dropped."""
         reason = "" if self.refusal is None else self.refusal(publisher, exchange, keys)
         if not reason:
             return False

@@ -2,7 +2,7 @@
 """A ready list whose high priorities do not starve the low ones: fair share, as in qpidd.
 
 ``qpid.fairshare`` is how many messages in a row may leave from one level while a lower one waits;
-``qpid.fairshare-N`` says it for level N alone; 0 is no limit. When a level has had its share, or is
+``qpid.fairshare-N`` is the share of level N; 0 is no limit. When a level has had its share, or is
 empty, the next lower one follows, and after the lowest the highest again.
 
 A cursor goes through the levels in the same way, from where the queue was when it was made.

@@ -46,7 +46,7 @@ cdef class GroupList(OrderedList):
     cdef Group first_for(self, Consumer consumer, Group free)
     cdef Group known_group(self, Message message)
     @cython.locals(message=Message)
-    cdef Message take_first(self, Group group)
+    cdef Message pop_first(self, Group group)
     @cython.locals(group=Group)
     cdef Message next_in_line(self)
     cdef int withdraw(self, Message message) except -1
@@ -70,7 +70,7 @@ cdef class GroupList(OrderedList):
     @cython.locals(group=Group, owner=Consumer)
     cdef unassign(self, Message message)
     @cython.locals(group=Group)
-    cpdef object place(self, Message message)
+    cpdef object group_state(self, Message message)
     cdef add_consumer(self, Consumer consumer)
     @cython.locals(group=Group)
     cdef remove_consumer(self, Consumer consumer)

@@ -37,7 +37,7 @@ class Group:
         self.line: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
         self.owner: Consumer | None = None
         self.unacked = 0
-        self.listed = 0  # The seq that it is listed by in its owner's heap, or in that of the free.
+        self.listed = 0  # Its seq in its owner's heap, or in the heap of free groups.
 
 
 class GroupList(OrderedList):
@@ -113,7 +113,7 @@ class GroupList(OrderedList):
         self.eager[owner] = None
 
     def first_group(self, heap: list[tuple[int, Group]], owner: Consumer | None) -> Group | None:
-        """Return the group of a heap whose first message is the oldest; None when it has none."""
+        """Return the group of a heap whose first message is the oldest; None if there is none."""
         while heap:
             seq, group = heap[0]
             if group.listed == seq and group.owner is owner:
@@ -151,8 +151,8 @@ class GroupList(OrderedList):
         """Return the group of a message of the queue."""
         return self.group_of.get(message.seq)
 
-    def take_first(self, group: Group) -> Message:
-        """Take the first message of a group that :meth:`first_group` returned, out of its line."""
+    def pop_first(self, group: Group) -> Message:
+        """Remove and return the first message of a group that :meth:`first_group` returned."""
         message: Message = heappop(group.line)[1]
         group.listed = 0
         if group.line:
@@ -160,9 +160,9 @@ class GroupList(OrderedList):
         return message
 
     def next_in_line(self) -> Message | None:
-        """Return the next message of the groups that are free."""
+        """Return the next message of the free groups."""
         group = self.first_group(self.free, None)
-        return None if group is None else self.take_first(group)
+        return None if group is None else self.pop_first(group)
 
     def withdraw(self, message: Message) -> None:
         OrderedList.withdraw(self, message)
@@ -273,7 +273,7 @@ class GroupList(OrderedList):
             else:
                 self.end_group(group)
 
-    def place(self, message: Message) -> tuple[object, bool] | None:
+    def group_state(self, message: Message) -> tuple[object, bool] | None:
         """Return a ready message's group, and whether that has an owner; None without a group."""
         group = self.find_group(message)
         if group.name is None:

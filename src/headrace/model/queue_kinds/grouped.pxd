@@ -12,7 +12,7 @@ cdef class GroupedQueue(InspectingQueue):
     cdef public GroupList group_list
 
     cpdef shape(self, dict arguments)
-    cpdef object standing(self, Message message)
+    cpdef object group_state(self, Message message)
     cpdef int enqueue(self, Message message) except -1
     cpdef bint restore_unacked(self, Message message) except -1
     @cython.locals(message=Message)
@@ -28,7 +28,7 @@ cdef class GroupedQueue(InspectingQueue):
     @cython.locals(consumer=Consumer)
     cdef int close_all(self) except -1
     @cython.locals(message=Message)
-    cdef Message take_first(self, Group group)
+    cdef Message pop_first(self, Group group)
     @cython.locals(consumer=Consumer, eager=dict)
     cdef Consumer pick_eager(self)
     cdef activate(self, Consumer consumer)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Message groups: one consumer at a time works on the messages of a group, in order.
 
-The group is the value of a header (``qpid.group_header_key``). Two ways, as Qpid's brokers know
-them:
+The group is the value of a header (``qpid.group_header_key``). There are two modes, as in Qpid's
+brokers:
 
 exclusive
-    A consumer that was given a message of a group gets all of that group while it lives. Messages
-    without the header are in no group.
+    A consumer that got a message of a group gets all messages of that group until it is cancelled.
+    Messages without the header are in no group.
 shared (``qpid.shared_msg_group``)
-    A group is a consumer's while it has an unacked message of it, and free afterwards. Messages
-    without the header are together in one group (``qpid.default-message-group``).
+    A consumer owns a group while it has an unacked message of it. Messages without the header are
+    together in one group (``qpid.default-message-group``).
 
-An unacked message binds its group, also when its consumer is gone: no other consumer is given the
-following message before the earlier one is settled or requeued.
+An unacked message locks its group, also when its consumer is gone: no other consumer gets the next
+message before the earlier one is settled or requeued.
 """
 
 import cython
@@ -36,9 +36,9 @@ class GroupedQueue(InspectingQueue):
         self.ready = self.group_list
         self.inspects = True
 
-    def standing(self, message: Message) -> tuple[object, bool] | None:
+    def group_state(self, message: Message) -> tuple[object, bool] | None:
         """As :meth:`GroupList.place`."""
-        return self.group_list.place(message)
+        return self.group_list.group_state(message)
 
     # --- Coming and going -------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class GroupedQueue(InspectingQueue):
         return InspectingQueue.acquire(self, message, consumer)
 
     def acquire_quietly(self, message: Message, consumer: Consumer) -> bool:
-        """Acquire a message; its group waits for it, unless another consumer owns that."""
+        """Acquire a message, and lock its group unless another consumer owns it."""
         group = self.group_list.known_group(message)
         if not InspectingQueue.acquire_quietly(self, message, consumer):
             return False
@@ -118,7 +118,7 @@ class GroupedQueue(InspectingQueue):
             group = groups.first_for(consumer, group)
             if group is None:
                 continue
-            message = self.take_first(group)
+            message = self.pop_first(group)
             if message is None:
                 continue
             if consumer.selective:
@@ -149,10 +149,10 @@ class GroupedQueue(InspectingQueue):
                 self.remove_consumer(consumer)
                 consumer.ended()
 
-    def take_first(self, group: Group) -> Message | None:
+    def pop_first(self, group: Group) -> Message | None:
         """Remove the first message of a group; None when it has expired or cannot be read."""
-        message = self.group_list.take_first(group)
-        self.group_list.took(message)
+        message = self.group_list.pop_first(group)
+        self.group_list.count_departure(message)
         if message.deadline_ms and message.deadline_ms <= self.counters.now_ms:
             self.dead_letter(message, "expired")
             return None
@@ -184,6 +184,6 @@ class GroupedQueue(InspectingQueue):
         InspectingQueue.add_consumer(self, consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Remove a consumer; its groups are free once nothing of them is unacked."""
+        """Remove a consumer; its groups become free once they have no unacked message."""
         InspectingQueue.remove_consumer(self, consumer)
         self.group_list.remove_consumer(consumer)

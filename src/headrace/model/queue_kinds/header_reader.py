@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers of a queue's messages, read where the order of the queue depends on them."""
+"""Reads the headers of a queue's messages, for queues whose order depends on them."""
 
 from typing import TYPE_CHECKING
 

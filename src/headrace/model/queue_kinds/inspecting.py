@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.queue_kinds.header_reader import HeaderReader
 
 from headrace.model.arguments.values import number
-from headrace.model.queue.not_before import Later, due_ms
+from headrace.model.queue.not_before import TimedMessages, due_ms
 from headrace.model.queue_kinds.fair_share import FairShareList
 from headrace.model.queue_kinds.sorted import SortedList
 
@@ -47,12 +47,12 @@ class InspectingQueue(Queue):
         Queue.__init__(self, name, **options)
         self.inspects = False
         self.reader = HeaderReader(self.store, self.vhost)
-        self.later: Later | None = None  # Messages that are not valid yet.
+        self.later: TimedMessages | None = None  # Messages that are not valid yet.
 
     def shape(self, arguments: dict[str, object]) -> None:
-        """Set up the queue, before any message, as its arguments say."""
+        """Set up the queue from its arguments, before any message."""
         if number(arguments.get("holdOnPublishEnabled", False)):
-            self.later = Later()
+            self.later = TimedMessages()
             self.inspects = True
         if number(arguments.get("x-qpid-maximum-message-size", 0)):
             self.inspects = True
@@ -68,7 +68,7 @@ class InspectingQueue(Queue):
     # --- Arrivals ---------------------------------------------------------------------------
 
     def ready_consumer(self) -> Consumer | None:
-        """Return a consumer that may have the next arrival uninspected; None if there is none."""
+        """Return a consumer that may get the next arrival uninspected; None if none may."""
         if self.inspects or (self.limits is not None and self.limits.counts_unacked):
             return None
         return Queue.ready_consumer(self)
@@ -108,16 +108,16 @@ class InspectingQueue(Queue):
     # --- Not valid before -------------------------------------------------------------------
 
     def postpones(self, message: Message) -> bool:
-        """Show an arrival to the guard; return True if it is not valid yet."""
+        """Check the size of an arrival; return True if it is not valid yet and waits."""
         if self.guard is not None:
-            self.guard.weigh(message)
+            self.guard.check_size(message)
         if self.later is None or not self.postpone(message, self.counters.now_ms):
             return False
         self.tally.publish += 1
         return True
 
     def postpone(self, message: Message, arrived_ms: int) -> bool:
-        """Let a message wait if it is not valid yet; return True if so."""
+        """Delay a message that is not valid yet; return False if it is valid."""
         if self.later is None:
             return False
         due = due_ms(self.reader.read(message, NOT_VALID_BEFORE))
@@ -133,10 +133,10 @@ class InspectingQueue(Queue):
         return True
 
     def make_valid(self, now_ms: int) -> int:
-        """Make messages ready whose time has come; return when the next one is due."""
+        """Make due messages ready; return the time of the next one, 0 if none waits."""
         if self.deleted or self.later is None:
             return 0
-        for message in self.later.take(now_ms, DUE_MAX):
+        for message in self.later.pop_due(now_ms, DUE_MAX):
             self.reinsert(message)
             if message.deadline_ms:
                 self.schedule_expiry(message)
@@ -144,9 +144,9 @@ class InspectingQueue(Queue):
         return self.later.next_ms
 
     def make_all_valid(self) -> None:
-        """Make all messages ready: the queue is purged, or deleted."""
+        """Make all messages ready, because the queue is purged or deleted."""
         if self.later is not None:
-            for message in self.later.take_all():
+            for message in self.later.pop_all():
                 self.reinsert(message)
 
     def purge(self) -> int:

@@ -2,17 +2,17 @@
 """The last value of each key: a queue in which a message replaces the ready one of its key.
 
 The key is the value of a header, which ``qpid.last_value_queue_key`` names (with
-``qpid.last_value_queue`` alone it is ``qpid.LVQ_key``). The new message has its own place,
-at the end, as with Qpid's brokers; so browsers see every update that they have not passed. What a
-consumer holds is left alone: both are there then. When it comes back and a newer one of its key is
-in the queue, it has been replaced and goes. Messages without the header are ordinary ones.
+``qpid.last_value_queue`` alone it is ``qpid.LVQ_key``). The new message has a position of its own,
+at the end, as with Qpid's brokers, so that browsers see every update that they have not passed. An
+unacked message is not replaced: the queue then has both. When it is requeued and the queue has a
+newer one of its key, it is removed. Messages without the header are ordinary ones.
 
-Which one is newer is told by their places, also after a restart, where replaced messages come back
-whose end had not reached the disk: they are replaced again. The messages of a prepared transaction
-have their places from when it was prepared.
+The higher position is the newer message, also after a restart: replaced messages whose removal was
+not durable are recovered and replaced again. The messages of a prepared transaction have their
+positions from when it was prepared.
 
-Cost. Two dictionary entries a message, and of a long value a digest; what is replaced is left in
-the ring as a shell.
+Cost. Two dictionary entries for each message, and a digest of a long value; a replaced message
+leaves a stale entry in the ring.
 """
 
 from typing import TYPE_CHECKING
@@ -94,12 +94,12 @@ class LastValueQueue(InspectingQueue):
         return not refused
 
     def key_of(self, message: Message) -> object:
-        """Return the value of the header; None when a message has none that compares."""
+        """Return the value of the header in its comparable form; None if there is none."""
         key = self.keys.get(message.seq)
         return short(self.reader.read(message, self.key)) if key is None else key
 
     def newest(self, key: object) -> Message | None:
-        """Return the newest message of a key, held or ready; None when there is none."""
+        """Return the newest message of a key, unacked or ready; None if there is none."""
         alike = None if key is None else self.alike.get(key)
         if alike is None:
             return None
@@ -107,7 +107,7 @@ class LastValueQueue(InspectingQueue):
         return message
 
     def claim(self, message: Message) -> bool:
-        """Make a message the newest of its key, in place of the ready one; False: there is one."""
+        """Make a message the newest of its key, replacing a ready one; False if one is newer."""
         key = self.key_of(message)
         if key is None:
             return True
@@ -125,13 +125,13 @@ class LastValueQueue(InspectingQueue):
         return True
 
     def replace(self, message: Message) -> None:
-        """A ready message makes way for a newer one."""
+        """Remove a ready message in favour of a newer one."""
         self.ready.withdraw(message)
         self.remove(message)
         self.ready.sweep_if_stale()
 
     def supersede(self, message: Message) -> None:
-        """A message that is counted nowhere comes too late."""
+        """Settle an arrival that is older than the newest of its key; it was not counted yet."""
         if message.position:
             self.store.bind()
             self.store.settle(self.id, message.seq, message.position)

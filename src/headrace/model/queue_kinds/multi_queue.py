@@ -2,9 +2,9 @@
 """One consumer of several queues: the consumer argument ``x-multiqueue``, which Qpid's broker has.
 
 To its client it is one consumer, with one tag, one prefetch count or credit, and one cancel. Each
-queue has a :class:`Feeder` that passes on what it gets; a message is held by its feeder, so that
-what the client says of it reaches the queue that it came from. The :class:`MultiQueue` stands where
-the one queue of other consumers stands. Queues take turns when there is room for few messages only.
+queue has a :class:`Feeder` that passes its deliveries on; an unacked message belongs to its feeder,
+so that the client's settlement reaches the right queue. The :class:`MultiQueue` takes the place of
+the one queue of other consumers. Queues take turns while there is room for few messages only.
 
 A queue that is deleted leaves the pool; with the last one the consumer is cancelled.
 """
@@ -31,14 +31,14 @@ def names_in(arguments: Mapping[str, object]) -> list[str]:
     """Return the names of the queues that a consumer lists: an array, or a text with commas.
 
     Raises:
-        PreconditionFailed: it lists none, too many, or something else than names.
+        PreconditionFailed: there are no names or too many, or an item is not a name.
     """
-    said = as_list(arguments[ARGUMENT])
-    if isinstance(said, str):
-        said = [name.strip() for name in said.split(",")]
-    if not isinstance(said, list) or not all(isinstance(name, str) and name for name in said):
+    value = as_list(arguments[ARGUMENT])
+    if isinstance(value, str):
+        value = [name.strip() for name in value.split(",")]
+    if not isinstance(value, list) or not all(isinstance(name, str) and name for name in value):
         raise PreconditionFailed(f"invalid arg '{ARGUMENT}': expected the names of queues")
-    names = list(dict.fromkeys(said))
+    names = list(dict.fromkeys(value))
     if not 0 < len(names) <= QUEUES_MAX:
         raise PreconditionFailed(
             f"invalid arg '{ARGUMENT}': {len(names)} queues; a consumer has 1 to {QUEUES_MAX}"
@@ -47,7 +47,7 @@ def names_in(arguments: Mapping[str, object]) -> list[str]:
 
 
 class Feeder(Consumer):
-    """Takes from one queue for a consumer of several. What it does not know its consumer does."""
+    """The part of a consumer of several queues in one of them."""
 
     def __init__(self, pool: MultiQueue, queue: Queue, head: Any) -> None:
         super().__init__(queue, head.tag, head.no_ack)
@@ -58,30 +58,31 @@ class Feeder(Consumer):
         self.selector = head.selector
         self.auto_close = head.auto_close
         self.filters = head.filters
-        self.selective = True  # What its consumer has room for changes.
+        self.selective = True  # The room of its consumer changes with every queue.
         self.priority = head.priority
         self.publisher = head.publisher
         self.arguments = head.arguments
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the consumer that gateways read, such as its channel."""
         return getattr(self.head, name)
 
     def can(self) -> bool:
-        """Return True if the consumer has room; otherwise every feeder is notified when it has."""
+        """Return True if the consumer has room; else its feeders are unparked once it has."""
         if self.head.can():
             return True
         self.head.parked = True
         return False
 
     def accepts(self, message: Message) -> int:
-        """Return what the consumer answers, see ``Consumer.accepts``: 0, 1 or 2."""
+        """Return the answer of the consumer, as ``Consumer.accepts``: 0, 1 or 2."""
         verdict: int = self.head.accepts(message)
         if verdict == 2:
             self.head.parked = True
         return verdict
 
     def deliver(self, message: Message) -> None:
-        """Pass a message on; it is this feeder's."""
+        """Deliver a message to the consumer; it is unacked by this feeder."""
         self.pool.passing = self
         self.head.deliver(message)
 
@@ -89,35 +90,35 @@ class Feeder(Consumer):
         self.head.redelivers()
 
     def hold(self, position: int) -> None:
-        """Let the consumer hold back what follows."""
+        """Delay the later deliveries of the consumer."""
         self.head.hold(position)
 
     def put(
         self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
     ) -> int:
-        """Pass a message on straight from a buffer."""
+        """Deliver a message to the consumer straight from a buffer."""
         self.pool.passing = self
-        taken: int = self.head.put(d, lo, address_len, end, redelivered)
-        return taken
+        accepted: int = self.head.put(d, lo, address_len, end, redelivered)
+        return accepted
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """Leave the pool; the last feeder cancels the consumer."""
         if self.pool.lose(self):
             self.head.cancelled()
 
     def looked(self) -> None:
-        """This queue has been looked through."""
+        """Report that this queue was read; the consumer is told after the last one."""
         if self.head.looking and not any(feeder.looking for feeder in self.pool.feeders):
             self.head.looking = False
             self.head.looked()
 
     def ended(self) -> None:
-        """This queue has no more for the consumer."""
+        """Leave the pool; the last feeder ends the consumer."""
         if self.pool.lose(self):
             self.head.ended()
 
     def failed(self, error: Exception) -> None:
-        """The consumer cannot go on."""
+        """Remove the consumer from all queues; it failed."""
         self.pool.remove_consumer(self.head)
         self.head.failed(error)
 
@@ -129,7 +130,7 @@ class MultiQueue(Queue):
         """The queues are ordinary ones, of one virtual host.
 
         Raises:
-            PreconditionFailed: one of them is a stream, or is there only to be looked at.
+            PreconditionFailed: a queue is a stream, or for browsing only.
         """
         first = sources[0]
         names = ", ".join(queue.name for queue in sources)
@@ -137,7 +138,7 @@ class MultiQueue(Queue):
         self.is_hidden = True
         self.sources = tuple(sources)
         self.feeders: list[Feeder] = []
-        self.passing: Feeder | None = None  # Who passes a message on just now.
+        self.passing: Feeder | None = None  # The feeder that is delivering.
         for queue in sources:
             if queue.is_stream or queue.browse_only:
                 raise PreconditionFailed(
@@ -148,11 +149,11 @@ class MultiQueue(Queue):
                 self.exclusive_consumer = queue.exclusive_consumer
 
     def consumer_count(self) -> int:
-        """How many consumers the queues have."""
+        """Return the number of consumers of all queues."""
         return sum(queue.consumer_count() for queue in self.sources)
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Let the consumer take from every queue; the caller drains them afterwards."""
+        """Add the consumer to every queue; the caller drains them afterwards."""
         for queue in self.sources:
             if not queue.deleted:
                 feeder = Feeder(self, queue, consumer)
@@ -161,13 +162,13 @@ class MultiQueue(Queue):
                 queue.add_consumer(feeder)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        """End the consumer's part in every queue; what it holds unsettled stays its own."""
+        """Remove the consumer from every queue; its unacked messages stay unacked."""
         feeders, self.feeders = self.feeders, []
         for feeder in feeders:
             feeder.queue.remove_consumer(feeder)
 
     def lose(self, feeder: Feeder) -> bool:
-        """A queue has no consumer any more; tell whether it was the last one."""
+        """Remove the feeder of a queue; return True if it was the last one."""
         if feeder not in self.feeders:
             return False
         self.feeders.remove(feeder)
@@ -175,7 +176,7 @@ class MultiQueue(Queue):
         return self.deleted
 
     def unpark(self, consumer: Consumer) -> None:
-        """The consumer has room again: each time another queue comes first."""
+        """Called when the consumer has room again; another queue comes first each time."""
         consumer.parked = False
         feeders = self.feeders
         if feeders:
@@ -184,7 +185,7 @@ class MultiQueue(Queue):
             feeder.queue.unpark(feeder)
 
     def drain(self) -> None:
-        """Let every queue hand out what it has."""
+        """Drain every queue."""
         for feeder in list(self.feeders):
             feeder.queue.drain()
         for feeder in self.feeders:
@@ -192,12 +193,12 @@ class MultiQueue(Queue):
                 feeder.head.looking = True
 
     def start_filtering(self, consumer: Consumer) -> None:
-        """Let the consumer choose from now on."""
+        """Let the consumer pass messages over from now on."""
         for feeder in self.feeders:
             feeder.queue.start_filtering(feeder)
 
     def unconvertible(self, message: Message, consumer: Consumer, text: str) -> None:
-        """The consumer cannot say a message that is passed on just now."""
+        """Handle a message of the delivering feeder that cannot be converted."""
         if self.passing is not None:
             self.passing.queue.unconvertible(message, self.passing, text)
 
@@ -208,23 +209,23 @@ def parts_of(queue: Any) -> tuple[Queue, ...]:
 
 
 def head_of(consumer: Consumer) -> Any:
-    """Return the consumer that a feeder takes for; any other one is its own."""
+    """Return the consumer of a feeder; any other consumer is its own."""
     return consumer.head if isinstance(consumer, Feeder) else consumer
 
 
 def holders_of(consumer: Consumer) -> Sequence[Consumer]:
-    """Return who holds the messages of a consumer: itself, or its feeders."""
+    """Return the consumers that have the unacked messages of a consumer: itself, or its feeders."""
     pool = consumer.queue
     return list(pool.feeders) if isinstance(pool, MultiQueue) else [consumer]
 
 
 def give_credit(consumer: Consumer) -> None:
-    """The consumer of a feeder, one of class basic, holds one message less."""
+    """Count one unacked message less for a feeder's consumer, which is of class basic."""
     if isinstance(consumer, Feeder):
         consumer.head.unacked -= 1
 
 
 def go_on(consumer: Consumer) -> None:
-    """The consumer of a feeder may have room again."""
+    """Unpark a feeder's consumer, which may have room again."""
     if isinstance(consumer, Feeder) and consumer.head.parked:
         consumer.pool.unpark(consumer.head)

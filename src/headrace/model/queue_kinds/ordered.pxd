@@ -12,7 +12,7 @@ cdef class OrderedList(ReadyList):
     cdef int push(self, Message message) except -1
     @cython.locals(message=Message)
     cdef Message pop(self)
-    cdef int took(self, Message message) except -1
+    cdef int count_departure(self, Message message) except -1
     @cython.locals(first=Message)
     cdef trim(self, Ring ring)
     @cython.locals(entry=tuple)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ready lists whose next message is not simply the oldest: sorted, grouped, fair share.
 
-Every message has its entry in the rings of :class:`~headrace.model.queue.ready_list.ReadyList`, by
-position: that is what leases, purges and limits read. Beside them a kind keeps a line of its own,
-in which ready messages stand in the order in which they leave. A message that left by the line has
-a stale entry in its ring, until that is the ring's first, or stale entries outnumber the others.
+Every message has an entry in the rings of :class:`~headrace.model.queue.ready_list.ReadyList`, by
+position, for leases, purges and limits. Beside them each kind has a line of ready messages in the
+order in which they leave. A message that left by the line has a stale entry in its ring, until it
+is the ring's first entry, or stale entries outnumber the others.
 """
 
 from heapq import heappush
@@ -38,12 +38,12 @@ class OrderedList(ReadyList):
     def pop(self) -> Message | None:
         message = self.next_in_line()
         if message is not None:
-            self.took(message)
+            self.count_departure(message)
             self.sweep_if_stale()
         return message
 
-    def took(self, message: Message) -> None:
-        """Count a message out that left by the line."""
+    def count_departure(self, message: Message) -> None:
+        """Count a message that left by the line."""
         self.withdraw(message)
         self.trim(self.ring)
 

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ready list sorted by a header: messages leave in lexical order of its value.
 
-As in Broker-J (``qpid.queue_sort_key``): the value counts as text, whatever it is, compared
-character by character, the first ``SORTED_BY`` of them; messages without the header come first;
-equal ones leave as they arrived. A message that arrives later and sorts before others overtakes
-them.
+As in Broker-J (``qpid.queue_sort_key``): values of all types are compared as text, by their first
+``SORTED_BY`` characters; messages without the header come first; equal ones leave as they arrived.
+A message that arrives later and sorts before others overtakes them.
 
-Cursors go by the header as well. A browser is shown each message once: one that arrives later and
-sorts before what it has been shown is the next.
+Cursors follow the header as well. A browser is shown each message once: one that arrives later and
+sorts before those already shown is the next.
 
-Cost. A heap: the logarithm of the depth for each message. Each cursor has a heap of its own, of
-what it has not seen: eight bytes for each message.
+Cost. A heap: the logarithm of the depth for each message. Each cursor has a heap of the messages
+that it has not seen: eight bytes for each.
 """
 
 from heapq import heapify, heappop, heappush
@@ -101,7 +100,7 @@ class SortedList(OrderedList):
         assert isinstance(cursor, SortedCursor)
         own = cursor
         line = own.line
-        first = own.seen[0]  # Nothing up to this position is wanted.
+        first = own.seen[0]  # Messages up to this position are skipped.
         while line:
             message: Message = line[0][2]
             if message.seq > first and self.is_ready(message):

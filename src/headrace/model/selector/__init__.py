@@ -4,9 +4,9 @@
     >>> compile_selector("colour = 'red' AND weight BETWEEN 2 AND 5").matches({"colour": "red"})
     False
 
-A text is parsed once and becomes Python closures; nothing of it is ever run as code. Whatever a
-client writes is bounded: the characters, the conditions, the depth, the values of a list; and a
-LIKE takes time linear in what it is compared with.
+A text is parsed once and becomes Python closures; no part of it is run as code. A selector is
+bounded in characters, conditions, depth and values of a list, and a LIKE takes time linear in the
+text that it is compared with.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def compile_selector(text: str) -> Selector:
     """Compile a selector.
 
     Raises:
-        InvalidArgument: it is malformed; the text gives the place, counted from 1.
+        InvalidArgument: the selector is malformed; the text gives the position, from 1.
     """
     if len(text) > LENGTH_MAX:
         raise InvalidArgument(

@@ -3,7 +3,7 @@
 
 A closure takes the values of a message and returns a value; that of a condition returns True, False
 or None for unknown. Comparison with a missing value is unknown, and so is arithmetic without a
-result: operands that are no numbers, division by zero, overflow of a long. Comparing values of
+result: operands that are not numbers, division by zero, overflow of a long. Comparing values of
 different types is False.
 """
 
@@ -45,7 +45,7 @@ SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.n
 
 
 class Flaw(Exception):
-    """A text is no selector."""
+    """A text is not a selector."""
 
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(reason)
@@ -103,12 +103,12 @@ class Builder:
 
         return self._node(signed, NUMBER, at, node)
 
-    def arithmetic(self, first: Node, rest: Sequence[tuple[str, Node]]) -> Node:
+    def arithmetic(self, first: Node, operands: Sequence[tuple[str, Node]]) -> Node:
         """Build a sum or a product, evaluated from left to right."""
-        for node in (first, *(node for _, node in rest)):
+        for node in (first, *(node for _, node in operands)):
             self._must(node, NUMBER)
         start = first.evaluate
-        steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in rest]
+        steps = [(ARITHMETIC[sign], node.evaluate) for sign, node in operands]
 
         def calculate(values: Values) -> Value:
             result = start(values)
@@ -123,8 +123,8 @@ class Builder:
                     return None
             return result
 
-        nodes = [first, *(node for _, node in rest)]
-        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(rest))
+        nodes = [first, *(node for _, node in operands)]
+        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(operands))
 
     # --- Conditions -------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 """The grammar of selectors, and its parser.
 
 Keywords are case-insensitive and never identifiers. An identifier may have dots, and any characters
-between double quotes. The builder decides which parts are conditions and which are values: the
-grammar alone cannot tell, since ``(a)`` may be either.
+between double quotes. The builder decides which parts are conditions and which are values: in the
+grammar alone ``(a)`` may be either.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
     """Return the names that a selector reads, and its closure.
 
     Raises:
-        Flaw: the text is no selector.
+        Flaw: the text is not a selector.
     """
     try:
         node: Part = parser().parse(text)

@@ -2,8 +2,8 @@
 """LIKE patterns: ``_`` matches one character, ``%`` any number, others themselves.
 
 Between two ``%`` a pattern has a segment of fixed length: the first is matched at the start of a
-text, the last at its end, and each other one at the first place after its predecessor. So nothing
-is tried twice, and there is no automaton whose states a client could multiply. A segment of one
+text, the last at its end, and each other one at the first place after its predecessor. So no
+place is tried twice, and no client can multiply the states of an automaton. A segment of one
 piece is found by string search. One with ``_`` inside is tried place by place and, after some
 failures, at all places at once with a bit mask.
 """
@@ -22,7 +22,7 @@ class Segment(NamedTuple):
     size: int
     pieces: tuple[tuple[int, str], ...]  # Texts and their places in the segment.
 
-    def stands_at(self, text: str, place: int) -> bool:
+    def matches_at(self, text: str, place: int) -> bool:
         """Return True if it matches at a place of a text that is long enough."""
         return all(text.startswith(piece, place + offset) for offset, piece in self.pieces)
 
@@ -37,10 +37,10 @@ class Segment(NamedTuple):
         for _ in range(TRIES_MAX if len(self.pieces) > 1 else 1):
             before = place
             for offset, piece in self.pieces:
-                found = value.find(piece, place + offset, last + offset + len(piece))
-                if found < 0:
+                index = value.find(piece, place + offset, last + offset + len(piece))
+                if index < 0:
                     return -1
-                place = found - offset
+                place = index - offset
             if place == before or len(self.pieces) == 1:
                 return place
         return self._find_at_once(text, place, last)
@@ -102,14 +102,14 @@ class LikePattern:
         self._size = ends + sum([segment.size for segment in self._middle])
 
     def matches(self, value: str) -> bool | None:
-        """Return whether a text matches; None, unknown, if it is too long."""
+        """Return True if a text matches; None, unknown, if it is too long."""
         first, last = self._first, self._last
         if last is None:
-            return len(value) == first.size and first.stands_at(value, 0)
+            return len(value) == first.size and first.matches_at(value, 0)
         if len(value) < self._size:
             return False
         end = len(value) - last.size
-        if not (first.stands_at(value, 0) and last.stands_at(value, end)):
+        if not (first.matches_at(value, 0) and last.matches_at(value, end)):
             return False
         if not self._middle:
             return True
@@ -130,7 +130,7 @@ def segments(text: str, escape: str | None) -> list[Segment]:
     Raises:
         ValueError: the pattern ends with the escape character.
     """
-    found: list[Segment] = []
+    parsed: list[Segment] = []
     pieces: list[tuple[int, str]] = []
     literal: list[str] = []
     size = 0
@@ -154,11 +154,11 @@ def segments(text: str, escape: str | None) -> list[Segment]:
         if character == "_":
             size += 1
         else:
-            found.append(Segment(size, tuple(pieces)))
+            parsed.append(Segment(size, tuple(pieces)))
             pieces.clear()
             size = 0
     if escaped:
         raise ValueError("a pattern that ends with its ESCAPE")
     end_piece()
-    found.append(Segment(size, tuple(pieces)))
-    return found
+    parsed.append(Segment(size, tuple(pieces)))
+    return parsed

@@ -9,8 +9,8 @@ An owner may *claim* a group; its token is chosen by a program, which keeps it o
 claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,
 another owner may claim the group. The same owner may claim it again at any time.
 
-A group may *pin* the stream: retention keeps what the group has not read, as long as the stream
-exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
+A group may *pin* the stream: retention keeps the records that the group has not read, as long as
+the stream exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class ConsumerGroup:
 
     def encode(self) -> bytes:
         """Return the value of the group's fact."""
-        said: dict[str, object] = {"initial": self.initial, "committed": self.committed}
-        said |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
-        return json.dumps(said, separators=(",", ":")).encode()
+        fields: dict[str, object] = {"initial": self.initial, "committed": self.committed}
+        fields |= {"moved": self.moved_ms, "pin": self.pin, "owner": self.owner}
+        return json.dumps(fields, separators=(",", ":")).encode()
 
 
 class ConsumerGroups:
@@ -109,15 +109,15 @@ class ConsumerGroups:
                 self._facts.put(key, None)
                 continue
             try:
-                said = json.loads(value)
+                fields = json.loads(value)
                 group = ConsumerGroup(
                     stream,
                     name.decode(),
-                    said["initial"],
-                    said["committed"],
-                    said["moved"],
-                    said["pin"],
-                    said["owner"],
+                    fields["initial"],
+                    fields["committed"],
+                    fields["moved"],
+                    fields["pin"],
+                    fields["owner"],
                     held_ms=now_ms + self.owner_ms,
                 )
             except (ValueError, KeyError, TypeError) as error:
@@ -147,7 +147,7 @@ class ConsumerGroups:
 
         With ``stream_id``, only that stream's.
         """
-        found: list[ConsumerGroup] = []
+        listed: list[ConsumerGroup] = []
         ids = sorted(self._groups) if not stream_id else [stream_id]
         for number in ids:
             if number < after[0]:
@@ -156,10 +156,10 @@ class ConsumerGroups:
             names = sorted(groups)
             if number == after[0]:
                 names = [name for name in names if name > after[1]]
-            found += [groups[name] for name in names[: most - len(found)]]
-            if len(found) == most:
+            listed += [groups[name] for name in names[: most - len(listed)]]
+            if len(listed) == most:
                 break
-        return found
+        return listed
 
     def has(self, stream: Stream, name: str) -> bool:
         """Return True if a group exists."""
@@ -217,7 +217,7 @@ class ConsumerGroups:
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
         before = group.committed
         if before is None or position > before or (force and position != before):
-            if not force:  # A forced position is a decision: nobody has read up to it.
+            if not force:  # A forced position is an operator's: no reader has read up to it.
                 group.count(position)
             group.committed = position
             group.moved_ms = now_ms
@@ -227,7 +227,7 @@ class ConsumerGroups:
     def check(
         self, stream: Stream, name: str, position: int, *, owner: str, force: bool, now_ms: int
     ) -> None:
-        """Raise what :meth:`commit` would raise."""
+        """Check a commit: raise the errors of :meth:`commit`."""
         end = stream.log.next_offset
         if position > end:
             raise PreconditionFailed(
@@ -247,7 +247,7 @@ class ConsumerGroups:
         group = self.find(stream, name)
         if not force:
             self.check_owner(group, "", now_ms)
-        self._let_go(group)
+        self._release_holder(group)
         del self._groups[stream.id][name]
         self._count -= 1
         if not self._groups[stream.id]:
@@ -258,7 +258,7 @@ class ConsumerGroups:
     def forget(self, stream: Stream) -> None:
         """Delete the groups of a deleted stream."""
         for group in self._groups.pop(stream.id, {}).values():
-            self._let_go(group)
+            self._release_holder(group)
             self._count -= 1
         self._facts.forget(prefix_of(stream))
 
@@ -282,7 +282,7 @@ class ConsumerGroups:
         """
         self.check_claim(stream, name, owner, force=force, now_ms=now_ms)
         group = self._groups.get(stream.id, {}).get(name) or ConsumerGroup(stream, name)
-        self._let_go(group)
+        self._release_holder(group)
         group.owner = owner
         self._save(group)
         group.holder = holder
@@ -292,7 +292,7 @@ class ConsumerGroups:
     def check_claim(
         self, stream: Stream, name: str, owner: str, *, force: bool, now_ms: int
     ) -> None:
-        """Raise what :meth:`claim` would raise."""
+        """Check a claim: raise the errors of :meth:`claim`."""
         group = self._groups.get(stream.id, {}).get(name)
         if group is not None and not force:
             self.check_owner(group, owner, now_ms)
@@ -301,7 +301,7 @@ class ConsumerGroups:
         """Release a claim; another owner's is left."""
         group = self.find(stream, name)
         if group.owner == owner:
-            self._let_go(group)
+            self._release_holder(group)
             group.owner = ""
             group.held_ms = 0
             self._save(group)
@@ -320,13 +320,13 @@ class ConsumerGroups:
         """Refuse if another owner has a live claim on a group."""
         if owner == group.owner or not self.is_claimed(group, now_ms):
             return
-        what = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
+        claim = f"group '{group.name}' of stream '{group.stream.name}' is claimed by"
         if group.holder is not None:
-            raise IllegalState(f"{what} '{group.owner}', which is connected")
+            raise IllegalState(f"{claim} '{group.owner}', which is connected")
         left_s = -(-(group.held_ms - now_ms) // 1000)
-        raise IllegalState(f"{what} '{group.owner}' for {left_s} more seconds")
+        raise IllegalState(f"{claim} '{group.owner}' for {left_s} more seconds")
 
-    def _let_go(self, group: ConsumerGroup) -> None:
+    def _release_holder(self, group: ConsumerGroup) -> None:
         held = self._held.get(group.holder)
         if held is not None:
             held.pop(group, None)

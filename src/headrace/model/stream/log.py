@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a stream: records under offsets that are never reused, and how long they stay.
+"""The log of a stream: records under offsets that are never reused, and their retention.
 
-What a stream asks of its log, and a log in memory that does it. That on disk is
+The port between a stream and its log, implemented by a log in memory; the log on disk is
 :mod:`headrace.store.stream.log`.
 """
 
@@ -16,29 +16,29 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-MARK_STEP = 1024  # Offsets between two that a log in memory knows the place of.
+MARK_STEP = 1024  # Offsets between two marks of a log in memory.
 
 
 class StreamLog:
     """An append-only log with offsets that are never reused. This one lives in memory."""
 
     def __init__(self, max_length_bytes: int = -1, max_age_ms: int = -1) -> None:
-        self.first_offset = 0  # Of the oldest message that is still there.
-        self.next_offset = 0  # Of the next message to come.
+        self.first_offset = 0  # Of the oldest message.
+        self.next_offset = 0  # Of the next arrival.
         self.committed_offset = 0  # Messages below it are durable.
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
         self.name = ""  # Of its stream, for log lines.
         self.pinned_offset = -1  # The earliest offset that a reader still needs; -1: none.
-        self.pin_octets_max = 0  # What it may hold for that beyond ``max_length_bytes``.
-        self.pin_failed = False  # It could not hold it.
+        self.pin_octets_max = 0  # Bytes kept for that beyond ``max_length_bytes``.
+        self.pin_failed = False  # True once records that a reader needs were removed.
         self.octets = 0
-        self.held = 0  # Octets of memory that it is counted with.
+        self.held = 0  # Bytes of memory counted for the log.
         self.local_max_age_ms = -1  # See :meth:`limit_local`.
-        # Called when records are here that a read did not find yet.
+        # Called when records that a read missed are available.
         self.arrived: Callable[[], None] | None = None
         self.records: list[tuple[bytes, int, int, int]] = []
-        self.total = 0  # Octets of all records that ever were,
+        self.total = 0  # Bytes of all records ever appended,
         self.marks: dict[int, int] = {}  # and before each offset that is a multiple of MARK_STEP.
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
@@ -56,21 +56,21 @@ class StreamLog:
         return offset
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Keep this much from now on; -1 is without limit."""
+        """Set the retention limits; -1 is no limit."""
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Keep this much on this machine, and the rest in the object store; -1 is without limit.
+        """Set the limits of the records on this machine; -1 is no limit.
 
-        A log in memory has no object store.
+        Older records move to the object store, which a log in memory does not have.
         """
 
     def offload(self, now_ms: int) -> None:
-        """Begin to move what is too old for this machine to the object store."""
+        """Begin to move records beyond the local limits to the object store."""
 
     def limit_segments(self, octets: int) -> None:
-        """Begin files of at most this size from now on; 0 is what is usual. Memory has none."""
+        """Set the maximum size of new segments; 0 is the default. A log in memory has none."""
 
     def trim(self, now_ms: int) -> None:
         """Drop the oldest messages beyond the retention limits, many at a time."""
@@ -102,8 +102,8 @@ class StreamLog:
     def holds_back(self, following: int, octets: int) -> bool:
         """Return True if records before ``following`` must stay for a reader.
 
-        It must while the log holds no more than ``pin_octets_max`` beyond its limit; ``octets`` is
-        what it holds.
+        They must while the log, with ``octets`` bytes, is at most ``pin_octets_max`` beyond its
+        limit.
         """
         if self.pinned_offset < 0 or following <= self.pinned_offset:
             return False
@@ -120,7 +120,7 @@ class StreamLog:
         return False
 
     def octets_from(self, offset: int) -> int:
-        """Return roughly how many octets there are from an offset on; it costs little."""
+        """Return roughly the bytes of the records from an offset on; it costs little."""
         count = len(self.records)
         left = self.first_offset + count - max(offset, self.first_offset)
         return self.octets * left // count if left > 0 else 0
@@ -129,19 +129,20 @@ class StreamLog:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
         arrived_ms), at least one if there is one, about ``octets_max`` octets at most.
         """
-        found = []
+        entries = []
         octets = 0
         at = offset - self.first_offset
         while at < len(self.records) and octets < octets_max:
             data, address_len, body_size, arrived_ms = self.records[at]
-            found.append((self.first_offset + at, data, address_len, body_size, arrived_ms))
+            entries.append((self.first_offset + at, data, address_len, body_size, arrived_ms))
             octets += len(data)
             at += 1
-        return found
+        return entries
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
-        """Give a consumer committed messages from ``offset`` up to ``end``, as many as it takes at
-        a time; return the offset to go on with, ``offset`` when there is nothing.
+        """Deliver committed messages from ``offset`` up to ``end`` while a consumer has room.
+
+        Return the offset to continue with: ``offset`` if none was delivered.
         """
         at = max(offset, self.first_offset) - self.first_offset
         while at < len(self.records) and self.first_offset + at < end and consumer.can():
@@ -164,7 +165,7 @@ class StreamLog:
         return self.first_offset + lo
 
     def measure(self, first: int, last: int) -> int:
-        """Return how many octets of the log the records of ``[first, last)`` take.
+        """Return the bytes of the records of ``[first, last)``.
 
         Both are offsets from ``first_offset`` to ``next_offset``. The cost does not depend on how
         far apart they are.
@@ -184,10 +185,10 @@ class StreamLog:
         return sum([len(record[0]) for record in self.records[first - base : last - base]])
 
     def within(self, first: int, last: int, octets_max: int) -> int:
-        """Return the offset before which records from ``first`` on take so many octets at most.
+        """Return the end of the records from ``first`` on that have ``octets_max`` bytes at most.
 
-        It is ``last`` at most, and beyond ``first`` if that is before ``last``: one record is
-        within any limit.
+        It is exclusive, ``last`` at most, and beyond ``first`` if that is before ``last``: one
+        record is within any limit.
         """
         lo, hi = first + 1, last
         while lo < hi:
@@ -199,10 +200,10 @@ class StreamLog:
         return min(lo, last)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
     def delete(self) -> None:
-        """The stream is no more."""
+        """Remove all records, because the stream is deleted."""
         self.records = []
         self.marks = {}
         self.held = 0

@@ -24,7 +24,7 @@ RANGES_MAX = 100  # Of one reader.
 READERS_MAX = 100  # Of one stream.
 
 
-class _Known(TypedDict):
+class _Gaps(TypedDict):
     """The lost records of one reader, as in its fact."""
 
     at_ms: int  # When the last gap was reported.
@@ -52,34 +52,34 @@ class LostRecords:
                 f"{last} are not all gone"
             )
         key = _key(stream, reader)
-        known = self._known(key)
-        first = max(first, known["below"])
+        gaps = self._read(key)
+        first = max(first, gaps["below"])
         if first < last:
-            ranges = _union([*known["ranges"], [first, last]])
+            ranges = _union([*gaps["ranges"], [first, last]])
             while len(ranges) > RANGES_MAX:
                 low, high = ranges.pop(0)
-                known["before"] += high - low
-                known["below"] = high
-            known["ranges"] = ranges
-            known["at_ms"] = now_ms
+                gaps["before"] += high - low
+                gaps["below"] = high
+            gaps["ranges"] = ranges
+            gaps["at_ms"] = now_ms
             self._make_room(stream, key)
-            self._facts.put(key, json.dumps(known, separators=(",", ":")).encode())
-        return _count(known)
+            self._facts.put(key, json.dumps(gaps, separators=(",", ":")).encode())
+        return _count(gaps)
 
     def count(self, stream: Stream, reader: str) -> int:
         """Return the number of records that a reader lost."""
-        return _count(self._known(_key(stream, reader)))
+        return _count(self._read(_key(stream, reader)))
 
     def forget(self, stream: Stream) -> None:
         """Remove the facts of a deleted stream."""
         self._facts.forget(_prefix(stream))
 
-    def _known(self, key: bytes) -> _Known:
+    def _read(self, key: bytes) -> _Gaps:
         raw = self._facts.get(key)
         if raw is None:
             return {"at_ms": 0, "before": 0, "below": 0, "ranges": []}
-        known: _Known = json.loads(raw)
-        return known
+        gaps: _Gaps = json.loads(raw)
+        return gaps
 
     def _make_room(self, stream: Stream, key: bytes) -> None:
         if self._facts.get(key) is not None:
@@ -93,17 +93,17 @@ class LostRecords:
 
 
 def _union(ranges: list[list[int]]) -> list[list[int]]:
-    found: list[list[int]] = []
+    merged: list[list[int]] = []
     for first, last in sorted(ranges):
-        if found and first <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], last)
+        if merged and first <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], last)
         else:
-            found.append([first, last])
-    return found
+            merged.append([first, last])
+    return merged
 
 
-def _count(known: _Known) -> int:
-    return known["before"] + sum(last - first for first, last in known["ranges"])
+def _count(gaps: _Gaps) -> int:
+    return gaps["before"] + sum(last - first for first, last in gaps["ranges"])
 
 
 def _prefix(stream: Stream) -> bytes:

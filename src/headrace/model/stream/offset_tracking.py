@@ -2,8 +2,8 @@
 """Automatic offset tracking: the positions of stream readers, by consumer tag.
 
 A reader asks for it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
-what it acknowledged, unless it names an offset. Positions are stored at the end of a turn, one fact
-for each reader; after a crash the last acknowledged records may be delivered again.
+the last acknowledged record, unless it names an offset. Positions are stored at the end of a turn,
+one fact for each reader; after a crash the last acknowledged records may be delivered again.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class OffsetTracking:
         """
         tag = hashlib.blake2b(consumer.tag.encode(), digest_size=16).digest()
         key = self._prefix + tag
-        found = self._facts.get(key)
-        if found is None:
+        stored = self._facts.get(key)
+        if stored is None:
             if sum(1 for _ in self._facts.items(self._prefix)) >= READERS_MAX:
                 raise ResourceError(f"a stream remembers {READERS_MAX} readers at most")
             self._facts.check(key, bytes(_OFFSET_OCTETS))
         self._keys[consumer] = key
-        return -1 if found is None else int.from_bytes(found, "big")
+        return -1 if stored is None else int.from_bytes(stored, "big")
 
     def note(self, consumer: Consumer, offset: int) -> bool:
         """Note an acknowledged offset; return False if the reader is not tracked."""

@@ -4,15 +4,18 @@
 A publisher may give records a filter value, and a reader may ask for records with some values.
 Every record is checked, so a reader gets exactly those. The values that occur in a block of records
 are remembered, so that a later reader skips blocks without its values.
+
+A stream does not know the publishers of its records. While a reader with no-local is subscribed,
+the offsets of its connection's publishes are noted as runs, until the reader has passed them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments.consumer import switched
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.values import as_list
+from headrace.model.arguments.values import as_list, number_of
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
 
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from headrace.model.contents import Contents
     from headrace.model.selector import Selector
-    from headrace.model.stream.own_records import OwnRecords
 
     Entry = tuple[int, bytes, int, int, int]  # As from StreamLog.read.
 
@@ -30,9 +32,10 @@ BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the olde
 VALUES_MAX = 64  # Values of a block; one with more is always read.
 FILTER_MAX = 256  # Values of one reader,
 FILTER_OCTETS_MAX = 255  # and bytes of each.
+RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
 
 
-class Reading:
+class StreamReader:
     """The options and position of one reader."""
 
     def __init__(
@@ -67,13 +70,13 @@ class Reading:
         if wanted is None:
             return self.selected(entries, contents)
         value_of = contents.filter_value
-        found = []
+        matching = []
         for entry in entries:
             value = value_of(entry[1], entry[2])
             if value in wanted:
-                found.append(entry)
+                matching.append(entry)
             self._note(entry[0], value, blocks)
-        return self.selected(found, contents)
+        return self.selected(matching, contents)
 
     def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
         """Return the records that pass no-local and the selector."""
@@ -84,13 +87,13 @@ class Reading:
         selector = self.selector
         if selector is None:
             return entries
-        found = []
+        matching = []
         for entry in entries:
             message = new_message(entry[1], entry[2], entry[3])
             message.seq = entry[0]
             if selector.matches(contents.values(message)):
-                found.append(entry)
-        return found
+                matching.append(entry)
+        return matching
 
     def _note(self, offset: int, value: str | None, blocks: Blocks) -> None:
         """Note the filter value of a record for its block."""
@@ -105,6 +108,36 @@ class Reading:
             values.add(value)
         if (offset + 1) % BLOCK == 0:
             blocks.put(offset // BLOCK, values)
+
+
+class OwnRecords:
+    """The offsets of records that a reader's own connection published, for no-local."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # Exclusive.
+
+    def __len__(self) -> int:
+        """Return the number of runs."""
+        return len(self._starts)
+
+    def note(self, offset: int) -> None:
+        """Note the offset of a record from the reader's connection; offsets increase."""
+        if self._ends and self._ends[-1] == offset:
+            self._ends[-1] = offset + 1
+        else:
+            self._starts.append(offset)
+            self._ends.append(offset + 1)
+
+    def __contains__(self, offset: int) -> bool:
+        at = bisect_right(self._starts, offset)
+        return at > 0 and offset < self._ends[at - 1]
+
+    def pass_by(self, offset: int) -> None:
+        """Drop the runs before an offset that the reader has passed."""
+        done = bisect_right(self._ends, offset)
+        del self._starts[:done]
+        del self._ends[:done]
 
 
 class Blocks:
@@ -130,44 +163,47 @@ class Blocks:
 
     def skip(self, offset: int, end: int, wanted: frozenset[str | None]) -> int:
         """Return the first offset from ``offset`` to ``end`` where a wanted record may be."""
-        known = self._values
+        values_by_block = self._values
         while offset < end:
-            values = known.get(offset // BLOCK)
+            values = values_by_block.get(offset // BLOCK)
             if values is None or not values.isdisjoint(wanted):
                 return offset
             offset = (offset // BLOCK + 1) * BLOCK
         return end
 
 
-def read_arguments(arguments: Mapping[str, object], what: str) -> Reading:
-    """Read the arguments of a consumer; ``what`` names the stream in errors.
+def read_arguments(arguments: Mapping[str, object], subject: str) -> StreamReader:
+    """Read the arguments of a consumer; ``subject`` names the stream in errors.
 
     Raises:
         PreconditionFailed: an argument is malformed.
     """
     last = number_of(arguments.get("x-stream-last", -1))
     if last is None or (last < 0 and "x-stream-last" in arguments):
-        raise _invalid("x-stream-last", what, "expected an offset")
-    asked = as_list(arguments.get("x-stream-filter"))
+        raise _invalid("x-stream-last", subject, "expected an offset")
+    filter_argument = as_list(arguments.get("x-stream-filter"))
     values: frozenset[str] | None = None
-    if asked is not None:
-        given = asked if isinstance(asked, list) else [asked]
+    if filter_argument is not None:
+        filter_values = filter_argument if isinstance(filter_argument, list) else [filter_argument]
         listed = [
-            each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given
+            each.decode("utf-8", "replace") if isinstance(each, bytes) else each
+            for each in filter_values
         ]
         if not listed or len(listed) > FILTER_MAX:
-            raise _invalid("x-stream-filter", what, f"expected 1 to {FILTER_MAX} values")
+            raise _invalid("x-stream-filter", subject, f"expected 1 to {FILTER_MAX} values")
         texts = [each for each in listed if isinstance(each, str)]
         if len(texts) < len(listed):
-            raise _invalid("x-stream-filter", what, "expected a string or a list of strings")
+            raise _invalid("x-stream-filter", subject, "expected a string or a list of strings")
         if any(len(each.encode()) > FILTER_OCTETS_MAX for each in texts):
             raise _invalid(
-                "x-stream-filter", what, f"a value has {FILTER_OCTETS_MAX} bytes at most"
+                "x-stream-filter", subject, f"a value has {FILTER_OCTETS_MAX} bytes at most"
             )
         values = frozenset(texts)
-    unfiltered = switched(arguments, "x-stream-match-unfiltered", what)
-    return Reading(last, values, unfiltered, switched(arguments, "x-stream-offset-error", what))
+    unfiltered = switched(arguments, "x-stream-match-unfiltered", subject)
+    return StreamReader(
+        last, values, unfiltered, switched(arguments, "x-stream-offset-error", subject)
+    )
 
 
-def _invalid(name: str, what: str, why: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{name}' for {what}: {why}")
+def _invalid(name: str, subject: str, why: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{name}' for {subject}: {why}")

@@ -16,10 +16,10 @@ cdef class Stream(Queue):
     cdef dict cursors
     cdef dict fetched
     cdef dict ahead_octets
-    cdef dict readings
+    cdef dict readers
     cdef object blocks
     cdef object tracking
-    cdef list choosy
+    cdef list no_local_readers
 
     cpdef long long message_count(self) except -1
     cpdef Consumer ready_consumer(self)
@@ -43,7 +43,7 @@ cdef class Stream(Queue):
     cdef hand_out(self, Consumer consumer, list batch)
     @cython.locals(log=StreamLog, batch=list, entries=list, looked=Py_ssize_t,
                    end=cython.longlong)
-    cdef serve_reading(self, Consumer consumer)
+    cdef serve_filtered(self, Consumer consumer)
     cpdef int settle(self, Message message) except -1
     cpdef requeue(self, Message message)
     cpdef release(self, Message message)

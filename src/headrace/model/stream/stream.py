@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams: queues whose messages stay, are numbered, and are read by many from any offset.
 
-A stream is a queue to everything that routes to it and consumes from it, but its messages live in
-a log (:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only
-gives it credit. Nothing is handed out before it is durable: a message that a crash could take back
-would have its offset given to another.
+A stream is a queue to exchanges and consumers, but its messages are in a log
+(:mod:`headrace.model.stream.log`). A reader is a consumer with a cursor; acknowledging only gives
+it credit. It starts at ``x-stream-offset``: ``first``, ``last``, ``next``, an offset, a time or an
+interval (:meth:`Stream.resolve`). Only durable records are delivered: a record that a crash could
+undo would have its offset given to another.
 """
 
 import logging
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.destination import Options
 
-from headrace.model.arguments.consumer import switched
-from headrace.model.arguments.number import number_of
-from headrace.model.arguments.replay_period import REPLAY, replay_period
-from headrace.model.arguments.values import age_ms
+from headrace.model.arguments.consumer import REPLAY, replay_period, switched
+from headrace.model.arguments.values import age_ms, number_of
 from headrace.model.errors import (
     InvalidArgument,
     NotFound,
@@ -36,16 +35,21 @@ from headrace.model.errors import (
     ResourceError,
 )
 from headrace.model.stream.offset_tracking import OffsetTracking, forget_readers, is_tracked
-from headrace.model.stream.own_records import RUNS_MAX, OwnRecords
-from headrace.model.stream.reader_options import Blocks, Reading, read_arguments
+from headrace.model.stream.reader_options import (
+    RUNS_MAX,
+    Blocks,
+    OwnRecords,
+    StreamReader,
+    read_arguments,
+)
 
 log = logging.getLogger(__name__)
 
-TRIM_MIN_MS = 1000  # Between two looks for what is too old.
-READ_OCTETS_MAX = 262144  # What a reader takes from the log at a time.
-SCAN_OCTETS_MAX = 1 << 20  # What is looked at for one reader in one turn without finding a match.
-SELECT_WEIGHT = 1 << 19  # What each read counts for when a selector looks at it.
-SCAN_PAUSE_MS = 1  # Before it goes on.
+TRIM_MIN_MS = 1000  # Between two checks for records beyond the age limits.
+READ_OCTETS_MAX = 262144  # Bytes read from the log for a reader at a time.
+SCAN_OCTETS_MAX = 1 << 20  # Bytes scanned for one reader in one turn without a match.
+SELECT_WEIGHT = 1 << 19  # Bytes that a read with a selector counts for.
+SCAN_PAUSE_MS = 1  # Before the next scan.
 NO_BLOCKS = Blocks()  # Always empty.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
@@ -68,12 +72,12 @@ class Stream(Queue):
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
-        self.ahead_octets: dict[Consumer, int] = {}  # What of the memory in use these are.
-        self.readings: dict[Consumer, Reading] = {}  # Of those that are not plain.
-        self.blocks = NO_BLOCKS  # Those of its own once a reader has a filter.
+        self.ahead_octets: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
+        self.readers: dict[Consumer, StreamReader] = {}  # Of those that are not plain.
+        self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
         # Readers without records of their own connection; None while there are none.
-        self.choosy: list[tuple[Consumer, OwnRecords]] | None = None
+        self.no_local_readers: list[tuple[Consumer, OwnRecords]] | None = None
 
     def records_arrived(self) -> None:
         """Serve the readers again: records are here that a read did not find."""
@@ -90,9 +94,9 @@ class Stream(Queue):
         return None
 
     def enqueue(self, message: Message) -> int:
-        """Append to the log; readers get it once it is durable.
+        """Append to the log; readers get the message once it is durable.
 
-        The log has messages of class basic in one piece; what is not so is made so.
+        The log has messages of class basic in one piece; others are converted.
         """
         self.tally.publish += 1
         foreign = message.flags & C_KIND_MASK or message.parts is not None
@@ -104,7 +108,7 @@ class Stream(Queue):
         )
         self.counters.memory_used += self.log.held - before
         if self.round is not None:
-            if self.choosy is not None:
+            if self.no_local_readers is not None:
                 self.note_own(message.publisher, offset)
             self.wake()
         return 0
@@ -113,9 +117,9 @@ class Stream(Queue):
         self.enqueue(message)
 
     def restore(self, message: Message, arrived_ms: int) -> None:
-        """Append what a transaction was to publish here, which was committed just before the end.
+        """Append a message of a transaction that was committed just before the broker stopped.
 
-        The store has the message, and the log does not have it yet: that changes at once.
+        The store has the message and the log lacks it; this moves it to the log.
         """
         store = self.store
         store.begin()
@@ -131,7 +135,7 @@ class Stream(Queue):
         store.flush_backlog()
 
     def limit(self, arguments: "Mapping[str, object]") -> None:
-        """Set how much the stream keeps, as its effective arguments say."""
+        """Set the retention limits from the effective arguments."""
         log = self.log
         bytes_max = cast("int", arguments.get("x-max-length-bytes", -1))
         age_max_ms = age_ms(cast("str", arguments.get("x-max-age", ""))) or -1
@@ -147,7 +151,7 @@ class Stream(Queue):
             self.counters.memory_used += log.held - before
 
     def trim(self, now_ms: int) -> int:
-        """Drop what is too old; return when to look again, 0 when age does not matter."""
+        """Remove records beyond the age limits; return when to check again, 0 without a limit."""
         log = self.log
         ages = [age for age in (log.max_age_ms, log.local_max_age_ms) if age >= 0]
         if self.deleted or not ages:
@@ -159,7 +163,7 @@ class Stream(Queue):
         return now_ms + max(TRIM_MIN_MS, min(ages) // 8)
 
     def pin(self, offset: int, octets_max: int) -> None:
-        """Retention is to leave what is behind an offset, -1 for nothing; see StreamLog."""
+        """Keep the records from an offset on, whatever their age; -1 pins none. See StreamLog."""
         log = self.log
         log.pinned_offset = offset
         log.pin_octets_max = octets_max
@@ -169,8 +173,8 @@ class Stream(Queue):
         self.counters.memory_used += log.held - before
 
     def note_own(self, publisher: int, offset: int) -> None:
-        """A connection published this record: its readers that want nothing of its own know."""
-        for consumer, own in list(self.choosy or ()):
+        """Note a record for the no-local readers of the connection that published it."""
+        for consumer, own in list(self.no_local_readers or ()):
             if consumer.publisher != publisher:
                 continue
             own.note(offset)
@@ -184,13 +188,14 @@ class Stream(Queue):
                 )
 
     def check_consumer(self, consumer: Consumer, published: bool = False) -> None:
-        """Give a consumer its place in the stream.
+        """Set the offset at which a consumer starts.
 
-        ``published`` tells that its connection may have published to the stream before.
+        With ``published`` its connection may have published to the stream before.
 
         Raises:
-            PreconditionFailed: no prefetch is set, or an argument makes no sense.
-            NotFound: the offset is gone, and the consumer asked to be told.
+            PreconditionFailed: no prefetch is set, or an argument is malformed.
+            InvalidArgument: two arguments set the start.
+            NotFound: retention removed the offset, and the consumer has x-stream-offset-error.
         """
         if not consumer.no_ack and not getattr(consumer, "prefetch", 1):
             raise PreconditionFailed(
@@ -199,99 +204,99 @@ class Stream(Queue):
             )
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
-        what = f"queue '{self.name}' in vhost '{self.vhost.name}'"
-        looks = browses or switched(arguments, "x-filter-no-consume", what)
-        reading = read_arguments(arguments, what)
-        asked = arguments.get("x-stream-offset", "first" if looks else "next")
-        period_s = replay_period(arguments, what)
+        subject = f"queue '{self.name}' in vhost '{self.vhost.name}'"
+        looks = browses or switched(arguments, "x-filter-no-consume", subject)
+        reader = read_arguments(arguments, subject)
+        start = arguments.get("x-stream-offset", "first" if looks else "next")
+        period_s = replay_period(arguments, subject)
         if period_s is not None:
             if "x-stream-offset" in arguments:
                 raise InvalidArgument(
-                    f"invalid arg '{REPLAY}' for {what}: it contradicts 'x-stream-offset'"
+                    f"invalid arg '{REPLAY}' for {subject}: it contradicts 'x-stream-offset'"
                 )
-            asked = f"{period_s}s" if period_s else "next"
-        offset = self.resolve(asked)
+            start = f"{period_s}s" if period_s else "next"
+        offset = self.resolve(start)
         if is_tracked(consumer, arguments):
             if self.tracking is None:
                 self.tracking = OffsetTracking(self.vhost.facts, self.id_bytes)
-            went_on = self.tracking.begin(consumer)
-            if went_on >= 0 and "x-stream-offset" not in arguments and period_s is None:
-                asked = offset = went_on
+            tracked = self.tracking.begin(consumer)
+            if tracked >= 0 and "x-stream-offset" not in arguments and period_s is None:
+                start = offset = tracked
         log = self.log
         first = log.first_offset
         if consumer.no_local:
-            reading.own = OwnRecords()
-            if published and asked == "next":
+            reader.own = OwnRecords()
+            if published and start == "next":
                 offset = log.next_offset
             elif published and offset < log.next_offset:
                 raise PreconditionFailed(
-                    f"no-local for {what}: this connection may have published existing "
+                    f"no-local for {subject}: this connection may have published existing "
                     "records; begin with 'next', or on another connection"
                 )
         if offset < first:
-            if reading.strict:
+            if reader.strict:
                 raise self.gone(offset)
             offset = first
         self.cursors[consumer] = offset
-        reading.selector = consumer.selector
+        reader.selector = consumer.selector
         if browses or consumer.auto_close:
             end = log.committed_offset
-            reading.last = end if reading.last < 0 else min(reading.last, end)
-        if not reading.is_plain:
-            reading.next = offset
-            self.readings[consumer] = reading
+            reader.last = end if reader.last < 0 else min(reader.last, end)
+        if not reader.is_plain:
+            reader.next = offset
+            self.readers[consumer] = reader
 
     def add_consumer(self, consumer: Consumer) -> None:
         Queue.add_consumer(self, consumer)
-        reading = self.readings.get(consumer)
-        if reading is not None and reading.own is not None:
-            if self.choosy is None:
-                self.choosy = []
-            self.choosy.append((consumer, reading.own))
+        reader = self.readers.get(consumer)
+        if reader is not None and reader.own is not None:
+            if self.no_local_readers is None:
+                self.no_local_readers = []
+            self.no_local_readers.append((consumer, reader.own))
 
     def gone(self, offset: int) -> NotFound:
-        """Return the error that says that retention dropped an offset."""
+        """Return the error for an offset that retention removed."""
         return NotFound(
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
         )
 
-    def resolve(self, asked: object) -> int:
+    def resolve(self, start: object) -> int:
         """Return the offset that first, last, next, a number, a time or an interval stands for.
 
         Raises:
-            PreconditionFailed: it is none of these.
+            PreconditionFailed: ``start`` is none of these.
         """
         log = self.log
-        if asked == "first":
+        if start == "first":
             return log.first_offset
-        if asked == "last":
+        if start == "last":
             return max(log.first_offset, log.committed_offset - 1)
-        if asked == "next":
+        if start == "next":
             return log.committed_offset
-        offset = number_of(asked)
+        offset = number_of(start)
         if offset is not None:
             return offset if offset >= 0 else max(log.first_offset, log.committed_offset + offset)
-        if isinstance(asked, datetime):
-            return log.offset_at(int(asked.timestamp() * 1000))
-        if isinstance(asked, str):
-            seconds = interval_s(asked)
+        if isinstance(start, datetime):
+            return log.offset_at(int(start.timestamp() * 1000))
+        if isinstance(start, str):
+            seconds = interval_s(start)
             if seconds >= 0:
                 return log.offset_at(max(0, self.counters.now_ms - seconds * 1000))
         raise PreconditionFailed(
             f"invalid arg 'x-stream-offset' for queue '{self.name}' in vhost "
-            f"'{self.vhost.name}': {asked!r}"
+            f"'{self.vhost.name}': {start!r}"
         )
 
     def drain(self) -> None:
-        """Serve every reader that has room, as far as the log is durable."""
+        """Deliver the durable records to every reader with room."""
         self.waking = False
         if self.tracking is not None:
             self.tracking.write()
         if self.round is not None:
             for consumer in list(self.round.active):
-                if consumer in self.readings:
+                if consumer in self.readers:
                     looking = consumer.looking
-                    self.serve_reading(consumer)
+                    self.serve_filtered(consumer)
                     if looking and not consumer.looking:
                         consumer.looked()
                 elif consumer in self.cursors:
@@ -300,7 +305,7 @@ class Stream(Queue):
             self.wake()
 
     def serve(self, consumer: Consumer) -> None:
-        """Hand a reader what it may have."""
+        """Deliver records to a reader while it has room."""
         while True:
             if not consumer.can():
                 self.deactivate(consumer)
@@ -342,7 +347,7 @@ class Stream(Queue):
             self.cursors[consumer] = offset + 1
             message = new_message(data, address_len, body_size)
             message.seq = offset
-            message.deadline_ms = arrived_ms  # Nothing here expires: when it came.
+            message.deadline_ms = arrived_ms  # Records do not expire; gateways read their arrival.
             self.counters.memory_used += self.weight(message)
             if consumer.no_ack:
                 self.tally.deliver_no_ack += 1
@@ -357,15 +362,15 @@ class Stream(Queue):
         if not batch:
             self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
 
-    def serve_reading(self, consumer: Consumer) -> None:
-        """Hand a reader with an end or a filter what it may have."""
-        reading: Reading = self.readings[consumer]
+    def serve_filtered(self, consumer: Consumer) -> None:
+        """Deliver records to a reader with an end or a filter while it has room."""
+        reader: StreamReader = self.readers[consumer]
         log = self.log
         looked = 0
         consumer.looking = False
         while True:
             batch = self.fetched.get(consumer)
-            if not batch and 0 <= reading.last <= reading.next:
+            if not batch and 0 <= reader.last <= reader.next:
                 self.remove_consumer(consumer)
                 consumer.ended()
                 return
@@ -380,39 +385,39 @@ class Stream(Queue):
                     )
                     return
                 end = log.committed_offset
-                if reading.next >= end:
+                if reader.next >= end:
                     return
-                if reading.next < log.first_offset:
-                    if reading.strict:
-                        error = self.gone(reading.next)
+                if reader.next < log.first_offset:
+                    if reader.strict:
+                        error = self.gone(reader.next)
                         self.remove_consumer(consumer)
                         consumer.failed(error)
                         return
-                    reading.next = log.first_offset
-                if reading.wanted is not None:
+                    reader.next = log.first_offset
+                if reader.wanted is not None:
                     if self.blocks is NO_BLOCKS:
                         self.blocks = Blocks()
-                    if 0 <= reading.last < end:
-                        end = reading.last
-                    reading.next = self.blocks.skip(reading.next, end, reading.wanted)
-                    if reading.next >= end:
+                    if 0 <= reader.last < end:
+                        end = reader.last
+                    reader.next = self.blocks.skip(reader.next, end, reader.wanted)
+                    if reader.next >= end:
                         continue
-                elif reading.selector is None and consumer.pours():
-                    if 0 <= reading.last < end:
-                        end = reading.last
-                    following = log.pour(reading.next, end, consumer)
-                    if following == reading.next:
+                elif reader.selector is None and consumer.pours():
+                    if 0 <= reader.last < end:
+                        end = reader.last
+                    following = log.pour(reader.next, end, consumer)
+                    if following == reader.next:
                         return
-                    self.tally.deliver_no_ack += following - reading.next
-                    reading.next = following
+                    self.tally.deliver_no_ack += following - reader.next
+                    reader.next = following
                     continue
-                entries = log.read(reading.next, READ_OCTETS_MAX)
+                entries = log.read(reader.next, READ_OCTETS_MAX)
                 if not entries:
                     return
-                looked += READ_OCTETS_MAX if reading.selector is None else SELECT_WEIGHT
+                looked += READ_OCTETS_MAX if reader.selector is None else SELECT_WEIGHT
                 contents = self.vhost.contents
                 assert contents is not None  # Without it there are no streams.
-                batch = reading.sift(entries, contents, self.blocks)
+                batch = reader.sift(entries, contents, self.blocks)
                 if not batch:
                     continue
                 self.fetch(consumer, batch)
@@ -420,13 +425,13 @@ class Stream(Queue):
             self.hand_out(consumer, batch)
 
     def settle(self, message: Message) -> None:
-        """A reader accepted a message: it may be remembered how far it has come."""
+        """Settle a record; note the offset of a tracked reader."""
         if self.tracking is not None and self.tracking.note(message.consumer, message.seq):
             self.wake()
         Queue.settle(self, message)
 
     def requeue(self, message: Message) -> None:
-        """A message given back stays where it is in the log; only the credit returns."""
+        """Settle a record that a reader returns: it stays in the log, the reader gets credit."""
         Queue.settle(self, message)
 
     def release(self, message: Message) -> None:
@@ -447,12 +452,14 @@ class Stream(Queue):
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
         self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
-        self.readings.pop(consumer, None)
-        if self.choosy is not None:
-            self.choosy = [one for one in self.choosy if one[0] is not consumer] or None
+        self.readers.pop(consumer, None)
+        if self.no_local_readers is not None:
+            self.no_local_readers = [
+                reader for reader in self.no_local_readers if reader[0] is not consumer
+            ] or None
 
     def purge(self) -> int:
-        """Streams are not purged; the gateway refuses before it comes to this."""
+        """Do nothing: gateways refuse to purge a stream."""
         return 0
 
     def destroy(self) -> int:
@@ -462,17 +469,17 @@ class Stream(Queue):
         self.fetched.clear()
         self.counters.memory_used -= sum(self.ahead_octets.values())
         self.ahead_octets.clear()
-        self.readings.clear()
+        self.readers.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
-        self.choosy = None
+        self.no_local_readers = None
         self.counters.memory_used -= self.log.held
         self.log.delete()
         return count
 
 
 def interval_s(text: str) -> int:
-    """Return the seconds of an interval like ``7D`` or ``30m``; -1 when it is none."""
+    """Return the seconds of an interval like ``7D`` or ``30m``; -1 if it is malformed."""
     last = len(text) - 1
     if not 0 < last < 11 or text[last] not in INTERVAL_UNITS_S:
         return -1

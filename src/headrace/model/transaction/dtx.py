@@ -16,7 +16,7 @@ join; a coordinator, on any session, decides its outcome::
 
 The publishes of an active branch are not in their queues yet, and its settled messages are in no
 queue. When a branch becomes rollback-only its messages are released at once; its xid stays known
-for a while, so that the coordinator is told why.
+for a while, so that the coordinator gets the reason.
 
 A prepared branch is in the journal with its durable publishes and settlements: it survives the
 process, and only its coordinator or an operator completes it. Its publishes keep the places in
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from headrace.model.host import TransactionHost
     from headrace.model.message import Message
+    from headrace.model.ports import PreparedBranch
     from headrace.model.queue.queue import Queue
-    from headrace.model.transaction.prepared_branch import PreparedBranch
 
 log = logging.getLogger(__name__)
 
@@ -116,18 +116,18 @@ class Branches:
 
     def __init__(self, vhost: TransactionHost) -> None:
         self.vhost = vhost
-        self._known: dict[Xid, Branch] = {}
+        self._branches: dict[Xid, Branch] = {}
         self._global: dict[tuple[int, bytes], dict[Branch, None]] = {}
-        self._of: dict[Worker, dict[Branch, None]] = {}
+        self._by_worker: dict[Worker, dict[Branch, None]] = {}
 
     def __contains__(self, xid: Xid) -> bool:
-        return xid in self._known
+        return xid in self._branches
 
     def __iter__(self) -> Iterator[Branch]:
-        return iter(self._known.values())
+        return iter(self._branches.values())
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._branches)
 
     # --- Demarcation --------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Branches:
             raise NotAllowed("join and resume exclude each other")
         if worker.transaction is not None:
             raise IllegalState("the session works for a transaction branch already")
-        branch = self._known.get(xid)
+        branch = self._branches.get(xid)
         if not join and not resume:
             if branch is not None:
                 raise NotAllowed(f"the xid {xid} is known already")
@@ -167,7 +167,7 @@ class Branches:
             return branch.failed
         branch.suspended.discard(worker)
         branch.workers[worker] = ends_with_outcome
-        self._of.setdefault(worker, {})[branch] = None
+        self._by_worker.setdefault(worker, {})[branch] = None
         worker.transaction = branch.transaction
         return branch.failed
 
@@ -178,7 +178,7 @@ class Branches:
         """End or suspend a session's association; with ``fail``, mark the branch rollback-only."""
         if fail and suspend:
             raise NotAllowed("fail and suspend exclude each other")
-        branch = self._known.get(xid)
+        branch = self._branches.get(xid)
         if branch is None or not (worker in branch.workers or worker in branch.suspended):
             raise IllegalState(f"the session does not work for a branch {xid}")
         if suspend and worker in branch.suspended:
@@ -186,19 +186,19 @@ class Branches:
         self._part(worker, branch)
         if suspend:
             branch.suspended.add(worker)
-            self._of.setdefault(worker, {})[branch] = None
+            self._by_worker.setdefault(worker, {})[branch] = None
         if fail:
             self._fail(branch, XaStatus.RBROLLBACK)
         return branch.failed
 
     def current(self, worker: Worker) -> Branch | None:
         """Return the branch that a session works for; None if there is none."""
-        return next((b for b in self._of.get(worker, ()) if worker in b.workers), None)
+        return next((b for b in self._by_worker.get(worker, ()) if worker in b.workers), None)
 
     # Keeps 0-10/s117.
     def worker_gone(self, worker: Worker) -> None:
         """Mark the branches of a closed session rollback-only."""
-        for branch in list(self._of.get(worker, ())):
+        for branch in list(self._by_worker.get(worker, ())):
             self._part(worker, branch)
             self._fail(branch, XaStatus.RBROLLBACK)
 
@@ -269,8 +269,8 @@ class Branches:
     def decide(self, xid: Xid, *, commit: bool) -> XaStatus:
         """Complete a prepared branch by an operator's decision.
 
-        The result is what its coordinator will be told: HEURCOM, HEURRB, or HEURMIX if a queue of
-        the branch was deleted.
+        The result is the coordinator's answer: HEURCOM, HEURRB, or HEURMIX if a queue of the branch
+        was deleted.
         """
         branch = self._settled_by_all(xid)
         if branch.state is not BranchState.PREPARED:
@@ -297,7 +297,7 @@ class Branches:
     def recover(self) -> list[Xid]:
         """Return the xids of prepared or heuristically completed branches."""
         states = (BranchState.PREPARED, BranchState.COMPLETED)
-        return [b.xid for b in self._known.values() if b.state in states]
+        return [b.xid for b in self._branches.values() if b.state in states]
 
     def forget(self, xid: Xid) -> None:
         """Forget a heuristically completed branch: its coordinator knows the decision."""
@@ -331,24 +331,24 @@ class Branches:
         Raises:
             NotFound: the xid is unknown.
         """
-        branch = self._known.get(xid)
+        branch = self._branches.get(xid)
         if branch is None:
             raise NotFound(f"the xid {xid} is unknown")
         return branch
 
     # --- Start and end of the broker ------------------------------------------------------------
 
-    def restore(self, kept: Iterable[PreparedBranch]) -> None:
+    def restore(self, records: Iterable[PreparedBranch]) -> None:
         """Restore the prepared branches, after the messages of the queues."""
         queues = self.vhost.durable_queues()
-        for known in kept:
-            branch = Branch(Xid.decode(known.xid), self.vhost)
-            branch.damaged = known.damaged
-            branch.state = BranchState.COMPLETED if known.status else BranchState.PREPARED
-            branch.decided = XaStatus(known.status)
-            for message, ids in known.publishes:
+        for record in records:
+            branch = Branch(Xid.decode(record.xid), self.vhost)
+            branch.damaged = record.damaged
+            branch.state = BranchState.COMPLETED if record.status else BranchState.PREPARED
+            branch.decided = XaStatus(record.status)
+            for message, ids in record.publishes:
                 self._restore_publish(branch, message, ids, queues)
-            for number, message, outcome in known.settles:
+            for number, message, outcome in record.settles:
                 if number not in queues:
                     self.vhost.store.settle(number, message.seq, message.position)
                     continue
@@ -367,7 +367,7 @@ class Branches:
     ) -> None:
         """Restore one publish of a prepared branch."""
         store = self.vhost.store
-        there = tuple([queues[number] for number in ids if number in queues])
+        targets = tuple([queues[number] for number in ids if number in queues])
         lost = False
         if message.flags & KIND_MASK == KIND_FILE:
             try:
@@ -382,14 +382,14 @@ class Branches:
         if lost:
             branch.damaged = True
             return
-        for queue in there:
+        for queue in targets:
             queue.pending_count += 1
         self.vhost.counters.memory_used += weight_of(message)
-        branch.publishes.add(message, there, True)
+        branch.publishes.add(message, targets, True)
 
     def close(self) -> None:
         """Roll back all branches that are not prepared; the broker stops."""
-        for branch in list(self._known.values()):
+        for branch in list(self._branches.values()):
             for worker in [*branch.workers, *branch.suspended]:
                 self._part(worker, branch)
             if branch.state is BranchState.ACTIVE:
@@ -401,7 +401,7 @@ class Branches:
     def _make(self, xid: Xid) -> Branch:
         if not xid.is_valid():
             raise NotAllowed("the xid is too long")
-        if len(self._known) >= BRANCHES_MAX:
+        if len(self._branches) >= BRANCHES_MAX:
             raise ResourceError(f"more than {BRANCHES_MAX} transaction branches")
         branch = Branch(xid, self.vhost)
         branch.transaction.counts = xid.format == STAGED
@@ -424,10 +424,10 @@ class Branches:
         if branch.workers.pop(worker, None) is not None:
             worker.transaction = None
         branch.suspended.discard(worker)
-        branches = self._of[worker]
+        branches = self._by_worker[worker]
         del branches[branch]
         if not branches:
-            del self._of[worker]
+            del self._by_worker[worker]
 
     def _fail(self, branch: Branch, why: XaStatus) -> None:
         """Mark a branch rollback-only, releasing its messages."""
@@ -449,7 +449,7 @@ class Branches:
 
     def _overdue(self, branch: Branch, now_ms: int) -> int:
         """Handle the timeout of a branch; return when to check again."""
-        if self._known.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
+        if self._branches.get(branch.xid) is not branch or branch.state is not BranchState.ACTIVE:
             return 0
         if not branch.failed:
             self._fail(branch, XaStatus.RBTIMEOUT)
@@ -461,13 +461,13 @@ class Branches:
 
     def _add(self, branch: Branch) -> None:
         xid = branch.xid
-        self._known[xid] = branch
+        self._branches[xid] = branch
         self._global.setdefault((xid.format, xid.global_id), {})[branch] = None
 
     def _remove(self, branch: Branch) -> None:
         branch.transaction.dead = True
         xid = branch.xid
-        if self._known.pop(xid, None) is not None:
+        if self._branches.pop(xid, None) is not None:
             siblings = self._global[xid.format, xid.global_id]
             del siblings[branch]
             if not siblings:
@@ -487,7 +487,7 @@ class Branches:
     def _keep(self, branch: Branch) -> None:
         """Store a prepared branch in one transaction, and count its messages in their queues."""
         store, counters = self.vhost.store, self.vhost.counters
-        branch.publishes, branch.settles = branch.transaction.take()
+        branch.publishes, branch.settles = branch.transaction.detach()
         branch.transaction.dead = True
         branch.state = BranchState.PREPARED
         branch.since_ms = counters.now_ms

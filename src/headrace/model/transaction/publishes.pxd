@@ -26,7 +26,7 @@ cdef class TransactionPublishes:
     @cython.locals(message=Message)
     cpdef abandon(self, Store store)
     @cython.locals(
-        away=cython.bint, kept=list, count=Py_ssize_t, i=Py_ssize_t, queues=tuple, ids=bytes, message=Message,
+        in_scratch=cython.bint, kept=list, count=Py_ssize_t, i=Py_ssize_t, queues=tuple, ids=bytes, message=Message,
         queue=Queue, q=Queue,
     )
     cpdef list keep(self, Store store, Counters counters)

@@ -71,13 +71,13 @@ class TransactionPublishes:
 
     def routes(self) -> list[tuple[Queue, ...]]:
         """Return the queues of each run of messages with the same route."""
-        found: list[tuple[Queue, ...]] = []
+        routes: list[tuple[Queue, ...]] = []
         last: tuple[Queue, ...] | None = None
         for queues in self.queues:
             if queues is not last:
-                found.append(queues)
+                routes.append(queues)
                 last = queues
-        return found
+        return routes
 
     def bring(self, store: Store) -> None:
         """Load the messages that were paged out during the transaction."""
@@ -107,8 +107,8 @@ class TransactionPublishes:
         ids = b""
         for i in range(count):
             message = self.messages[i]
-            away = message.flags & C_SCRATCH
-            if away and not self.brought(i, store):
+            in_scratch = message.flags & C_SCRATCH
+            if in_scratch and not self.brought(i, store):
                 continue
             message.seq = counters.next_seq
             counters.next_seq += 1
@@ -122,7 +122,7 @@ class TransactionPublishes:
             if message.position:
                 message.flags |= C_PERSISTENT
                 kept.append(message.seq)
-                if away:
+                if in_scratch:
                     store.page_out(message)
         self.paged = 0
         return kept
@@ -190,7 +190,7 @@ def bring(message: Message, store: Store) -> None:
     """Load a message from the scratch log.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the message cannot be read.
     """
     if message.flags & C_SCRATCH:
         store.load(message)

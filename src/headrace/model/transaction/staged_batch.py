@@ -11,7 +11,7 @@ the sink, up to that batch, are rolled back.
 
 Committed messages are enqueued in slices once the decision is durable: a batch may be larger than
 memory. A crash between two slices loses nothing: recovery treats committed messages like any
-others, and appends to streams what they lack.
+others, and appends the missing ones to streams.
 
 Owners. A sink has one owner, set by :meth:`Sinks.begin`; each run of an owner has an epoch, and
 requests with an earlier epoch are refused. Another owner is refused until the present one has been
@@ -76,8 +76,8 @@ class Sink(NamedTuple):
     @classmethod
     def decode(cls, raw: bytes) -> Sink:
         """Read the value of :meth:`encode`."""
-        known = cls(**json.loads(raw))
-        return known._replace(past=tuple(known.past))
+        sink = cls(**json.loads(raw))
+        return sink._replace(past=tuple(sink.past))
 
     def next(self, run: str) -> Sink:
         """Return the sink with the next epoch, for a new run of an owner."""
@@ -224,8 +224,8 @@ class Sinks:
         """
         branches = self.vhost.branches
         xid = xid_of(name, batch, branch)
-        found = branches.find(xid)
-        if found.state is BranchState.PREPARED:
+        existing = branches.find(xid)
+        if existing.state is BranchState.PREPARED:
             self.check_epoch(name, epoch)
             return True  # A repeated request.
         try:
@@ -233,16 +233,16 @@ class Sinks:
             if batch <= sink.last:
                 branches.rollback(xid)
                 return False
-            self._check(found, count)
+            self._check(existing, count)
             status = branches.prepare(xid, keep_empty=True)
         except (IllegalState, PreconditionFailed, ResourceError):
-            if xid in branches and found.state is BranchState.ACTIVE:
+            if xid in branches and existing.state is BranchState.ACTIVE:
                 branches.rollback(xid)
             raise
         if status is not XaStatus.OK:
             branches.rollback(xid)
             raise IllegalState(f"the branch {xid} can only be rolled back (xa-{status.name})")
-        self.expect(found)
+        self.expect(existing)
         return True
 
     def _check(self, branch: Branch, count: int) -> None:
@@ -344,8 +344,8 @@ class Sinks:
                 yield from self._do(branch)
         finally:
             self._deciding.discard(name)
-        losers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
-        yield from self._drop(losers)
+        leftovers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
+        yield from self._drop(leftovers)
         return {"already": False, "messages": count, **self.describe(name)}
 
     def abort(self, name: str, epoch: int, batch: int) -> Steps:
@@ -353,8 +353,8 @@ class Sinks:
         self.check_epoch(name, epoch)
         while name in self._deciding:
             yield
-        losers = self.vhost.branches.of(STAGED, global_id(name, batch))
-        dropped = yield from self._drop([b for b in losers if b.state is BranchState.PREPARED])
+        leftovers = self.vhost.branches.of(STAGED, global_id(name, batch))
+        dropped = yield from self._drop([b for b in leftovers if b.state is BranchState.PREPARED])
         return {"branches": dropped, **self.describe(name)}
 
     def discard(self, name: str) -> Steps:
@@ -383,7 +383,7 @@ class Sinks:
 
     def _chosen(self, name: str, batch: int, stages: Iterable[Stage]) -> list[Branch]:
         """Return the branches to commit, in the order of their messages."""
-        found: dict[Branch, None] = {}
+        chosen: dict[Branch, None] = {}
         branches = self.vhost.branches
         for stage in stages:
             for chunk in range(stage.chunks):
@@ -393,25 +393,25 @@ class Sinks:
                     raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")
                 if branch.damaged:
                     raise PreconditionFailed(f"a part of the branch {xid} was lost on the disk")
-                found[branch] = None
-        return sorted(found, key=first_seq)
+                chosen[branch] = None
+        return sorted(chosen, key=first_seq)
 
     def _do(self, branch: Branch) -> Generator[None, None, None]:
         """Publish the messages of a decided branch in slices."""
         store, counters = self.vhost.store, self.vhost.counters
-        held = branch.publishes
+        publishes = branch.publishes
         at = 0
-        while at < len(held):
+        while at < len(publishes):
             if at:
                 yield
-            stop = min(len(held), at + SLICE)
+            stop = min(len(publishes), at + SLICE)
             store.begin()
             try:
-                held.admit(at, stop, store, counters)
+                publishes.admit(at, stop, store, counters)
             finally:
                 store.commit()
-            if not held.files:
-                held.forget(at, stop)
+            if not publishes.files:
+                publishes.forget(at, stop)
             at = stop
         settle_all(branch.settles)
         self.vhost.branches.done(branch)

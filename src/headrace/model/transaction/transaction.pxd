@@ -27,5 +27,5 @@ cdef class Transaction:
     cpdef publish(self, Message message, object queues, object persistent)
     cpdef note(self, str flaw)
     @cython.locals(publishes=TransactionPublishes)
-    cpdef tuple take(self)
+    cpdef tuple detach(self)
     cdef _check_room(self, long long octets)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A transaction: publishes, settlements and facts that happen together or not at all.
 
-A local transaction is one object that starts again with each commit and rollback; what it settles
-stays the client's until the commit. The transaction of a branch *owns* the messages settled in it:
-no session has them any longer, and a rollback returns them to their queues.
+A local transaction is one object that starts again with each commit and rollback; the messages that
+it settles stay the client's until the commit. The transaction of a branch *owns* the messages
+settled in it: no session has them any longer, and a rollback returns them to their queues.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Transaction:
         self.vhost.publishing_ids.check(number[0])
         self.numbers[len(self.publishes)] = number
 
-    def pass_by(self, interception: Interception, source: Source) -> None:
+    def intercept(self, interception: Interception, source: Source) -> None:
         """Publish the next message through observers and traces at the commit."""
         self.interceptions[len(self.publishes)] = interception, source
 
@@ -161,10 +161,10 @@ class Transaction:
         self.facts[key] = value
 
     def require(self, settles: int) -> None:
-        """Check that ``count`` more settlements fit.
+        """Check that ``settles`` more settlements fit.
 
         Raises:
-            ResourceError: they do not.
+            ResourceError: the settlements do not fit.
         """
         if len(self.publishes) + len(self.settles) + settles > ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
@@ -191,7 +191,7 @@ class Transaction:
             raise ResourceError("the disk is full; nothing was committed")
         facts, numbers, interceptions = self.facts, self.numbers, self.interceptions
         refused = 0
-        publishes, settles = self.take()
+        publishes, settles = self.detach()
         publishes.bring(store)
         store.begin()
         try:
@@ -202,8 +202,13 @@ class Transaction:
                 alive = [queue for queue in queues if not queue.deleted]
                 watched = interceptions.get(place) if interceptions else None
                 if watched is not None:
-                    refused += watched[0].take(
-                        message, alive, persistent, number=number, source=watched[1], inside=True
+                    refused += watched[0].publish(
+                        message,
+                        alive,
+                        persistent,
+                        number=number,
+                        source=watched[1],
+                        in_transaction=True,
                     )
                 elif alive:
                     refused += self.vhost.deliver(message, alive, persistent, promised=self.owns)
@@ -221,11 +226,11 @@ class Transaction:
 
     def forget(self) -> None:
         """Start again; settled messages stay with their client."""
-        self.release_files(self.take()[0])
+        self.release_files(self.detach()[0])
 
     def undo(self) -> None:
         """Start again; settled messages return to their queues."""
-        publishes, settles = self.take()
+        publishes, settles = self.detach()
         publishes.abandon(self.vhost.store)
         self.release_files(publishes)
         self._requeue(settles)
@@ -238,9 +243,9 @@ class Transaction:
             if message.flags & C_KIND_MASK == C_KIND_FILE and message.data is not None:
                 self.vhost.files.remove_reference(message.data)
 
-    def take(self) -> tuple[TransactionPublishes, list[Settle]]:
-        """Start again; return the publishes and settlements."""
-        taken = self.publishes, self.settles
+    def detach(self) -> tuple[TransactionPublishes, list[Settle]]:
+        """Return the publishes and settlements, and start an empty transaction."""
+        operations = self.publishes, self.settles
         self.counters.memory_used -= self.held
         self.publishes, self.settles = TransactionPublishes(), []
         self.octets = self.held = 0
@@ -248,7 +253,7 @@ class Transaction:
         self.facts = {}
         self.numbers = {}
         self.interceptions = {}
-        return taken
+        return operations
 
     def _check_room(self, octets: int) -> None:
         if self.octets + octets > OCTETS_MAX:

@@ -10,5 +10,5 @@
 - `at_least_once`: dead letters that stay until every target has them
 - `orphans`: messages of deleted queues, to alternate exchanges
 - `publishing_ids`: publishers with numbers, whose duplicates are dropped
-- `definitions`: the port to what the store keeps of all this
+- `definitions`: the port to the stored definitions of exchanges, queues and bindings
 """

@@ -62,13 +62,13 @@ class RulesChange:
         clock = vhost.counters.clock
         until_s = clock() + SLICE_S
         count, is_late = 0, False
-        for one in islice(self._left, SLICE):
+        for target in islice(self._left, SLICE):
             count += 1
-            if isinstance(one, Queue):
-                if vhost.queues.get(one.name) is one and not one.deleted:
-                    reconfigure(vhost, one, self.before)
-            elif vhost.exchanges.get(one.name) is one:
-                configure_exchange(vhost, one)
+            if isinstance(target, Queue):
+                if vhost.queues.get(target.name) is target and not target.deleted:
+                    reconfigure(vhost, target, self.before)
+            elif vhost.exchanges.get(target.name) is target:
+                configure_exchange(vhost, target)
             is_late = clock() > until_s
             if is_late:
                 break
@@ -93,7 +93,7 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
     ):
         log.warning("vhost %r: %s", vhost.name, LOSES.format(queue.name))
     if arguments or queue.guard is not None:
-        flow_control.post(queue, arguments)
+        flow_control.set_guard(queue, arguments)
     apply_to_lanes(queue, arguments)
     if live:
         if alternate != queue.alternate_exchange:
@@ -116,12 +116,12 @@ def configure(vhost: PolicyHost, queue: Queue) -> None:
 
 def reconfigure(vhost: PolicyHost, queue: Queue, before: Rules | None) -> None:
     """Apply changed rules to a queue; ``before`` is None if the former rules are unknown."""
-    was = None if before is None else effective(before, queue)
-    now = vhost.effective(queue)
-    if was == now:
+    former = None if before is None else effective(before, queue)
+    current = vhost.effective(queue)
+    if former == current:
         return
     configure(vhost, queue)
-    if (was is None or was.get(TIMEOUT) != now.get(TIMEOUT)) and vhost.retime is not None:
+    if (former is None or former.get(TIMEOUT) != current.get(TIMEOUT)) and vhost.retime is not None:
         vhost.retime(queue)
     if not isinstance(queue, Stream):
         queue.drain()

@@ -6,7 +6,7 @@ queues have its dead letter. Until then it is kept here: not ready, not counted 
 limits, still in the journal, with the reason of its death. It is retried at intervals for the
 targets that lack it; after a restart, for all.
 
-When very many messages die at once, in any queue, most of them wait here for their turn.
+If very many messages die at once, in any queue, most of them wait here for a later turn.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TRIES_MAX = 256  # Dead letters tried at once.
 
 
 class Undelivered(Consumer):
-    """Holds the undelivered dead letters of one queue."""
+    """The undelivered dead letters of one queue; their consumer meanwhile."""
 
     def __init__(self, queue: Queue, scheduler: Scheduler) -> None:
         super().__init__(queue, "", False)
         self.dead_letters: list[tuple[Message, str]] = []
-        self.takers: dict[Message, set[str]] = {}  # Target queues that have a letter already.
+        self.delivered_to: dict[Message, set[str]] = {}  # Target queues that have a letter already.
         self.dying: deque[tuple[Message, str]] = deque()  # Postponed, not tried yet.
         self._scheduler = scheduler
         self._wait_ms = RETRY_MS
@@ -108,7 +108,7 @@ class Undelivered(Consumer):
         """Drop all dead letters of a deleted queue."""
         letters, self.dead_letters = [*self.dying, *self.dead_letters], []
         self.dying.clear()
-        self.takers.clear()
+        self.delivered_to.clear()
         for message, _ in letters:
             self.queue.pending_count -= 1
             self.queue.remove(message)

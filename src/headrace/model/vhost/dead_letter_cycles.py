@@ -2,7 +2,7 @@
 """Dead letters that return to a queue in which they died, die too often, or multiply.
 
 A dead letter that returns to a queue in which it has died is dropped, unless a consumer rejected it
-on the way: otherwise the cycle would never end. A message is also dropped after ``UNASKED_MAX``
+on the way: otherwise the cycle would never end. A message is also dropped after ``UNREJECTED_MAX``
 deaths without a rejection, or when its copies would become more than ``SPREAD_MAX``: however queues
 are bound, one publish causes a bounded number of messages.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SPREAD = "x-death-spread"  # Header: number of dead letters from one message; absent: one.
-UNASKED_MAX = 40  # Deaths since a rejection by a consumer; ladders of delays need 28.
+UNREJECTED_MAX = 40  # Deaths since a rejection by a consumer; ladders of delays need 28.
 SPREAD_MAX = 256  # Dead letters from one message; beyond it none of them spreads again.
 
 
@@ -35,13 +35,13 @@ def is_cycle(queue: str, headers: Mapping[str, object]) -> bool:
     return False
 
 
-def is_far(headers: Mapping[str, object]) -> bool:
-    """Return True if a message died in too many places since a consumer rejected it."""
+def died_too_often(headers: Mapping[str, object]) -> bool:
+    """Return True if a message died ``UNREJECTED_MAX`` times since a consumer rejected it."""
     deaths = headers.get(X_DEATH)
-    if not isinstance(deaths, list) or len(deaths) < UNASKED_MAX:
+    if not isinstance(deaths, list) or len(deaths) < UNREJECTED_MAX:
         return False
-    unasked = [isinstance(death, dict) and death.get("reason") != REJECTED for death in deaths]
-    return all(unasked[:UNASKED_MAX])
+    unrejected = [isinstance(death, dict) and death.get("reason") != REJECTED for death in deaths]
+    return all(unrejected[:UNREJECTED_MAX])
 
 
 def spread(headers: Mapping[str, object], reason: str, count: int) -> int:

@@ -26,10 +26,10 @@ from headrace.model.dead_letter_headers import (
 )
 from headrace.model.message import KIND_MASK, copy_message
 from headrace.model.queue import delivery_count
-from headrace.model.queue.retry_backoff import Waiting
+from headrace.model.queue.retry_backoff import DelayedRetries
 from headrace.model.queue_kinds.content_lanes import lane_of
 from headrace.model.vhost.at_least_once import Undelivered
-from headrace.model.vhost.dead_letter_cycles import SPREAD, is_cycle, is_far, spread
+from headrace.model.vhost.dead_letter_cycles import SPREAD, died_too_often, is_cycle, spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,11 +56,11 @@ class DeadLetters:
         self._cycles: set[tuple[str, str]] = set()  # Logged cycles,
         self._floods: set[tuple[str, str]] = set()  # and logged chains that were cut.
         self._undelivered: dict[Queue, Undelivered] = {}
-        self._retries: dict[Queue, Waiting] = {}
-        # Died while another message is delivered.
-        self._born: deque[tuple[Queue, Message]] = deque()
-        # Wait for their turn; they have their seq.
-        self._late: deque[tuple[Queue, Message]] = deque()
+        self._retries: dict[Queue, DelayedRetries] = {}
+        # Dead letters of messages that died during a delivery.
+        self._new_letters: deque[tuple[Queue, Message]] = deque()
+        # Dead letters that wait for the next turn; they have their seq.
+        self._postponed: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
         self._joining = False  # Until :meth:`end`, dead letters join one transaction,
         self._begun = False  # which is open.
@@ -73,7 +73,7 @@ class DeadLetters:
         Return how many were refused; with ``promised`` no queue refuses one for its length.
         """
         if self._delivering:
-            self._born.extend(twins)  # The outer call delivers it.
+            self._new_letters.extend(twins)  # The outer call delivers it.
             return 0
         self._delivering = True
         refused = 0
@@ -82,14 +82,15 @@ class DeadLetters:
                 refused += self._enqueue(queue, twin, promised=promised)
             counters = self.vhost.counters
             counters.begin_letters(counters.now_ms)
-            while self._born and (
-                counters.letters_left > 0 or len(self._late) + len(self._born) > WAITING_MAX
+            while self._new_letters and (
+                counters.letters_left > 0
+                or len(self._postponed) + len(self._new_letters) > WAITING_MAX
             ):
                 counters.letters_left -= 1
-                self._enqueue(*self._born.popleft())
+                self._enqueue(*self._new_letters.popleft())
         finally:
             self._delivering = False
-            self._put_off_born()
+            self._postpone_new()
         return refused
 
     def _enqueue(
@@ -105,10 +106,10 @@ class DeadLetters:
             return 0
         return lane.enqueue(twin)
 
-    def _put_off_born(self) -> None:
-        if self._born:
-            self._late.extend(self._born)
-            self._born.clear()
+    def _postpone_new(self) -> None:
+        if self._new_letters:
+            self._postponed.extend(self._new_letters)
+            self._new_letters.clear()
             scheduler = self.vhost.scheduler
             scheduler.put(("letters", self), self.vhost.counters.now_ms + PAUSE_MS, self._go_on)
 
@@ -118,23 +119,23 @@ class DeadLetters:
         try:
             counters = self.vhost.counters
             counters.begin_letters(counters.now_ms)
-            while self._late and counters.letters_left > 0:
+            while self._postponed and counters.letters_left > 0:
                 counters.letters_left -= 1
-                self._enqueue(*self._late.popleft(), late=True)
+                self._enqueue(*self._postponed.popleft(), late=True)
         finally:
             self._delivering = False
-            self._put_off_born()
-        return now_ms + PAUSE_MS if self._late else 0
+            self._postpone_new()
+        return now_ms + PAUSE_MS if self._postponed else 0
 
     # Keeps 0-9-1/queue.delete#01, 0-9/queue.delete#01, 0-10/s179, 0-10/s180.
     def queue_gone(self, queue: Queue) -> None:
-        """Drop what waits for a deleted queue."""
-        kept = self._undelivered.pop(queue, None)
-        if kept is not None:
-            kept.forget()
-        waiting = self._retries.pop(queue, None)
-        if waiting is not None:
-            waiting.forget()
+        """Drop the undelivered dead letters and delayed retries of a deleted queue."""
+        undelivered = self._undelivered.pop(queue, None)
+        if undelivered is not None:
+            undelivered.forget()
+        retries = self._retries.pop(queue, None)
+        if retries is not None:
+            retries.forget()
 
     # --- One transaction --------------------------------------------------------------------------
 
@@ -237,21 +238,21 @@ class DeadLetters:
         except UnreadableError as error:
             log.warning("vhost %r: a message of %r is dropped: %s", self.vhost.name, queue, error)
             return
-        found: dict[Queue, None] = {}
+        targets: dict[Queue, None] = {}
         observers: dict[Observer, None] = {}
         headers = RepublishedHeaders(content.headers, message, contents)
         self.vhost.follow(
             exchange,
             content.routing_key,
             headers,
-            found,
+            targets,
             1,
             observers,
             publisher=message.publisher,
         )
-        found.pop(queue, None)
+        targets.pop(queue, None)
         self.vhost.send(
-            copy_message(message), found, observers, content.headers, content.persistent
+            copy_message(message), targets, observers, content.headers, content.persistent
         )
 
     def _dead_letter(
@@ -277,71 +278,75 @@ class DeadLetters:
             keys = [content.routing_key, *copies(content.headers)]
         else:
             keys = [key]
-        found: dict[Queue, None] = {}
+        targets: dict[Queue, None] = {}
         observers: dict[Observer, None] = {}
-        said = RepublishedHeaders(headers, message, contents)
+        republished = RepublishedHeaders(headers, message, contents)
         self.vhost.follow(
             exchange,
             keys[0],
-            said,
-            found,
+            republished,
+            targets,
             observers=observers,
             copies=keys[1:],
             # A dead letter that must arrive is not dropped for no-local.
             publisher=0 if queue.dead_letter_at_least_once else message.publisher,
         )
-        far = False
+        is_dropped = False
         if reason != REJECTED:
-            for target in list(found):
+            for target in list(targets):
                 if is_cycle(target.name, headers):
-                    del found[target]
+                    del targets[target]
                     self._report_cycle(queue.name, target.name)
-            if found and is_far(headers):
-                found.clear()
+            if targets and died_too_often(headers):
+                targets.clear()
                 self._report_flood(queue.name, "died in too many places")
-                far = True
+                is_dropped = True
         arrived = True
-        kept = self._undelivered.get(queue)
-        if not far and (
-            queue.dead_letter_at_least_once or (kept is not None and message in kept.takers)
+        undelivered = self._undelivered.get(queue)
+        if not is_dropped and (
+            queue.dead_letter_at_least_once
+            or (undelivered is not None and message in undelivered.delivered_to)
         ):
-            arrived = self._insist(queue, message, found, observers)
-        count = len(found) + len(observers)
+            arrived = self._require_targets(queue, message, targets, observers)
+        count = len(targets) + len(observers)
         if count and self.may_spread(queue.name, headers, reason, count):
             letter = contents.rewrite(message, exchange.name, keys[0], headers)
-            self.vhost.send(letter, found, observers, headers, content.persistent)
+            self.vhost.send(letter, targets, observers, headers, content.persistent)
         return arrived
 
-    def _insist(
+    def _require_targets(
         self,
         queue: Queue,
         message: Message,
-        found: dict[Queue, None],
+        targets: dict[Queue, None],
         observers: dict[Observer, None],
     ) -> bool:
-        """Keep only queues that can take the dead letter now; return True if none is left out.
+        """Keep only queues that have room for the dead letter; return True if none is full.
 
         Full queues get it later; queues that already have it are removed.
         """
-        if not found and not observers:
-            kept = self._undelivered.get(queue)
-            return kept is not None and kept.takers.pop(message, None) is not None
-        kept = self._kept_by(queue)
-        had = kept.takers.pop(message, None)
-        if had is not None:
+        if not targets and not observers:
+            undelivered = self._undelivered.get(queue)
+            return (
+                undelivered is not None and undelivered.delivered_to.pop(message, None) is not None
+            )
+        undelivered = self._undelivered_of(queue)
+        delivered = undelivered.delivered_to.pop(message, None)
+        if delivered is not None:
             observers.clear()
         full = False
-        for target in list(found):
-            if had is not None and target.name in had:
-                del found[target]
+        for target in list(targets):
+            if delivered is not None and target.name in delivered:
+                del targets[target]
             elif target.would_reject(message.body_size):
-                del found[target]
+                del targets[target]
                 full = True
         if full:
-            if not found and had is None:
+            if not targets and delivered is None:
                 observers.clear()
             else:
-                kept.takers[message] = (had or set()).union([target.name for target in found])
+                names = [target.name for target in targets]
+                undelivered.delivered_to[message] = (delivered or set()).union(names)
         return not full
 
     def may_spread(self, dead_in: str, headers: dict[str, object], reason: str, count: int) -> bool:
@@ -349,13 +354,13 @@ class DeadLetters:
 
         Return False, and log it, if ``count`` more would be too many.
         """
-        many = spread(headers, reason, count)
-        if not many:
+        letters = spread(headers, reason, count)
+        if not letters:
             self._report_flood(dead_in, "became too many")
             return False
         headers.pop(SPREAD, None)
-        if many > 1:
-            headers[SPREAD] = many
+        if letters > 1:
+            headers[SPREAD] = letters
         return True
 
     def postpone(self, queue: Queue, message: Message, reason: str) -> bool:
@@ -365,76 +370,76 @@ class DeadLetters:
         """
         if self._in_transaction() and not self._begun:
             return False
-        kept = self._undelivered.get(queue)
-        if kept is None or not kept.dying:
+        undelivered = self._undelivered.get(queue)
+        if undelivered is None or not undelivered.dying:
             now_ms = self.vhost.counters.now_ms
             if self._deaths_ms != now_ms:
                 self._deaths_ms, self._deaths = now_ms, 0
             if self._deaths < LETTERS_MAX:
                 self._deaths += 1
                 return False
-            if kept is None:
-                kept = self._kept_by(queue)
+            if undelivered is None:
+                undelivered = self._undelivered_of(queue)
         queue.pending_count += 1
-        message.consumer = kept
-        kept.postpone(message, reason)
+        message.consumer = undelivered
+        undelivered.postpone(message, reason)
         return True
 
     def keep_undelivered(self, queue: Queue, message: Message, reason: str) -> Consumer:
         """Keep a dead letter that could not be delivered; return the consumer that has it."""
         if reason in delivery_count.DEATHS:
             queue.note(message, message.deliveries, 1 + delivery_count.DEATHS.index(reason))
-        kept = self._kept_by(queue)
-        kept.add(message, reason)
-        return kept
+        undelivered = self._undelivered_of(queue)
+        undelivered.add(message, reason)
+        return undelivered
 
     def restore_undelivered(self, queue: Queue, message: Message, reason: str) -> None:
-        """Keep a dead letter on that was undelivered when the broker stopped."""
-        kept = self._kept_by(queue)
-        message.consumer = kept
+        """Restore a dead letter that was undelivered when the broker stopped."""
+        undelivered = self._undelivered_of(queue)
+        message.consumer = undelivered
         if queue.restore_unacked(message):
             queue.unacked_count -= 1  # Not a consumer's, but pending in the queue.
             queue.unacked_bytes -= message.body_size
             queue.pending_count += 1
-            kept.add(message, reason)
+            undelivered.add(message, reason)
 
-    def _kept_by(self, queue: Queue) -> Undelivered:
-        kept = self._undelivered.get(queue)
-        if kept is None:
-            kept = self._undelivered[queue] = Undelivered(queue, self.vhost.scheduler)
-        return kept
+    def _undelivered_of(self, queue: Queue) -> Undelivered:
+        undelivered = self._undelivered.get(queue)
+        if undelivered is None:
+            undelivered = self._undelivered[queue] = Undelivered(queue, self.vhost.scheduler)
+        return undelivered
 
     def delay_retry(self, queue: Queue, message: Message) -> None:
         """Delay the next delivery of a message by its queue's retry backoff."""
         assert queue.backoff is not None
         due_ms = self.vhost.counters.now_ms + queue.backoff.delay_ms(message.deliveries)
         queue.note(message, message.deliveries, due_ms)
-        waiting = self._waiting(queue)
-        message.consumer = waiting
-        waiting.add(message, due_ms)
+        retries = self._retries_of(queue)
+        message.consumer = retries
+        retries.add(message, due_ms)
 
     def restore_retry(self, queue: Queue, message: Message, due_ms: int) -> None:
         """Restore a delayed retry after a restart."""
-        waiting = self._waiting(queue)
-        message.consumer = waiting
+        retries = self._retries_of(queue)
+        message.consumer = retries
         if queue.restore_unacked(message):
-            waiting.add(message, due_ms)
+            retries.add(message, due_ms)
 
-    def _waiting(self, queue: Queue) -> Waiting:
-        waiting = self._retries.get(queue)
-        if waiting is None:
-            waiting = self._retries[queue] = Waiting(queue, self.vhost.scheduler)
-        return waiting
+    def _retries_of(self, queue: Queue) -> DelayedRetries:
+        retries = self._retries.get(queue)
+        if retries is None:
+            retries = self._retries[queue] = DelayedRetries(queue, self.vhost.scheduler)
+        return retries
 
-    def _report_flood(self, dead_in: str, what: str) -> None:
-        if (dead_in, what) not in self._floods and len(self._floods) < CYCLES_MAX:
-            self._floods.add((dead_in, what))
+    def _report_flood(self, dead_in: str, cause: str) -> None:
+        if (dead_in, cause) not in self._floods and len(self._floods) < CYCLES_MAX:
+            self._floods.add((dead_in, cause))
             log.warning(
                 "vhost %r: a dead letter of queue %r is dropped, for it %s; this is not reported "
                 "again of the queue",
                 self.vhost.name,
                 dead_in,
-                what,
+                cause,
             )
 
     def _report_cycle(self, dead_in: str, queue: str) -> None:

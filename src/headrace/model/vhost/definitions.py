@@ -26,7 +26,7 @@ class QueueRecord(NamedTuple):
     name: str
     auto_delete: bool
     arguments: Mapping[str, object]
-    user: str = ""  # Who declared it.
+    user: str = ""  # The user who declared it.
 
 
 class BindingRecord(NamedTuple):

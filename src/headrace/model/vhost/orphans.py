@@ -50,7 +50,7 @@ class Orphans:
     def __iter__(self) -> Iterator[Queue]:
         return iter(self._queues)
 
-    def take(self, queue: Queue, user: str) -> bool:
+    def reroute(self, queue: Queue, user: str) -> bool:
         """Reroute the ready messages of a deleted queue; ``user`` declared it.
 
         Return True if some are left for later; otherwise the caller destroys the queue.
@@ -103,8 +103,8 @@ class Orphans:
         """Reroute one portion; return True if it was the last."""
         counters = self.vhost.counters
         counters.begin_letters(counters.now_ms)
-        for one in (queue, *(queue.lanes or {}).values()):
-            counters.letters_left = one.orphan_some(max(0, counters.letters_left))
-            if one.ready_count and not counters.letters_left:
+        for lane in (queue, *(queue.lanes or {}).values()):
+            counters.letters_left = lane.orphan_some(max(0, counters.letters_left))
+            if lane.ready_count and not counters.letters_left:
                 return False
         return True

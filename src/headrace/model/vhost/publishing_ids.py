@@ -65,7 +65,7 @@ class PublisherState:
             return False
         return not any(low <= number_id <= high for low, high in self.refused)
 
-    def take(self, number_id: int) -> None:
+    def accept(self, number_id: int) -> None:
         """Note that an id is accepted."""
         self.last = max(self.last, number_id)
         if self.refused:
@@ -129,7 +129,7 @@ class PublishingIds:
     def note(self, number: Number, lasting: bool) -> None:
         """Note an accepted message; if ``lasting``, inside its store transaction."""
         state = self._state(number[0])
-        state.take(number[1])
+        state.accept(number[1])
         state.used_ms = self._counters.now_ms
         if lasting:
             self._facts.change(PREFIX + number[0], state.encode())

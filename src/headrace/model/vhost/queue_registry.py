@@ -25,7 +25,7 @@ from headrace.model.errors import (
     PreconditionFailed,
     ResourceLocked,
 )
-from headrace.model.events import SERVICES, Events, queue_facts, tell_purged
+from headrace.model.events import SERVICES, Events, queue_facts, report_purged
 from headrace.model.exchange.deduplication import ARGUMENT as DEDUPLICATION
 from headrace.model.policy.effective_arguments import effective, is_own
 from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue, understand
@@ -84,7 +84,7 @@ class QueueRegistry(Topology):
         self._deadline_hook = self._on_deadline
         self._change: RulesChange | None = None  # The change of rules under way.
 
-    # --- What the virtual host does ---------------------------------------------------------------
+    # --- Implemented by the virtual host ----------------------------------------------------------
 
     @abstractmethod
     def _is_leased(self, queue: Queue) -> bool:
@@ -92,7 +92,7 @@ class QueueRegistry(Topology):
 
     @abstractmethod
     def _end(self, queue: Queue, user: str) -> int:
-        """End a deleted queue, and what depends on it; return its ready messages.
+        """End a deleted queue with its leases and groups; return the number of ready messages.
 
         ``user`` declared it.
         """
@@ -109,9 +109,9 @@ class QueueRegistry(Topology):
         """
         queue = self.queues.get(name)
         if queue is None or isinstance(queue, DelayedQueue):
-            raise NotFound(f"no {self._queue(name)}")
+            raise NotFound(f"no {self._queue_subject(name)}")
         if queue.is_hidden and not queue.is_stream:
-            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+            raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         holder = queue.exclusive_owner
         if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
             raise self._locked(name)
@@ -156,19 +156,19 @@ class QueueRegistry(Topology):
                 self._adopt(existing, owner, exclusive=exclusive, kept=kept)
             else:
                 self._check_same(existing, durable, exclusive, auto_delete, arguments, owner)
-            self._count_again(existing)
+            self._count_redeclaration(existing)
             return existing
         if name:
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue(name))
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue_subject(name))
         arguments = self._check_type(name, arguments, plan, durable)
-        spare = self._spare_of(name, arguments)
-        self.check_room(name, 2 if spare else 1)
+        dlq = self._dlq_to_declare(name, arguments)
+        self.check_room(name, 2 if dlq else 1)
         lasting = durable and (kept or not exclusive) and not plan.life.scope
         holder, arguments = plan.owner(owner, session, arguments)
-        self._check_space(name, arguments, spare, lasting)
+        self._check_space(name, arguments, dlq, lasting)
         queue_id = 0
         if lasting:
             record = QueueRecord(0, name, plan.auto_delete, arguments, user)
@@ -184,8 +184,8 @@ class QueueRegistry(Topology):
         self._add_queue(queue, user)
         self.lifetimes.begin(queue, plan, owner, session)
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
-        if spare:
-            self.declare_queue(spare, durable=durable, user=user)
+        if dlq:
+            self.declare_queue(dlq, durable=durable, user=user)
         self._changed()
         self._report_created(queue)
         return queue
@@ -205,15 +205,15 @@ class QueueRegistry(Topology):
                 raise self._locked(queue.name)
             self.lock_queue(queue, owner)
 
-    def _count_again(self, queue: Queue) -> None:
+    def _count_redeclaration(self, queue: Queue) -> None:
         """Count the declaration of an existing queue; it is a use."""
         queue.used_ms = self.counters.now_ms
         self.events.churn.queues_declared += not is_own(queue.name)
 
-    def _spare_of(self, name: str, arguments: Mapping[str, object]) -> str:
+    def _dlq_to_declare(self, name: str, arguments: Mapping[str, object]) -> str:
         """Return the name of the dead-letter queue to declare with a queue; "" for none."""
-        spare = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
-        return "" if spare in self.queues else spare
+        dlq = dead_letter_queue(name) if arguments.get(DEAD_LETTERS) == 1 else ""
+        return "" if dlq in self.queues else dlq
 
     def _check_type(
         self, name: str, arguments: Mapping[str, object], plan: queue_lifetime.Plan, durable: bool
@@ -227,23 +227,23 @@ class QueueRegistry(Topology):
         plain = durable and not own and not plan.fleeting
         if default_type != "classic" and plain and "x-queue-type" not in arguments:
             arguments = {**arguments, "x-queue-type": default_type}
-        check_queue_arguments(arguments, self._queue(name))
-        kinds.check(arguments, self._queue(name))
+        check_queue_arguments(arguments, self._queue_subject(name))
+        kinds.check(arguments, self._queue_subject(name))
         if queue_type(arguments) != "classic":
             self._check_lasting(name, durable, own, plan.fleeting)
             self._check_stream(name, arguments)
         return arguments
 
     def _check_space(
-        self, name: str, arguments: Mapping[str, object], spare: str, lasting: bool
+        self, name: str, arguments: Mapping[str, object], dlq: str, lasting: bool
     ) -> None:
-        """Refuse a queue, with its dead-letter queue ``spare``, if the disk or memory is full."""
+        """Refuse a queue, with its dead-letter queue ``dlq``, if the disk or memory is full."""
         if is_own(name):
             return
         self._require(lasting)
         octets = queue_octets(name, arguments)
-        if spare:
-            octets += queue_octets(spare, NO_ARGUMENTS)
+        if dlq:
+            octets += queue_octets(dlq, NO_ARGUMENTS)
         self.check_definition(octets, "queue '{}'", name)
 
     def _add_owned(
@@ -285,11 +285,11 @@ class QueueRegistry(Topology):
             return 0
         queue = self.find_queue(name, owner)
         if queue.is_hidden:
-            raise AccessRefused(f"{self._queue(name)} is the broker's own")
+            raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         if if_unused and queue.consumer_count():
-            raise PreconditionFailed(f"{self._queue(name)} in use")
+            raise PreconditionFailed(f"{self._queue_subject(name)} in use")
         if if_empty and queue.message_count():
-            raise PreconditionFailed(f"{self._queue(name)} not empty")
+            raise PreconditionFailed(f"{self._queue_subject(name)} not empty")
         self._require(queue.durable)
         return self._remove_queue(queue)
 
@@ -304,7 +304,7 @@ class QueueRegistry(Topology):
         count = queue.purge()
         if queue.durable:
             self.store.seal_changes()
-        tell_purged(self.events, self.name, queue, count)
+        report_purged(self.events, self.name, queue, count)
         return count
 
     def queue_count(self) -> int:
@@ -319,8 +319,8 @@ class QueueRegistry(Topology):
 
     def policies_of(self, queue: Queue) -> tuple[str, str]:
         """Return the names of a queue's policy and operator policy; empty for none."""
-        found = self.rules.policies.of(queue_type(queue.arguments), queue.name)
-        return found[0].name if found[0] else "", found[1].name if found[1] else ""
+        policies = self.rules.policies.of(queue_type(queue.arguments), queue.name)
+        return policies[0].name if policies[0] else "", policies[1].name if policies[1] else ""
 
     def set_rules(self, rules: Rules) -> None:
         """Set new rules; existing queues and exchanges follow within a few turns."""
@@ -328,11 +328,11 @@ class QueueRegistry(Topology):
         if before.policies.same(rules.policies):
             return
         self._change = RulesChange(self, None if self._change is not None else before)
-        again = self._go_on_changing(self.counters.now_ms)
+        again = self._apply_changed_rules(self.counters.now_ms)
         if again:
-            self.scheduler.put(("rules", self), again, self._go_on_changing)
+            self.scheduler.put(("rules", self), again, self._apply_changed_rules)
 
-    def _go_on_changing(self, now_ms: int) -> int:
+    def _apply_changed_rules(self, now_ms: int) -> int:
         """Apply changed rules to some queues and exchanges; return when to go on, 0 for never."""
         if self._change is not None and self._change.step():
             return now_ms + 1
@@ -350,7 +350,7 @@ class QueueRegistry(Topology):
         Raises:
             InvalidArgument: an argument is refused.
         """
-        return understand(arguments, self._queue(name), self._mode(strict), name)
+        return understand(arguments, self._queue_subject(name), self._mode(strict), name)
 
     def configure(self, queue: Queue) -> None:
         """Set a queue's attributes from its effective arguments; the queue may be in use."""
@@ -397,7 +397,7 @@ class QueueRegistry(Topology):
 
     def _locked(self, name: str) -> ResourceLocked:
         return ResourceLocked(
-            f"cannot obtain exclusive access to locked {self._queue(name)}. It could be "
+            f"cannot obtain exclusive access to locked {self._queue_subject(name)}. It could be "
             "originally declared on another connection or the exclusive property value does not "
             "match that of the original declaration."
         )
@@ -437,7 +437,7 @@ class QueueRegistry(Topology):
             LimitReached: definitions would use more memory than they may.
         """
         if self.make_stream is None:
-            raise InvalidArgument(f"{self._queue(name)} cannot be: streams are not served")
+            raise InvalidArgument(f"{self._queue_subject(name)} cannot be: streams are not served")
         self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
@@ -489,33 +489,36 @@ class QueueRegistry(Topology):
         owner: object,
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
-        what = self._queue(queue.name)
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, what)
+        subject = self._queue_subject(queue.name)
+        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
             raise self._locked(queue.name)
         auto_delete = plan.auto_delete
         was_durable = queue.durable or queue in self._durable_exclusive
-        assert_same_field(was_durable, durable, "durable", what)
-        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", what)
-        check_queue_arguments(arguments, what)
+        assert_same_field(was_durable, durable, "durable", subject)
+        assert_same_field(queue.auto_delete, auto_delete, "auto_delete", subject)
+        check_queue_arguments(arguments, subject)
         assert_same_arguments(
-            queue.arguments, arguments, QUEUE_ARGUMENTS, what, self.rules.default_queue_type
+            queue.arguments, arguments, QUEUE_ARGUMENTS, subject, self.rules.default_queue_type
         )
 
     def _check_lasting(self, name: str, durable: bool, exclusive: bool, auto_delete: bool) -> None:
         """Refuse properties that a quorum queue or stream cannot have."""
-        for wrong, flaw in (
+        for is_flawed, flaw in (
             (not durable, "non-durable"),
             (exclusive, "exclusive-owner"),
             (auto_delete, "auto-delete"),
         ):
-            if wrong:
-                raise PreconditionFailed(f"invalid property '{flaw}' for {self._queue(name)}")
+            if is_flawed:
+                raise PreconditionFailed(
+                    f"invalid property '{flaw}' for {self._queue_subject(name)}"
+                )
 
     def _check_stream(self, name: str, arguments: Mapping[str, object]) -> None:
         if queue_type(arguments) == "stream" and self.make_stream is None:
             raise InvalidArgument(
-                f"invalid arg 'x-queue-type' for {self._queue(name)}: streams are not served"
+                f"invalid arg 'x-queue-type' for {self._queue_subject(name)}: streams are not "
+                "served"
             )
 
     def check_room(self, name: str, more: int = 1) -> None:
@@ -606,7 +609,7 @@ class QueueRegistry(Topology):
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
         self.no_local.discard(queue)
-        sources = self._untie_destination(queue)
+        sources = self._unbind_destination(queue)
         self.scheduler.remove(queue)
         self.scheduler.remove((queue,))
         self.scheduler.remove(("age", queue))

@@ -49,35 +49,35 @@ def wants(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
     return ""
 
 
-def check(arguments: Mapping[str, object], what: str) -> None:
-    """Refuse arguments that contradict each other; ``what`` names the queue.
+def check(arguments: Mapping[str, object], subject: str) -> None:
+    """Refuse arguments that contradict each other; ``subject`` names the queue.
 
     Raises:
-        InvalidArgument: naming both arguments.
+        InvalidArgument: two arguments contradict each other; the text names both.
     """
     wanted = [name for name in (wants(arguments, family) for family in _FAMILIES) if name]
     if len(wanted) > 1:
-        raise _contradiction(wanted[1], wanted[0], what)
+        raise _contradiction(wanted[1], wanted[0], subject)
     for family in (LAST_VALUE[:1], PRIORITIES):
-        said = [name for name in family if wants(arguments, (name,))]
-        if len(said) > 1:
-            raise _contradiction(said[1], said[0], what)
+        names = [name for name in family if wants(arguments, (name,))]
+        if len(names) > 1:
+            raise _contradiction(names[1], names[0], subject)
     hold = wants(arguments, (HOLD,))
     if hold and wants(arguments, LAST_VALUE):
-        raise _contradiction(hold, wants(arguments, LAST_VALUE), what)
+        raise _contradiction(hold, wants(arguments, LAST_VALUE), subject)
     once = wants(arguments, (DEDUPLICATION,))
     wanted += [name for name in (hold, wants(arguments, SHARES)) if name]
     wanted = [name for name in wanted if name not in PRIORITIES]
     if once and wanted:
-        raise _contradiction(once, wanted[0], what)
-    flow_control.check(arguments, what)
+        raise _contradiction(once, wanted[0], subject)
+    flow_control.check(arguments, subject)
     for name, needed in _NEEDS:
         if name in arguments and not wants(arguments, needed):
-            raise InvalidArgument(f"invalid arg '{name}' for {what}: it needs '{needed[0]}'")
+            raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{needed[0]}'")
 
 
-def _contradiction(name: str, other: str, what: str) -> InvalidArgument:
-    return InvalidArgument(f"invalid arg '{name}' for {what}: it contradicts '{other}'")
+def _contradiction(name: str, other: str, subject: str) -> InvalidArgument:
+    return InvalidArgument(f"invalid arg '{name}' for {subject}: it contradicts '{other}'")
 
 
 def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:

@@ -2,8 +2,8 @@
 """Super streams: one exchange in front of several streams, the partitions.
 
 There are two layouts. An exchange of type ``x-super-stream`` picks the partition for a routing key.
-A direct exchange with the argument ``x-super-stream`` is what RabbitMQ's tools make: publishers
-name the partition in the routing key. In both, the bound streams are the partitions, ordered by the
+RabbitMQ's tools make a direct exchange with the argument ``x-super-stream``: publishers name the
+partition in the routing key. In both, the bound streams are the partitions, ordered by the
 binding argument ``x-stream-partition-order``, then by name.
 """
 
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_octets
 from headrace.model.arguments.values import check_queue_arguments, shown
 from headrace.model.errors import InvalidArgument, PreconditionFailed
-from headrace.model.exchange.exchange import (
+from headrace.model.exchange.super_stream import (
     PARTITION_BY,
     PARTITION_ORDER,
     SUPER_STREAM,
-    Exchange,
     SuperStreamExchange,
     order_of,
 )
@@ -27,6 +26,7 @@ from headrace.model.stream.stream import Stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.model.exchange.exchange import Exchange
     from headrace.model.host import TopologyHost
 
 PARTITIONS = "x-partitions"
@@ -56,17 +56,17 @@ def is_super_stream(exchange: Exchange) -> bool:
 
 def partitions_of(exchange: Exchange) -> list[Partition]:
     """Return the partitions in their order, each once."""
-    found: dict[Stream, Partition] = {}
+    partitions: dict[Stream, Partition] = {}
     for binding in sorted(exchange.bindings, key=order_of):
         stream = binding.destination
         if isinstance(stream, Stream):
             order = (binding.arguments or {}).get(PARTITION_ORDER)
             place = order if isinstance(order, int) else None
-            found.setdefault(stream, Partition(stream, place, binding.routing_key))
-    return list(found.values())
+            partitions.setdefault(stream, Partition(stream, place, binding.routing_key))
+    return list(partitions.values())
 
 
-def names(exchange: str, kind: str, arguments: Mapping[str, object]) -> list[str]:
+def partition_names(exchange: str, kind: str, arguments: Mapping[str, object]) -> list[str]:
     """Return the names of the streams that declaring an exchange makes; none if it is refused."""
     count = arguments.get(PARTITIONS, 0)
     if kind != SuperStreamExchange.type or not isinstance(count, int) or not _is_count(count):
@@ -78,28 +78,29 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     """Refuse a super stream that cannot be made.
 
     Raises:
-        PreconditionFailed: it is not durable, an argument is wrong, or an existing stream has other
-            properties.
+        PreconditionFailed: the exchange is not durable, an argument is malformed, or an existing
+            stream has other properties.
     """
-    what = f"exchange '{name}' in vhost '{vhost.name}'"
+    subject = f"exchange '{name}' in vhost '{vhost.name}'"
     if not durable:
-        raise PreconditionFailed(f"invalid property 'non-durable' for {what}")
+        raise PreconditionFailed(f"invalid property 'non-durable' for {subject}")
     for argument in arguments:
         if argument.startswith("x-") and argument not in ARGUMENTS:
-            raise InvalidArgument(f"invalid arg '{argument}' for {what}: it is not understood")
+            raise InvalidArgument(f"invalid arg '{argument}' for {subject}: it is not understood")
     count = arguments.get(PARTITIONS, 0)
     if PARTITIONS in arguments and not _is_count(count):
         raise InvalidArgument(
-            f"invalid arg '{PARTITIONS}' for {what}: {shown(count)} is not a number from 1 to "
+            f"invalid arg '{PARTITIONS}' for {subject}: {shown(count)} is not a number from 1 to "
             f"{PARTITIONS_MAX}"
         )
-    way = arguments.get(PARTITION_BY, "hash")
-    if way not in ("hash", "key"):
+    partition_by = arguments.get(PARTITION_BY, "hash")
+    if partition_by not in ("hash", "key"):
         raise InvalidArgument(
-            f"invalid arg '{PARTITION_BY}' for {what}: it is hash or key, not {shown(way)}"
+            f"invalid arg '{PARTITION_BY}' for {subject}: it is hash or key, not "
+            f"{shown(partition_by)}"
         )
     new: list[str] = []
-    for partition in names(name, SuperStreamExchange.type, arguments):
+    for partition in partition_names(name, SuperStreamExchange.type, arguments):
         if partition in vhost.queues:
             vhost.declare_queue(partition, durable=True, arguments=stream_arguments(arguments))
         else:
@@ -113,7 +114,7 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
 
 def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, object]) -> None:
     """Declare and bind the partitions that a new exchange's arguments ask for."""
-    for order, partition in enumerate(names(name, SuperStreamExchange.type, arguments)):
+    for order, partition in enumerate(partition_names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 
 

@@ -22,14 +22,10 @@ from headrace.model.errors import (
 )
 from headrace.model.events import Events, binding_facts, exchange_facts
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, Destination
-from headrace.model.exchange.exchange import (
-    BINDING_ARGUMENTS,
-    EXCLUSIVE,
-    PARTITION_ORDER,
-    DefaultExchange,
-    Exchange,
-)
+from headrace.model.exchange.direct import DefaultExchange
+from headrace.model.exchange.exchange import BINDING_ARGUMENTS, EXCLUSIVE, Exchange
 from headrace.model.exchange.registry import exchange_type, known_arguments, new_exchange
+from headrace.model.exchange.super_stream import PARTITION_ORDER
 from headrace.model.interceptor.tracer import TRACE
 from headrace.model.policy.rules import DEFAULT, NO_RULES, REFUSE, Rules
 from headrace.model.policy.unknown_arguments import judge_binding, judge_exchange
@@ -92,7 +88,7 @@ class Topology(ABC):
         """Counter that changes whenever a route may have changed."""
         return self.counters.generation
 
-    # --- What the other classes do ----------------------------------------------------------------
+    # --- Implemented by the other classes ---------------------------------------------------------
 
     @abstractmethod
     def find_queue(self, name: str, owner: object = None) -> Queue:
@@ -108,15 +104,15 @@ class Topology(ABC):
         """Schedule :meth:`_clear_some`."""
 
     @abstractmethod
-    def _exchange_comes(self, exchange: Exchange) -> None:
+    def _check_new_exchange(self, exchange: Exchange) -> None:
         """Refuse an exchange whose arguments cannot be met; called before it is made."""
 
     @abstractmethod
-    def _exchange_made(self, exchange: Exchange) -> None:
+    def _on_exchange_added(self, exchange: Exchange) -> None:
         """Make the streams and the observer of a new exchange."""
 
     @abstractmethod
-    def _exchange_gone(self, exchange: Exchange) -> None:
+    def _on_exchange_deleted(self, exchange: Exchange) -> None:
         """Remove the observer of a deleted exchange."""
 
     # --- Exchanges --------------------------------------------------------------------------------
@@ -132,7 +128,7 @@ class Topology(ABC):
         """
         exchange = self.exchanges.get(name)
         if exchange is None:
-            raise NotFound(f"no {self._exchange(name)}")
+            raise NotFound(f"no {self._exchange_subject(name)}")
         return exchange
 
     # Keeps 0-9-1/s104, 0-9/basic.publish.exchange#02, 0-9/file.publish.exchange#02,
@@ -141,7 +137,7 @@ class Topology(ABC):
         """Refuse a client's publish to a missing or internal exchange."""
         exchange = self.find_exchange(name)
         if exchange.internal:
-            raise AccessRefused(f"cannot publish to internal {self._exchange(name)}")
+            raise AccessRefused(f"cannot publish to internal {self._exchange_subject(name)}")
 
     # Keeps 0-9-1/s040, 0-9-1/s043, 0-9-1/s044, 0-9/exchange.declare.type#typed,
     # 0-9/exchange.declare.durable#sticky, 0-9/exchange.declare.auto-delete#sticky.
@@ -161,17 +157,17 @@ class Topology(ABC):
 
         With ``sticky`` an existing exchange only has to have the same type (0-9/exchange.declare).
         """
-        self._not_default(name)
+        self._refuse_default(name)
         existing = self.exchanges.get(name)
         if passive:
             return self.find_exchange(name)
         arguments = arguments or {}
-        what = self._exchange(name)
+        subject = self._exchange_subject(name)
         if existing is None or not sticky:
             self.judge_exchange(name, kind, arguments)
         if existing is None:
             self._check_name("exchange", name)
-            exchange_type(kind).check_arguments(arguments, what)
+            exchange_type(kind).check_arguments(arguments, subject)
             self._require(durable)
             exchange = new_exchange(
                 kind,
@@ -181,14 +177,14 @@ class Topology(ABC):
                 internal=internal,
                 arguments=arguments,
             )
-            self._exchange_comes(exchange)
+            self._check_new_exchange(exchange)
             self.check_definition(exchange.octets(), "exchange '{}'", name)
             self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
                     ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
-            self._exchange_made(exchange)
+            self._on_exchange_added(exchange)
             self._changed()
             if self.events.has_listeners:
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
@@ -196,13 +192,13 @@ class Topology(ABC):
         exchange_type(kind)  # Refuses unknown types.
         if sticky:
             if existing.type != kind:
-                raise NotAllowed(f"{what} is of type '{existing.type}', not '{kind}'")
+                raise NotAllowed(f"{subject} is of type '{existing.type}', not '{kind}'")
             return existing
-        assert_same_field(existing.type, kind, "type", what)
-        assert_same_field(existing.durable, durable, "durable", what)
-        assert_same_field(existing.auto_delete, auto_delete, "auto_delete", what)
-        assert_same_field(existing.internal, internal, "internal", what)
-        assert_same_arguments(existing.arguments, arguments, existing.arguments_known, what)
+        assert_same_field(existing.type, kind, "type", subject)
+        assert_same_field(existing.durable, durable, "durable", subject)
+        assert_same_field(existing.auto_delete, auto_delete, "auto_delete", subject)
+        assert_same_field(existing.internal, internal, "internal", subject)
+        assert_same_arguments(existing.arguments, arguments, existing.arguments_known, subject)
         return existing
 
     def judge_exchange(
@@ -216,19 +212,21 @@ class Topology(ABC):
         """
         if arguments:
             mode = self._mode(strict)
-            judge_exchange(arguments, known_arguments(kind, arguments), self._exchange(name), mode)
+            judge_exchange(
+                arguments, known_arguments(kind, arguments), self._exchange_subject(name), mode
+            )
 
     # Keeps 0-9-1/s047, 0-10/s161.
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
         """Delete an exchange; a missing one is no error."""
-        self._not_default(name)
+        self._refuse_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
-            raise AccessRefused(f"deletion of system {self._exchange(name)} not allowed")
+            raise AccessRefused(f"deletion of system {self._exchange_subject(name)} not allowed")
         if exchange is None:
             return
         if if_unused and exchange.bindings:
-            raise PreconditionFailed(f"{self._exchange(name)} in use")
+            raise PreconditionFailed(f"{self._exchange_subject(name)} in use")
         self._require(exchange.durable)
         self._remove_exchange(exchange)
 
@@ -250,9 +248,9 @@ class Topology(ABC):
         del self.exchanges[exchange.name]
         self.definition_octets -= exchange.octets()
         self.count_alternate(exchange.alternate, -1)
-        self._untie_all(list(exchange.bindings), True)
-        sources = self._untie_destination(exchange)
-        self._exchange_gone(exchange)
+        self._remove_bindings(list(exchange.bindings), True)
+        sources = self._unbind_destination(exchange)
+        self._on_exchange_deleted(exchange)
         if exchange.durable:
             self.definitions.delete_exchange(exchange.name)
         if self.events.has_listeners:
@@ -315,13 +313,13 @@ class Topology(ABC):
         if binding in binding.source.bindings:
             return
         self._require(self._lasting(binding))
-        octets = binding.source.weigh(binding)
+        octets = binding.source.binding_octets(binding)
         self.check_definition(octets, "a binding of exchange '{}'", source)
-        if self._tie(binding, octets):
+        if self._add_binding(binding, octets):
             if self._lasting(binding):
                 self.definitions.save_binding(self._record(binding))
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
-                self._untie_others(binding)
+                self._remove_other_bindings(binding)
             self._changed()
             if self.events.has_listeners:
                 self.events.emit("binding.created", **binding_facts(binding, self.name))
@@ -341,7 +339,7 @@ class Topology(ABC):
         if binding not in binding.source.bindings:
             return False
         self._require(self._lasting(binding))
-        self._untie(binding)
+        self._remove_binding(binding)
         self._leave_unused((binding.source,))
         self._changed()
         return True
@@ -359,16 +357,16 @@ class Topology(ABC):
         owner: object,
     ) -> Binding:
         """Return the binding that a client names; its source and destination must exist."""
-        self._not_default(source)
+        self._refuse_default(source)
         kind, name = destination
         if kind != QUEUE:
-            self._not_default(name)
+            self._refuse_default(name)
         start = self.find_exchange(source)
         end: Destination
         if kind == QUEUE:
             end = self.find_queue(name, owner)
             if end.is_hidden:
-                raise AccessRefused(f"{self._queue(name)} is the broker's own")
+                raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         else:
             end = self.find_exchange(name)
         return Binding(start, end, routing_key, arguments)
@@ -378,11 +376,11 @@ class Topology(ABC):
         self, source: Exchange, arguments: Mapping[str, object], strict: bool
     ) -> None:
         """Refuse, log or ignore arguments that the source of a binding does not read."""
-        known: Collection[str] = BINDING_ARGUMENTS
+        allowed: Collection[str] = BINDING_ARGUMENTS
         if super_stream.is_super_stream(source):
-            known = (*known, PARTITION_ORDER)
-        what = f"a binding of {self._exchange(source.name)}"
-        judge_binding(arguments, known, what, self._mode(strict))
+            allowed = (*allowed, PARTITION_ORDER)
+        subject = f"a binding of {self._exchange_subject(source.name)}"
+        judge_binding(arguments, allowed, subject, self._mode(strict))
 
     def _lasting(self, binding: Binding) -> bool:
         return binding.source.durable and binding.destination.durable
@@ -398,24 +396,24 @@ class Topology(ABC):
         )
 
     # Keeps 0-9-1/queue.bind#05, 0-9/queue.bind#binding-count, 0-10/s165.
-    def _tie(self, binding: Binding, octets: int) -> bool:
+    def _add_binding(self, binding: Binding, octets: int) -> bool:
         if not binding.source.bind(binding):
             return False
         self.definition_octets += octets
         self._bound.setdefault(binding.destination, {})[binding] = None
         return True
 
-    def _untie(self, binding: Binding) -> None:
+    def _remove_binding(self, binding: Binding) -> None:
         if binding.source.unbind(binding):
-            self.definition_octets -= binding.source.weigh(binding)
-        self._unlist(binding)
-        self._tell_undone(binding)
+            self.definition_octets -= binding.source.binding_octets(binding)
+        self._forget_binding(binding)
+        self._report_unbound(binding)
 
-    def _tell_undone(self, binding: Binding) -> None:
+    def _report_unbound(self, binding: Binding) -> None:
         if self.events.has_listeners:
             self.events.emit("binding.deleted", **binding_facts(binding, self.name))
 
-    def _unlist(self, binding: Binding) -> None:
+    def _forget_binding(self, binding: Binding) -> None:
         """Remove a binding from the index by destination and from the store."""
         bound = self._bound.get(binding.destination)
         if bound is not None:
@@ -425,37 +423,37 @@ class Topology(ABC):
         if self._lasting(binding):
             self.definitions.delete_binding(self._record(binding))
 
-    def _untie_others(self, binding: Binding) -> None:
+    def _remove_other_bindings(self, binding: Binding) -> None:
         """Remove the other bindings of an exchange that have this one's key."""
         for other in list(binding.source.bindings):
             if other != binding and other.routing_key == binding.routing_key:
-                self._untie(other)
+                self._remove_binding(other)
 
-    def _untie_destination(self, destination: Destination) -> dict[Exchange, None]:
+    def _unbind_destination(self, destination: Destination) -> dict[Exchange, None]:
         """Remove all bindings to a destination; return their exchanges."""
         bindings = list(self._bound.get(destination, ()))
         if len(bindings) > CLEARED_AT_ONCE:
             self._bound[destination] = dict.fromkeys(bindings[:CLEARED_AT_ONCE])
-        self._untie_all(bindings, self.events.has_listeners or destination.durable)
+        self._remove_bindings(bindings, self.events.has_listeners or destination.durable)
         return dict.fromkeys([binding.source for binding in bindings])
 
-    def _untie_all(self, bindings: list[Binding], known: bool) -> None:
-        """Remove many bindings at once; unless ``known``, only from their exchanges.
+    def _remove_bindings(self, bindings: list[Binding], unlist: bool) -> None:
+        """Remove many bindings at once, with ``unlist`` from the index by destination, too.
 
         They have no effect from now on. Beyond ``CLEARED_AT_ONCE``, exchanges drop them from their
-        index in later turns; until then :meth:`drop_unbound` filters what the index finds.
+        index in later turns; until then :meth:`drop_unbound` filters the matches of the index.
         """
         for binding in bindings[:CLEARED_AT_ONCE]:
-            self._untie(binding)
+            self._remove_binding(binding)
         for binding in bindings[CLEARED_AT_ONCE:]:
             if not binding.source.lingers:
-                self._untie(binding)
+                self._remove_binding(binding)
                 continue
             del binding.source.bindings[binding]
             self._cleared.append(binding)
-            if known:
-                self._unlist(binding)
-                self._tell_undone(binding)
+            if unlist:
+                self._forget_binding(binding)
+                self._report_unbound(binding)
         if self._cleared:
             self._clear_later()
 
@@ -464,21 +462,22 @@ class Topology(ABC):
         for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
             binding = self._cleared.popleft()
             binding.source.forget(binding)
-            self.definition_octets -= binding.source.weigh(binding)
+            self.definition_octets -= binding.source.binding_octets(binding)
         return now_ms + 1 if self._cleared else 0
 
     def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
-        """Remove destinations whose bindings are gone from what an index found."""
+        """Remove the destinations whose bindings are gone from those that an index matched."""
         if self._cleared and exchange.name:
-            for destination in [found for found in matched if found not in self._bound]:
-                del matched[destination]
+            for destination in list(matched):
+                if destination not in self._bound:
+                    del matched[destination]
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    def check_definition(self, octets: int, what: str, name: str = "") -> None:
+    def check_definition(self, octets: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 
-        ``what`` describes it, with ``{}`` for its name.
+        ``description`` is its kind, with ``{}`` for its name.
 
         Raises:
             LimitReached: definitions would use more than they may.
@@ -486,8 +485,8 @@ class Topology(ABC):
         most = self.rules.limits.definitions_size
         if 0 <= most < self.definition_octets + octets:
             raise LimitReached(
-                f"cannot make {what.format(name)}: the definitions of vhost '{self.name}' may hold "
-                f"{most} bytes of memory ({LIMIT}), and it needs {octets} beside "
+                f"cannot make {description.format(name)}: the definitions of vhost '{self.name}' "
+                f"may hold {most} bytes of memory ({LIMIT}), and it needs {octets} beside "
                 f"{self.definition_octets}"
             )
 
@@ -507,15 +506,15 @@ class Topology(ABC):
         mode = self.rules.unknown_arguments
         return REFUSE if strict and mode == DEFAULT else mode
 
-    def _queue(self, name: str) -> str:
+    def _queue_subject(self, name: str) -> str:
         return f"queue '{name}' in vhost '{self.name}'"
 
     # Keeps 0-9-1/s068, 0-9-1/s074.
-    def _exchange(self, name: str) -> str:
+    def _exchange_subject(self, name: str) -> str:
         return f"exchange '{name}' in vhost '{self.name}'"
 
     # Keeps 0-9-1/exchange#05, 0-9/exchange#default-access, 0-10/s142.
-    def _not_default(self, name: str) -> None:
+    def _refuse_default(self, name: str) -> None:
         if not name:
             raise AccessRefused("operation not permitted on the default exchange")
 

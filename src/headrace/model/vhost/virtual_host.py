@@ -20,8 +20,9 @@ from headrace.model.dead_letter_headers import UNCONVERTIBLE
 from headrace.model.errors import InvalidArgument
 from headrace.model.events import SERVICES, Events, consumer_facts, consumer_name
 from headrace.model.exchange.binding import QUEUE, Binding, Destination
-from headrace.model.exchange.exchange import Exchange, Headers, Observer, SuperStreamExchange
+from headrace.model.exchange.exchange import Exchange, Headers, Observer
 from headrace.model.exchange.registry import new_exchange
+from headrace.model.exchange.super_stream import SuperStreamExchange
 from headrace.model.host import Routed
 from headrace.model.interceptor.exchange_observer import (
     KEPT,
@@ -32,7 +33,7 @@ from headrace.model.interceptor.exchange_observer import (
 from headrace.model.interceptor.interception import Interception
 from headrace.model.interceptor.stamps import SENT_TIME, Stamps
 from headrace.model.interceptor.tracer import FACT as TRACED
-from headrace.model.interceptor.tracer import Tracer, Who
+from headrace.model.interceptor.tracer import ConnectionLookup, Tracer
 from headrace.model.keyvalue import Facts
 from headrace.model.lease.lease import Lease
 from headrace.model.lease.registry import Leases
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from headrace.model.ports import Store
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.definitions import BindingRecord
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class VirtualHost(QueueRegistry):
         self.publishing_ids = PublishingIds(self.facts, counters)
         self.jobs = Jobs(self)
         self.stamps: Stamps | None = None  # Headers that the broker adds to messages.
-        self.frozen = False  # Its clients wait: who opens it waits, too.
+        self.frozen = False  # True while its clients, and those that open it, must wait.
         self.tracer: Tracer | None = None  # Copies messages to amq.rabbitmq.trace.
 
     def __repr__(self) -> str:
@@ -128,49 +130,39 @@ class VirtualHost(QueueRegistry):
     def load(self) -> None:
         """Load the durable definitions; call once, before anything else."""
         saved = self.definitions.load()
-        for x in saved.exchanges:
+        for saved_exchange in saved.exchanges:
             self._add_exchange(
                 new_exchange(
-                    x.type,
-                    x.name,
+                    saved_exchange.type,
+                    saved_exchange.name,
                     durable=True,
-                    auto_delete=x.auto_delete,
-                    internal=x.internal,
-                    arguments=x.arguments,
+                    auto_delete=saved_exchange.auto_delete,
+                    internal=saved_exchange.internal,
+                    arguments=saved_exchange.arguments,
                 )
             )
-        for q in saved.queues:
+        for record in saved.queues:
             queue = self._make_queue(
-                q.name.removeprefix(ENDING),
-                id=q.id,
+                record.name.removeprefix(ENDING),
+                id=record.id,
                 durable=True,
-                auto_delete=q.auto_delete,
-                arguments=dict(q.arguments) or NO_ARGUMENTS,
-                exclusive_owner=queue_lifetime.kept_owner(q.arguments),
+                auto_delete=record.auto_delete,
+                arguments=dict(record.arguments) or NO_ARGUMENTS,
+                exclusive_owner=queue_lifetime.kept_owner(record.arguments),
             )
-            if q.name.startswith(ENDING):
+            if record.name.startswith(ENDING):
                 self.count_alternate(queue.alternate_exchange, 1)
                 self.orphans.adopt(queue)
                 continue
-            queue.is_hidden = queue.is_hidden or q.name.startswith(KEPT)
-            self._add_queue(queue, q.user)
+            queue.is_hidden = queue.is_hidden or record.name.startswith(KEPT)
+            self._add_queue(queue, record.user)
             self.lifetimes.restore(queue)
             if isinstance(queue, Lease):
                 self.leases.adopt(queue)
             elif isinstance(queue, DelayedQueue):
                 self.delayed.adopt(queue)
-        for b in saved.bindings:
-            source = self.exchanges.get(b.source)
-            where: Mapping[str, Destination] = self.queues if b.kind == QUEUE else self.exchanges
-            destination = where.get(b.destination)
-            if source is None or destination is None:
-                log.warning("vhost %r: binding %r has no destination and is left out", self.name, b)
-                continue
-            try:
-                binding = Binding(source, destination, b.routing_key, b.arguments)
-                self._tie(binding, source.weigh(binding))
-            except InvalidArgument as error:
-                log.error("vhost %r: binding %r is left out: %s", self.name, b, error)
+        for saved_binding in saved.bindings:
+            self._load_binding(saved_binding)
         self._changed()
         most = self.rules.limits.definitions_size
         if 0 <= most < self.definition_octets:
@@ -180,16 +172,34 @@ class VirtualHost(QueueRegistry):
                 *(self.name, self.definition_octets, most, LIMIT),
             )
 
+    def _load_binding(self, record: BindingRecord) -> None:
+        """Restore a binding; one without source or destination is logged and left out."""
+        source = self.exchanges.get(record.source)
+        destinations: Mapping[str, Destination] = (
+            self.queues if record.kind == QUEUE else self.exchanges
+        )
+        destination = destinations.get(record.destination)
+        if source is None or destination is None:
+            log.warning(
+                "vhost %r: binding %r has no destination and is left out", self.name, record
+            )
+            return
+        try:
+            binding = Binding(source, destination, record.routing_key, record.arguments)
+            self._add_binding(binding, source.binding_octets(binding))
+        except InvalidArgument as error:
+            log.error("vhost %r: binding %r is left out: %s", self.name, record, error)
+
     def restored(self) -> None:
         """Resume deduplication, history and tracing; call once the facts are recovered."""
         for exchange in list(self.exchanges.values()):
-            self._watch(exchange)
+            self._add_observer(exchange)
 
     def durable_queues(self) -> dict[int, Queue]:
         """Return the durable queues by id, deleted ones that still have messages included."""
-        known = {queue.id: queue for queue in self.queues.values() if queue.durable}
-        known.update((queue.id, queue) for queue in self.orphans if queue.durable)
-        return known
+        queues = {queue.id: queue for queue in self.queues.values() if queue.durable}
+        queues.update((queue.id, queue) for queue in self.orphans if queue.durable)
+        return queues
 
     # --- Routing ----------------------------------------------------------------------------------
 
@@ -212,15 +222,15 @@ class VirtualHost(QueueRegistry):
         Raises:
             NotFound: there is no such exchange.
         """
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         first = self.find_exchange(exchange)
         observers: dict[Observer, None] = {}
         cacheable = self.follow(
-            first, routing_key, headers, found, alternates, observers, copies, publisher
+            first, routing_key, headers, queues, alternates, observers, copies, publisher
         )
         if not observers and self.stamps is None and self.tracer is None:
-            return Routed(tuple(found), cacheable)
-        return Routed(tuple(found), False, Interception(self, tuple(observers), headers))
+            return Routed(tuple(queues), cacheable)
+        return Routed(tuple(queues), False, Interception(self, tuple(observers), headers))
 
     # Keeps 0-10/s149, 0-10/s151, 0-10/s152.
     def follow(
@@ -228,7 +238,7 @@ class VirtualHost(QueueRegistry):
         first: Exchange,
         routing_key: str,
         headers: Headers,
-        found: dict[Queue, None],
+        queues: dict[Queue, None],
         alternates: int = ALTERNATES_MAX,
         observers: dict[Observer, None] | None = None,
         copies: Sequence[str] = (),
@@ -253,7 +263,7 @@ class VirtualHost(QueueRegistry):
             matched: dict[Destination, None] = {}
             for key in (routing_key, *copies) if copies else (routing_key,):
                 exchange.match(key, headers, matched)
-                if exchange.chosen is not None and exchange.match_chosen(
+                if exchange.filtered is not None and exchange.match_filtered(
                     key, headers, matched, publisher
                 ):
                     cacheable = False
@@ -263,7 +273,7 @@ class VirtualHost(QueueRegistry):
                 if isinstance(destination, Exchange):
                     following.append(destination)
                 else:
-                    found[destination] = None
+                    queues[destination] = None
             left = seen[exchange]
             if not matched and exchange.alternate is not None and left:
                 alternate = self.exchanges.get(exchange.alternate)
@@ -274,13 +284,13 @@ class VirtualHost(QueueRegistry):
                 if exchange not in seen:
                     seen[exchange] = left
                     pending.append(exchange)
-        for queue in [each for each in found if each in self.no_local] if self.no_local else ():
+        for queue in [each for each in queues if each in self.no_local] if self.no_local else ():
             cacheable = False  # The queue's owner may change at any time.
             if is_local(queue, publisher):
-                del found[queue]
+                del queues[queue]
         return cacheable
 
-    # --- What the broker publishes ----------------------------------------------------------------
+    # --- Publishing by the broker -----------------------------------------------------------------
 
     def send(
         self,
@@ -315,13 +325,13 @@ class VirtualHost(QueueRegistry):
     ) -> None:
         """Deliver a message from an exchange's history to a new binding."""
         destination = binding.destination
-        found: dict[Queue, None] = {}
+        queues: dict[Queue, None] = {}
         if isinstance(destination, Exchange):
-            self.follow(destination, routing_key, lambda: headers, found)
+            self.follow(destination, routing_key, lambda: headers, queues)
         else:
-            found[destination] = None
-        if found:
-            self.deliver(message, found, persistent)
+            queues[destination] = None
+        if queues:
+            self.deliver(message, queues, persistent)
 
     def deliver(
         self,
@@ -375,16 +385,16 @@ class VirtualHost(QueueRegistry):
         message.flags &= ~(LARGE | KIND_MASK)
         return True
 
-    # --- Who is shown messages --------------------------------------------------------------------
+    # --- Tracing and stamping ---------------------------------------------------------------------
 
-    def trace(self, node: str, who: Who) -> None:
+    def trace(self, node: str, lookup: ConnectionLookup) -> None:
         """Start tracing; see :mod:`headrace.model.interceptor.tracer`."""
         if self.tracer is None:
-            self.tracer = Tracer(self, node, who)
+            self.tracer = Tracer(self, node, lookup)
             self.facts.put(TRACED, b"on")
             self._observe()
 
-    def trace_no_more(self) -> None:
+    def stop_tracing(self) -> None:
         """Stop tracing."""
         self.tracer = None
         self.facts.put(TRACED, None)
@@ -403,7 +413,7 @@ class VirtualHost(QueueRegistry):
     def delivering(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Stamp and trace a delivery; called just before it."""
         if queue.guard is not None:
-            queue.guard.see(consumer, message)
+            queue.guard.note_delivery(consumer, message)
         if queue.access_name.startswith(SERVICES):
             return
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
@@ -425,7 +435,7 @@ class VirtualHost(QueueRegistry):
     # --- Connections and consumers ----------------------------------------------------------------
 
     def connection_closed(self, owner: object) -> None:
-        """Release what a closed connection owned: groups, exclusive queues."""
+        """Release the groups and exclusive queues of a closed connection."""
         for watcher in self.watchers:
             watcher(owner, self.counters.now_ms)
         self.owner_gone(owner)
@@ -434,13 +444,13 @@ class VirtualHost(QueueRegistry):
         """Refuse a consumer before it is added to its queue.
 
         Raises:
-            InvalidArgument: it consumes, but has arguments of stream readers.
+            InvalidArgument: the consumer has arguments of stream readers, and does not browse.
             LimitReached: definitions and consumers would use more memory than they may.
         """
         queue = consumer.queue
         if consumer.arguments and not (queue.is_stream or consumer.browses):
             check_reader_arguments(
-                consumer.arguments, self._queue(queue.name), queue_type(queue.arguments)
+                consumer.arguments, self._queue_subject(queue.name), queue_type(queue.arguments)
             )
         octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
         self.check_definition(octets, "consumer '{}'", consumer.tag)
@@ -464,18 +474,18 @@ class VirtualHost(QueueRegistry):
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.deleted", **consumer_name(consumer, self.name))
 
-    # --- What goes with exchanges and queues ------------------------------------------------------
+    # --- Super streams, observers and leases of exchanges and queues ------------------------------
 
-    def _exchange_comes(self, exchange: Exchange) -> None:
+    def _check_new_exchange(self, exchange: Exchange) -> None:
         if exchange.type == SuperStreamExchange.type:
             super_stream.check(self, exchange.name, exchange.durable, exchange.arguments)
 
-    def _exchange_made(self, exchange: Exchange) -> None:
+    def _on_exchange_added(self, exchange: Exchange) -> None:
         if exchange.type == SuperStreamExchange.type:
             super_stream.make_partitions(self, exchange.name, exchange.arguments)
-        self._watch(exchange)
+        self._add_observer(exchange)
 
-    def _watch(self, exchange: Exchange) -> None:
+    def _add_observer(self, exchange: Exchange) -> None:
         """Make the observer of an exchange, if its arguments ask for one."""
         if not is_observed(exchange):
             return
@@ -496,7 +506,7 @@ class VirtualHost(QueueRegistry):
                 self._add_queue(kept)
         exchange.observer = ExchangeObserver(self, exchange, kept)
 
-    def _exchange_gone(self, exchange: Exchange) -> None:
+    def _on_exchange_deleted(self, exchange: Exchange) -> None:
         if exchange.observer is not None:
             exchange.observer.clear()
             if exchange.observer.kept is not None:
@@ -510,7 +520,7 @@ class VirtualHost(QueueRegistry):
             self.groups.forget(queue)
             self.lost_records.forget(queue)
         count: int = queue.message_count()
-        if self.orphans.take(queue, user):
+        if self.orphans.reroute(queue, user):
             self.dead_letters.queue_gone(queue)
         else:
             self.end_queue(queue)

@@ -158,7 +158,7 @@ class _Checking:
         self.problems.append(Problem(line or self.lines.of(path), shown(path), text))
 
     def session(self) -> None:
-        """The master is no server of Spark Connect: its batches would run in other processes."""
+        """Refuse a server of Spark Connect as master: batches would run in other processes."""
         conf = self.pipeline.session.conf
         if self.pipeline.session.master.startswith(CONNECT):
             self._problem(("spark", "master"), NO_CONNECT)
@@ -223,7 +223,7 @@ class _Checking:
     def _known(
         self, name: str, view_names: Iterable[str], path: Place, line: int | None = None
     ) -> list[str]:
-        """The view as it is written where it is made; a problem when there is none yet."""
+        """Return the view's name as defined; report a problem if it is not defined yet."""
         names = {view.lower(): view for view in view_names}
         if name.lower() in names:
             return [names[name.lower()]]

@@ -70,15 +70,15 @@ def _look(
     sources = {name.lower(): _of(source, views, made) for name, source in scope.sources.items()}
     if query.args.get("laterals") or any(query.find_all(exp.Pivot)):
         sources[""] = None
-    there: Columns = ()
+    readable: Columns = ()
     for columns in sources.values():
-        there = None if there is None or columns is None else (*there, *columns)
+        readable = None if readable is None or columns is None else (*readable, *columns)
     if not scope.is_subquery:
         aliases = {projection.alias.lower() for projection in query.selects if projection.alias}
         for column in scope.columns:
             if column.parent_select is query:  # Not of a query inside, which may name ours.
-                _check(column, sources, there, aliases, result)
-    return _made(query, sources, there)
+                _check(column, sources, readable, aliases, result)
+    return _made(query, sources, readable)
 
 
 def _of(source: object, views: Mapping[str, Columns], made: Mapping[int, Columns]) -> Columns:

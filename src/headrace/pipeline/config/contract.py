@@ -65,7 +65,7 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class ViewContract:
-    """What a contract says of a view: the terms of its columns, their DDL, and rules."""
+    """The contract of a view: the terms of its columns, their DDL, and rules."""
 
     terms: Terms
     ddl: str
@@ -101,7 +101,7 @@ def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
 
 
 def read(path: str, contract: Contract, prefix: str = "") -> ViewContract:
-    """Return what a contract's file says; ContractError says what is wrong with it."""
+    """Return the content of a contract's file; ContractError names its mistakes."""
     try:
         import yaml
         from open_data_contract_standard.model import OpenDataContractStandard

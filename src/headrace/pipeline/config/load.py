@@ -41,9 +41,9 @@ T = TypeVar("T", bound=Table)
 
 
 def load(file: str | Path, parameters: Mapping[str, str] | None = None) -> Pipeline:
-    """Read and check a file; `ready:NAME` is one that comes with the package.
+    """Read and check a file; `ready:NAME` is a file of the package.
 
-    ConfigError names every problem and its line; PipelineError when there is no such file.
+    ConfigError names every problem and its line; PipelineError if the file does not exist.
     """
     return parse(*_text_of(file), parameters)
 
@@ -117,8 +117,8 @@ def _document(text: str, file: str) -> JsonObject:
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"\(at line (\d+)", str(error))
         line = int(place.group(1)) if place else text.count("\n") + 1
-        what = str(error).split(" (at ")[0]
-        raise ConfigError(file, [Problem(line, "", f"no TOML: {what}")]) from None
+        mistake = str(error).split(" (at ")[0]
+        raise ConfigError(file, [Problem(line, "", f"no TOML: {mistake}")]) from None
 
 
 class _Reading:

@@ -507,7 +507,7 @@ class PartitionField:
 
 
 def partition_field(text: str) -> PartitionField:
-    """Return what `column`, `day(column)` or `bucket(16, column)` means; ValueError otherwise."""
+    """Parse `column`, `day(column)` or `bucket(16, column)`; ValueError for other texts."""
     match = _PARTITION.fullmatch(text.strip())
     if match is None:
         if "(" not in text:

@@ -27,9 +27,9 @@ class SqlError(ValueError):
 
 
 def views_of(sql: str) -> list[tuple[str, int]]:
-    """The views that a query reads, with the line, from 1, where each is named first.
+    """Return the views that a query reads, each with the line, from 1, of its first mention.
 
-    SqlError for what is no query. Files that are read directly are no views.
+    Files that are read directly are not views. SqlError if the text is not a query.
     """
     first_lines: dict[str, int] = {}
     query = parsed(sql)
@@ -47,12 +47,12 @@ def views_of(sql: str) -> list[tuple[str, int]]:
 
 
 def check_condition(text: str) -> None:
-    """SqlError for what is no single expression."""
+    """Raise SqlError unless the text is a single expression."""
     parsed(f"SELECT ({text})", of=text)
 
 
 def condition_on(view: str, text: str) -> exp.Expression:
-    """A query that asks a condition of the rows of a view."""
+    """Return a query that evaluates a condition for the rows of a view."""
     query = parsed(f"SELECT ({text}) AS holds", of=text)
     assert isinstance(query, exp.Select)
     return query.from_(exp.Table(this=exp.to_identifier(view, quoted=True)))
@@ -68,9 +68,11 @@ def parsed(sql: str, of: str | None = None) -> exp.Expression:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         line = int(first.get("line") or 1)
-        what = str(first.get("description") or error).rstrip(".")
+        mistake = str(first.get("description") or error).rstrip(".")
         near = str(first.get("highlight") or "").strip()
-        raise SqlError(line, f"{what}{f', at {near!r}' if near and of is None else ''}") from None
+        raise SqlError(
+            line, f"{mistake}{f', at {near!r}' if near and of is None else ''}"
+        ) from None
     except SqlglotError as error:  # The text has no tokens of SQL.
         raise SqlError(1, str(error).splitlines()[0]) from None
     if len(statements) != 1:

@@ -18,11 +18,11 @@ class Terms:
     columns: Mapping[str, tuple[str, ...]]
 
     def misfits(self, types: Mapping[str, str]) -> list[str]:
-        """Return what is wrong with the columns of a view, by their types in Spark's words."""
+        """Return the mistakes in the columns of a view, given their Spark types."""
         misfits = []
-        there = {name.lower(): kind for name, kind in types.items()}
+        kinds = {name.lower(): kind for name, kind in types.items()}
         for name, allowed in self.columns.items():
-            kind = there.get(name.lower())
+            kind = kinds.get(name.lower())
             if kind is None:
                 misfits.append(f"there is no column {name!r}")
             elif re.split(r"[(<]", kind)[0].upper() not in allowed:

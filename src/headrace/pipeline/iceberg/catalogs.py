@@ -102,7 +102,7 @@ def unanswered() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
-    """Let errors of others say what they are about, without the secrets of a catalog."""
+    """Name the subject in errors of other packages, and hide the secrets of a catalog."""
     try:
         yield
     except (PipelineError, KeyboardInterrupt):

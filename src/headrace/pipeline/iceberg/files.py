@@ -38,7 +38,7 @@ COMPRESSION: Final = "write.parquet.compression-codec"
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a task needs of a table to write its files."""
+    """The properties of a table that a task needs to write files."""
 
     schema: str
     spec: str
@@ -69,7 +69,7 @@ def layout_of(table: Table, prefix: str, target_bytes: int = TARGET_BYTES) -> La
 
 
 def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFile]:
-    """Have Spark's tasks write the rows; the files, none of which is in the table yet."""
+    """Write the rows with Spark's tasks; return the files, which are not in the table yet."""
     if sort_by:
         from pyiceberg.partitioning import PartitionSpec
         from pyiceberg.schema import Schema

@@ -41,7 +41,7 @@ class Changed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a commit does: files in, files out, and the words that its snapshot has."""
+    """A commit: files to add, files to remove, and properties of its snapshot."""
 
     added: Sequence[DataFile] = ()
     removed: Sequence[DataFile] = ()
@@ -66,7 +66,7 @@ class IcebergTable:
         return self._catalog
 
     def load(self) -> Table | None:
-        """Return the table as it is now; None when there is none."""
+        """Return the present table; None if it does not exist."""
         from pyiceberg.exceptions import NoSuchTableError
 
         with about(self.what, self.properties):
@@ -79,7 +79,7 @@ class IcebergTable:
         return table
 
     def load_existing(self) -> Table:
-        """Return the table as it is now; PipelineError when there is none."""
+        """Return the present table; PipelineError if it does not exist."""
         table = self.load()
         if table is None:
             raise PipelineError(f"{self.what} does not exist")
@@ -89,9 +89,9 @@ class IcebergTable:
         self, columns: pa.Schema, partition_by: Sequence[str], sort_by: Sequence[str],
         properties: dict[str, str],
     ) -> Table:  # fmt: skip
-        """Return the table with these columns at least; makes it when there is none.
+        """Return the table with at least these columns; create it if it does not exist.
 
-        PipelineError when it has other partitions, or a column of a type that cannot be widened.
+        PipelineError if it has other partitions, or a column of a type that cannot be widened.
         """
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
@@ -244,6 +244,6 @@ def _commit(table: Table, change: Change, marks: dict[str, str]) -> None:
 
 
 def _pause(attempt: int) -> None:
-    """Let the others go first, for a random time: else all come again at once."""
+    """Wait for a random time, so that writers do not retry at the same moment."""
     longest = min(PAUSE_S * 2**attempt, PAUSE_S_MAX)
     time.sleep(random.uniform(longest / 2, longest))  # noqa: S311

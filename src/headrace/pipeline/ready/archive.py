@@ -67,7 +67,7 @@ class Piece:
 
 
 def pieces(lake: Path, choice: Choice) -> dict[str, list[Piece]]:
-    """Return the files of each stream; PipelineError when the directory is no archive."""
+    """Return the files of each stream; PipelineError if the directory is not an archive."""
     by_stream: dict[str, list[Piece]] = {}
     for path in _files(lake, choice):
         for stream, piece in _pieces_of(path, choice):

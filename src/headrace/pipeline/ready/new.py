@@ -16,7 +16,7 @@ MESSAGES: Final = ("stream", "exchange")
 
 @dataclass(frozen=True)
 class Answers:
-    """What a new pipeline reads, how its bodies are decoded, and where its rows go."""
+    """The source, the decoding and the sink of a new pipeline."""
 
     name: str
     source: str  # One of SOURCES.

@@ -177,7 +177,7 @@ async def _replay(url: str, order: Order, show: Callable[[Counters], None]) -> C
 
 
 def _heard(confirmed: asyncio.Future[None]) -> None:
-    """A refusal is known: asyncio need not print each of those behind the one that is told."""
+    """Read refusals after the reported one, so that asyncio does not print them."""
     if not confirmed.cancelled():
         confirmed.exception()
 
@@ -195,7 +195,7 @@ def _take(rows: Iterator[Row], count: int) -> list[Row]:
 
 
 def _begun(order: Order) -> dict[str, int]:
-    """The next offset of each stream, from the file of progress."""
+    """Return the next offset of each stream, from the file of progress."""
     if order.progress is None or not order.progress.exists():
         return {}
     try:

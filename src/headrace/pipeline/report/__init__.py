@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a pipeline stands, for people and for machines."""
+"""The state of a pipeline, for people and for programs."""

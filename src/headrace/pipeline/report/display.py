@@ -104,7 +104,7 @@ def line(query: QueryStatus) -> str:
 
 @contextmanager
 def showing(console: Console) -> Iterator[Callable[[Status], None]]:
-    """Something to be told each status: it redraws a table, or prints what has changed."""
+    """A display of statuses, which redraws a table or prints the changes."""
     if console.is_terminal:
         with Live(console=console, auto_refresh=False) as live:
             yield lambda status: live.update(Group(*tables(status)), refresh=True)

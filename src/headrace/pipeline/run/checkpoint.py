@@ -70,7 +70,7 @@ def names(state: State) -> list[str]:
 
 
 def read(state: State, name: str) -> Checkpoint:
-    """The checkpoint of a query; PipelineError when there is none, or it cannot be read."""
+    """Return the checkpoint of a query; PipelineError if it is missing or cannot be read."""
     checkpoint = _outline(state, name)
     ends = {
         number: offset_log.read(file) for number, file in _numbered(checkpoint.path / "offsets")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows each rule asked and refused, over the life of a checkpoint.
+"""The rows that each rule checked and refused since the checkpoint began.
 
-After a crash Spark runs the last batch again. The file therefore has the last batch apart from
-those before it, and a batch that comes again replaces itself::
+After a crash Spark runs the last batch again. The file therefore has the counts of the last batch
+apart from those before it, and a repeated batch replaces its counts::
 
     STATE/rules/QUERY.json    {"id": …, "batch": 17, "missed": 0,
                                "before": {RULE: [100, 2]}, "last": {RULE: [10, 0]}}

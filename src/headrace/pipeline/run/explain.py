@@ -48,9 +48,9 @@ def _rules(pipeline: Pipeline, view: str) -> Iterator[str]:
     for rule in pipeline.rules:
         if rule.view != view:
             continue
-        what = f"dead letters to {rule.to}" if rule.to else rule.action
+        consequence = f"dead letters to {rule.to}" if rule.to else rule.action
         above = "" if rule.fail_above is None else f"; fail above a share of {rule.fail_above:g}"
-        yield f"    rule {rule.name}: {rule.asked}, else {what}{above}"
+        yield f"    rule {rule.name}: {rule.asked}, else {consequence}{above}"
 
 
 def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterator[tuple[str, str]]:

@@ -53,7 +53,7 @@ def apply_rules(
     views: Mapping[str, DataFrame],
     sinks: Sequence[str],
 ) -> dict[str, Count]:
-    """Ask the rules of some sinks about a batch whose views are no streams."""
+    """Evaluate the rules of some sinks for a batch, whose views are not streaming."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
     of_rows = counts_of({name: counts[name] for name in counts if name in rules})
     return of_rows | of_batch(rules.values(), views)
@@ -95,8 +95,8 @@ def judge(rules: Iterable[Rule], counts: Found, batch: int) -> None:
         if rule.having is not None:
             fault += f"{rule.having} does not hold"
         else:
-            what = "repeat others" if rule.unique is not None else "do not hold"
-            fault += f"{count.failed:,} of {count.checked:,} rows {what}"
+            mistake = "repeat others" if rule.unique is not None else "do not hold"
+            fault += f"{count.failed:,} of {count.checked:,} rows {mistake}"
         if rule.is_of_batch and rule.action == "fail":
             raise PipelineError(f"{fault}; the batch is not written")
         above = rule.fail_above

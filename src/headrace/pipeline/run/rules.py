@@ -20,7 +20,7 @@ MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
 
 @dataclass
 class Asked:
-    """What the rules of some views leave: rows refused, and of batches the counts of each rule."""
+    """Results of the rules of some views: refused rows, and the counts of each rule by batch."""
 
     refused: dict[str, DataFrame] = field(default_factory=dict)
     counts: dict[str, DataFrame] = field(default_factory=dict)  # One row: checked, rows.
@@ -29,7 +29,7 @@ class Asked:
 def ask(frame: DataFrame, rule: Rule, asked: Asked) -> DataFrame:
     """Return the rows that go on. A stream observes how many it asked; of a batch `asked` has it.
 
-    What Spark observes of a batch is told to nobody but the query that computes it.
+    Spark reports the observed metrics of a batch only to the query that computes it.
     """
     from pyspark.sql import functions as f
 

@@ -357,7 +357,7 @@ class Run:
             counts.tell(status)
 
     def _stop_all(self) -> None:
-        """Let the batches in hand end, begin no others, then stop the queries."""
+        """Wait for the running batches, begin no others, then stop the queries."""
         self.stopping.set()
         self.status.state = "stopping"
         self.state.write(self.status)

@@ -30,7 +30,7 @@ DEFAULTS: Final = {
     # A loaded machine may need longer than the default of 15 s to start a Python worker.
     "spark.python.authenticate.socketTimeout": "120s",
 }
-# Loggers that print a refusal of Spark as JSON, with its trace, before it is told.
+# Loggers that print Spark's refusals as JSON, with their traces, before we report them.
 TRACES: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 STARTS_MAX: Final = 10  # Of a query whose Python worker starts too slowly.
 # What the files of this package's sinks and the meaning of its moments rest on.

@@ -115,18 +115,18 @@ class State:
         return status
 
     def write(self, status: Status) -> None:
-        """Let others see how the pipeline stands."""
+        """Write the pipeline's status for other processes."""
         status.updated = now()
         write_whole(self.home / "status.json", json.dumps(asdict(status), indent=2) + "\n")
 
     def draw(self, graph: JsonObject) -> None:
-        """Let others see what the pipeline is made of."""
+        """Write the pipeline's parts for other processes."""
         write_whole(self.home / "graph.json", json.dumps(graph, indent=2) + "\n")
 
     def status(self) -> Status | None:
         """Return the status of the pipeline, or that of its last run; None before the first.
 
-        A run that ended without saying so, such as one that was killed, is told as `killed`.
+        A run that ended without a final status, such as a killed one, is reported as `killed`.
         """
         try:
             values: JsonObject = json.loads((self.home / "status.json").read_text("utf-8"))

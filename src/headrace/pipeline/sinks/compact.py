@@ -153,9 +153,9 @@ def _row_groups(files: list[Path]) -> Iterator[pa.Table]:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Let two directories change places, in one step.
+    """Exchange two directories in one step.
 
-    PipelineError where the system or the file system cannot.
+    PipelineError if the system or the file system does not support this.
     """
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2

@@ -44,7 +44,7 @@ def files_of(table: DeltaTable) -> tuple[pa.Schema, list[str]]:
 
 
 def state_of(path: str, writer: str) -> tuple[str | None, int | None]:
-    """The table's own id, None when there is no table, and the last batch of a writer in it."""
+    """Return the table's id, None without a table, and the last batch of a writer in it."""
     table = table_at(path)
     if table is None:
         return None, None
@@ -98,9 +98,8 @@ def commit(
 def merge(
     path: str, rows: pa.Table, partition_by: list[str], keys: list[str], writer: str, batch: int
 ) -> str:
-    """Let the rows of a batch replace those with the same keys, and add the others; one commit.
+    """Replace rows with the keys of a batch, add the others, in one commit; return the table's id.
 
-    Returns the table's own id.
     The rows are in this process's memory: batches of windows are small.
     """
     from deltalake import CommitProperties, DeltaTable, Transaction
@@ -155,15 +154,19 @@ def _statistics(path: Path) -> str:
         if (
             "." in name
             or kinds - {"INT32", "INT64"}
-            or not all(one is not None and one.has_min_max for one in statistics)
+            or not all(
+                part_statistics is not None and part_statistics.has_min_max
+                for part_statistics in statistics
+            )
         ):
             continue
         low, high = (
-            f(getattr(one, end) for one in statistics) for f, end in ((min, "min"), (max, "max"))
+            f(getattr(part_statistics, end) for part_statistics in statistics)
+            for f, end in ((min, "min"), (max, "max"))
         )
         if isinstance(low, int):
             least[name], most[name] = low, high
-            nulls[name] = sum(one.null_count or 0 for one in statistics)
+            nulls[name] = sum(part_statistics.null_count or 0 for part_statistics in statistics)
     return json.dumps(
         {"numRecords": metadata.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
     )

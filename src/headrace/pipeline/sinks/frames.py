@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sinks do with the DataFrame of a batch that is not writing."""
+"""Operations of sinks on the DataFrame of a batch, other than writing."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a batch adds to a directory: all of them, and once, whatever is killed when.
+"""Files that a batch adds to a directory: all of them, each once, after any crash.
 
-Spark writes the files of a batch into a hidden directory. Then a record says which file goes where
-(`moving`), the files are renamed into their places, and the record says that it is `done`. A batch
-that is run again finds its record: `done` has nothing to do, `moving` goes on renaming. A reader
-sees whole files only, each of them once; no tool needs to know anything about it, since names that
-begin with `_` are no data to Spark, Arrow and others.
+Spark writes the files of a batch into a hidden directory. Then a record lists the target of each
+file (`moving`), the files are renamed to their targets, and the record is set to `done`. A batch
+that is run again finds its record: for `done` nothing is left to do, for `moving` renaming
+continues. A reader sees only complete files, each once. Other tools need no knowledge of this,
+because Spark, Arrow and others do not read names that begin with `_` as data.
 
 ::
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint knows of the table that its sink writes to.
+"""The note of a checkpoint about the table of its sink.
 
-A table that was deleted, made anew or set back by others would look like one that has never had
-the sink's batches: rows would be missing without a word. The note says which table it was, and the
-last batch that it took.
+A table that others deleted, recreated or rolled back would look like one that has never had the
+sink's batches: rows would be missing silently. The note identifies the table, and has the number
+of the last batch that was written to it.
 """
 
 from __future__ import annotations

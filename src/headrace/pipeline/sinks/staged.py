@@ -31,7 +31,7 @@ class Staged:
 def write_staged(
     frame: DataFrame, sink: FileSink | DeltaSink, folder: Path, options: dict[str, str]
 ) -> list[Staged]:
-    """Have Spark write the rows into `folder`; the files with rows."""
+    """Write the rows into `folder` with Spark; return the files that have rows."""
     shutil.rmtree(folder, ignore_errors=True)
     kind = "parquet" if sink.type == "delta" else sink.type
     if sink.files is not None:

@@ -58,8 +58,8 @@ class Sample(Table):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Sample:
-        given = (self.bodies, self.messages, self.file, self.queue)
-        if sum(one is not None for one in given) != 1:
+        origins = (self.bodies, self.messages, self.file, self.queue)
+        if sum(origin is not None for origin in origins) != 1:
             raise ValueError("a sample needs one of 'bodies', 'messages', 'file' and 'queue'")
         return self
 

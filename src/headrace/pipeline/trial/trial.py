@@ -2,7 +2,7 @@
 """A pipeline on samples: one batch of a broker of its own, whose rows are shown or compared.
 
 Samples are published to that broker, so that the data source reads and decodes them as it will. The
-batch is the first: no rows are remembered, and windows are told though they are open.
+batch is the first: there is no state, and open windows are reported, too.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def tried(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Ou
 
 
 def differences(cases: Cases, outcome: Outcome) -> list[Problem]:
-    """Return what is not as expected, each with the line of the file."""
+    """Return the differences from the expected rows, each with the line of the file."""
     return [
         problem
         for name, expected in cases.expected.items()

@@ -5,6 +5,12 @@ from headrace.protocol.output cimport BufferPool
 from headrace.wire.memory cimport cut
 
 cdef enum:
+    C_KIND_AT = 1
+    C_SIZE_AT = 2
+    C_TRACK_AT = 4
+    C_CHANNEL_AT = 6
+    C_RESERVED_AT = 8
+    C_FRAME_HEAD = 12
     C_FIRST_SEGMENT = 8
     C_LAST_SEGMENT = 4
     C_FIRST_FRAME = 2

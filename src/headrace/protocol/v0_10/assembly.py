@@ -6,7 +6,7 @@ order. Each segment is one or more frames. What a frame's flags say must fit to 
 or nothing that follows can be trusted.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 
@@ -17,6 +17,9 @@ if not cython.compiled:
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.spec.reply_0_10 import CloseCode
 
+if TYPE_CHECKING:
+    from headrace.protocol.endpoint import BodySink
+
 FIRST_SEGMENT = 8
 LAST_SEGMENT = 4
 FIRST_FRAME = 2
@@ -25,6 +28,14 @@ BEGINS = FIRST_SEGMENT | FIRST_FRAME  # The first frame of an assembly.
 ONE_SEGMENT = FIRST_SEGMENT | LAST_SEGMENT  # An assembly of one segment.
 FIRST_WHOLE = BEGINS | LAST_FRAME  # A first segment of one frame; others follow.
 WHOLE = FIRST_WHOLE | LAST_SEGMENT  # An assembly of one frame.
+
+# Places in a frame; its flags are the first octet.
+KIND_AT = 1
+SIZE_AT = 2
+TRACK_AT = 4  # 16 bits: a reserved octet, and the track.
+CHANNEL_AT = 6
+RESERVED_AT = 8
+FRAME_HEAD = 12  # Octets before the payload.
 
 CONTROL = 0
 COMMAND = 1
@@ -44,7 +55,7 @@ class Assembly:
     def __init__(self) -> None:
         self.active = False
         self.discarding = False  # It is followed to its end, but not kept.
-        self.sink: Any = None  # Takes the body instead: knows add(octets) and abandon().
+        self.sink: BodySink | None = None  # Takes the body instead.
         self.pool: Any = None  # Counts what is held of the body.
         self.counted = 0  # Octets of it that the pool counts.
         self.clear()

@@ -10,7 +10,7 @@ from headrace.protocol.errors_0_10 import CloseError, ExecutionError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the peer did."""
+    """Base of the events."""
 
 
 @dataclass(frozen=True, slots=True)

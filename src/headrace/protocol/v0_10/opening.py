@@ -50,15 +50,15 @@ def following(state_number: int, sender: Role, control: Control) -> int:
     """Return the number of the state that a control of the opening leads to.
 
     Raises:
-        CloseError: it is out of order.
+        CloseError: the control is out of order.
     """
-    found = HANDSHAKE.get((state_number, sender, control.NAME))
-    if found is None:
+    state = HANDSHAKE.get((state_number, sender, control.NAME))
+    if state is None:
         raise CloseError(
             CloseCode.FRAMING_ERROR,
             f"{sender.value} sent {control.NAME} while {STATES[state_number].name}",
         )
-    return found
+    return state
 
 
 # Keeps 0-10/s013, 0-10/s015, 0-10/s016, 0-10/s017, 0-10/s020, 0-10/s021.

@@ -9,8 +9,8 @@ cdef class Answers:
     cdef Endpoint output
     cdef public unsigned int owing
 
-    cpdef say(self, Channel channel, bytes payload)
-    cpdef hold(self, object held)
+    cpdef send_in_order(self, Channel channel, bytes payload)
+    cpdef defer(self, object deferred)
     cpdef bint must_pause(self, Channel channel, object version, unsigned int method) except -1
     cpdef object send(self, Channel channel)
     cpdef bint forget(self, Channel channel) except -1

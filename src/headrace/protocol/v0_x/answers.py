@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers of AMQP 0-8, 0-9 and 0-9-1 leave a channel in the order of its requests.
 
-An answer that has to wait, for the disk as a rule, is held. Every later answer of the channel, its
-``channel.close`` included, queues behind it, and so do ``connection.close`` and its ``close-ok``.
-Of the requests that come meanwhile, those in :data:`PIPELINED` are handled at once and have their
-answers queued, so that many of them share one sync of the disk; at any other request the channel
-pauses, since what it does must not be seen before the answer to an earlier one: a consumer's first
-delivery, the messages that a commit returns. Publishes and acks have no answer and do not wait.
+An answer that has to wait, for the disk as a rule, is deferred. Every later answer of the channel,
+its ``channel.close`` included, queues behind it, and so do ``connection.close`` and its
+``close-ok``. Of the requests that come meanwhile, those in :data:`PIPELINED` are handled at once
+and have their answers queued, so that many of them share one sync of the disk; at any other request
+the channel pauses, since what it does must not be seen before the answer to an earlier one: a
+consumer's first delivery, the messages that a commit returns. Publishes and acks have no answer and
+do not wait.
 """
 
 from collections import deque
@@ -18,7 +19,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import OPEN as C_OPEN
     from headrace.protocol.v0_x.channel import Channel
 
-from headrace.protocol.v0_x.channel import HeldAnswer
+from headrace.protocol.v0_x.channel import DeferredAnswer
 from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.methods import METHODS
 from headrace.spec.tables import Version
@@ -60,20 +61,20 @@ class Answers:
         self.output = output
         self.owing = 0  # Channels that owe answers.
 
-    def say(self, channel: Channel, payload: bytes) -> None:
+    def send_in_order(self, channel: Channel, payload: bytes) -> None:
         """Send an encoded method after all answers that the channel owes."""
         if channel.answers is None:
             self.output.write_frame(FRAME_METHOD, channel.number, payload)
         else:
             channel.answers.append(payload)
 
-    def hold(self, held: HeldAnswer) -> None:
+    def defer(self, deferred: DeferredAnswer) -> None:
         """Owe an answer; later ones of its channel wait for it."""
-        channel = held.channel
+        channel = deferred.channel
         if channel.answers is None:
             channel.answers = deque()
             self.owing += 1
-        channel.answers.append(held)
+        channel.answers.append(deferred)
 
     def must_pause(self, channel: Channel, version: Version, method: int) -> bool:
         """Return True if a request on a channel that owes answers has to wait for them."""
@@ -85,8 +86,8 @@ class Answers:
         owed = 0 if channel.answers is None else len(channel.answers)
         return not pipelined or owed >= ANSWERS_MAX
 
-    def send(self, channel: Channel) -> HeldAnswer | None:
-        """Send the answers of a channel up to the first that is still held.
+    def send(self, channel: Channel) -> DeferredAnswer | None:
+        """Send the answers of a channel up to the first that is still deferred.
 
         Returns:
             The first answer if it is refused, which is not sent; else None.
@@ -94,7 +95,7 @@ class Answers:
         answers = channel.answers
         while answers:
             answer = answers[0]
-            if isinstance(answer, HeldAnswer):
+            if isinstance(answer, DeferredAnswer):
                 if not answer.ready:
                     return None
                 if answer.error is not None:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A channel as the protocol machine sees it, and the content that is being put together on it.
+"""A channel of 0-8 to 0-9-1 in the protocol machine: its state, and its unfinished content.
+
+The methods of the channel class are handled in :mod:`headrace.protocol.v0_x.connection`.
 
 Content comes as a method frame, a header frame and body frames, possibly between frames of other
 channels. Small bodies are joined at the end; the parts of a large one are kept as they came, where
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections import deque
 
     from headrace.protocol.codec_0_x import MethodBase
+    from headrace.protocol.endpoint import BodySink
     from headrace.protocol.errors import AmqpError
 
 
@@ -61,16 +64,6 @@ class Gatherer:
         return 0
 
 
-class ContentSink(Protocol):
-    """Takes the body of a content instead of memory."""
-
-    def add(self, octets: bytes) -> None:
-        """Take the next bytes."""
-
-    def abandon(self) -> None:
-        """Forget the body: the rest does not come."""
-
-
 class Channel:
     """One channel: its number, its state, and its unfinished content."""
 
@@ -87,10 +80,12 @@ class Channel:
         self.parts: list[bytes] = []  # Of the body.
         self.gathered: bytearray | None = None
         self.counted = 0  # Octets of it that the pool counts.
-        self.sink: ContentSink | None = None  # Takes the body instead.
+        self.sink: BodySink | None = None  # Takes the body instead.
         self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
         self.waiting: list[bytes] | None = None  # Frames that came while BUSY.
-        self.answers: deque[bytes | HeldAnswer] | None = None  # That wait for the first of them.
+        self.answers: deque[bytes | DeferredAnswer] | None = (
+            None  # That wait for the first of them.
+        )
         self.gatherer: Gatherer | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:
@@ -162,13 +157,13 @@ class Channel:
 
 
 class AnswerSender(Protocol):
-    """The connection of a held answer."""
+    """The connection of a deferred answer."""
 
     def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
+        """Send the answers of a channel up to the first that is still deferred."""
 
 
-class HeldAnswer:
+class DeferredAnswer:
     """An answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
 
     __slots__ = ("channel", "connection", "error", "payload", "ready", "request")

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_x.frames cimport (
+    C_ACK_FLAG_AT, C_ACK_LEN, C_ARGUMENTS_AT, C_BODY, C_CHANNEL_AT, C_END, C_HEADER, C_HEARTBEAT,
+    C_METHOD, C_OVERHEAD, C_PAYLOAD_AT, C_SIZE_AT,
+)
 from headrace.protocol.v0_x.answers cimport Answers
 from headrace.protocol.v0_x.channel cimport C_BUSY, C_CLOSING, C_OPEN, C_OPENING, Channel
 from headrace.protocol.v0_x.content_frames cimport ContentReader
@@ -15,7 +19,7 @@ from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN, STATE_TUNING,
 )
 
-cdef long long HELD_OCTETS_MAX
+cdef long long DEFERRED_OCTETS_MAX
 
 cdef class Connection(Endpoint):
     cdef public object role
@@ -37,9 +41,9 @@ cdef class Connection(Endpoint):
     cdef public Py_ssize_t hold_above
     cdef public bint deaf
     cdef public bint left
-    cdef public long long held_octets
+    cdef public long long deferred_octets
     cdef public object close_reason
-    cdef public object parting
+    cdef public object deferred_close
 
     cpdef answer_to(self, Upcalls owner)
     cpdef bint awaits_close(self) except -1
@@ -52,13 +56,13 @@ cdef class Connection(Endpoint):
     cpdef await_tune_ok(self, object version)
     cpdef refuse_header(self)
     @cython.locals(first=cython.bint, kind=cython.uint, number=cython.uint, size=Py_ssize_t,
-                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, known=cython.bint,
+                   end=Py_ssize_t, channel=Channel, method=cython.uint, at=Py_ssize_t, served=cython.bint,
                    contents=ContentReader)
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
-    cpdef hold_frame(self, Channel channel, bytes frame)
+    cpdef defer_frame(self, Channel channel, bytes frame)
     @cython.locals(before=cython.bint, after=cython.bint)
-    cpdef count_held(self, long long octets)
+    cpdef count_deferred(self, long long octets)
     cpdef forget_waiting(self, Channel channel)
     @cython.locals(data=bytes, used=Py_ssize_t)
     cpdef resume(self, Channel channel, int reason)
@@ -70,12 +74,12 @@ cdef class Connection(Endpoint):
     @cython.locals(channel=Channel)
     cpdef fail(self, object error)
     cpdef refuse_request(self, Channel channel, object error, unsigned int request)
-    cpdef say(self, Channel channel, bytes payload)
-    cpdef object hold_answer(self, Channel channel, bytes payload)
+    cpdef send_in_order(self, Channel channel, bytes payload)
+    cpdef object defer_answer(self, Channel channel, bytes payload)
     cpdef send_answers(self, Channel channel)
     cpdef forget_answers(self, Channel channel)
-    cpdef say_last(self, object method, object error)
-    cpdef part(self)
+    cpdef send_last(self, object method, object error)
+    cpdef send_deferred_close(self)
     @cython.locals(limit=Py_ssize_t, at=Py_ssize_t)
     cpdef send_encoded(self, unsigned int number, bytes method, bytes header, bytes body)
     @cython.locals(buffer="unsigned char*", at=Py_ssize_t)

@@ -34,6 +34,18 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import OPENING as C_OPENING
     from headrace.protocol.v0_x.channel import Channel
     from headrace.protocol.v0_x.content_frames import ContentReader
+    from headrace.protocol.v0_x.frames import ACK_FLAG_AT as C_ACK_FLAG_AT
+    from headrace.protocol.v0_x.frames import ACK_LEN as C_ACK_LEN
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_BODY as C_BODY
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_HEADER as C_HEADER
+    from headrace.protocol.v0_x.frames import FRAME_HEARTBEAT as C_HEARTBEAT
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -69,12 +81,11 @@ from headrace.protocol.codec_0_x import (
 )
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.negotiate import negotiate
-from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, HeldAnswer
+from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, DeferredAnswer
 from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
 from headrace.protocol.v0_x.frames import (
     FRAME_BODY,
-    FRAME_END,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
@@ -96,7 +107,7 @@ from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
 STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
-HELD_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
+DEFERRED_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     version: frozenset(
@@ -142,15 +153,15 @@ class Connection(Endpoint):
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
         self.deaf = False
         self.left = False  # The peer closed, and was answered.
-        self.held_octets = 0  # Octets of frames that wait on busy channels.
+        self.deferred_octets = 0  # Octets of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # Why we closed the connection.
-        self.parting: Any = None  # A close or close-ok that waits for answers: (method, error).
+        self.deferred_close: Any = None  # (method, error): waits until no answer is owed.
         if role is Role.CLIENT:
             self.state_number = STATE_GREETED
             self.write(version.header)
 
     def answer_to(self, owner: Upcalls) -> None:
-        """Tell this owner from now on what the peer does."""
+        """Call this owner from now on."""
         self.owner = owner
         self.contents.owner = owner
 
@@ -170,7 +181,7 @@ class Connection(Endpoint):
 
     @property
     def state(self) -> State:
-        """Where the connection stands."""
+        """The state of the connection."""
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
@@ -190,6 +201,7 @@ class Connection(Endpoint):
         self.owner.events = []
         return events
 
+    # Keeps 0-9-1/connection.start#03.
     def feed(self, d: bytes | bytearray, n: int) -> int:
         """Handle the complete frames in ``d[:n]``; return how many octets are done with.
 
@@ -265,7 +277,6 @@ class Connection(Endpoint):
         self.contents.speak(version)
         self.state_number = STATE_TUNING
 
-    # Keeps 0-9-1/connection.start#03, 0-9/connection.start#client-support.
     def refuse_header(self) -> None:
         """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
         self.write(self.version.header)
@@ -277,33 +288,33 @@ class Connection(Endpoint):
         """Handle frame after frame; return where the first incomplete one begins."""
         # In one function: the position is a C local, which parts would pass on for every frame.
         contents = self.contents
-        while n - pos >= 7:
+        while n - pos >= C_PAYLOAD_AT:
             if self.work_left <= 0 and self.turn_is_over():
                 break
             self.work_left -= 1
             kind = d[pos]
-            number = get16(d, pos + 1)
-            size = get32(d, pos + 3)
-            known = kind == 1 or kind == 2 or kind == 3 or kind == 8
-            if size > contents.frame_limit or not known:
+            number = get16(d, pos + C_CHANNEL_AT)
+            size = get32(d, pos + C_SIZE_AT)
+            served = kind in (C_METHOD, C_HEADER, C_BODY, C_HEARTBEAT)
+            if size > contents.frame_limit or not served:
                 contents.after = n
                 raise self.frame_error(kind, size)
-            end = pos + 7 + size
+            end = pos + C_PAYLOAD_AT + size
             if end >= n:
                 break
             contents.after = end + 1
             self.current = 0
-            if d[end] != 0xCE:
+            if d[end] != C_END:
                 contents.after = n
                 raise AmqpError(ReplyCode.FRAME_ERROR, "frame does not end with octet 206")
             channel = self.last
             if channel is None or channel.number != number:
                 channel = self.channels.get(number)
                 self.last = channel
-            if kind == 1:
+            if kind == C_METHOD:
                 if size < 4:
                     raise AmqpError(ReplyCode.SYNTAX_ERROR, "method frame without a method")
-                method = get32(d, pos + 7)
+                method = get32(d, pos + C_PAYLOAD_AT)
                 self.current = method
                 if (
                     channel is not None
@@ -318,8 +329,10 @@ class Connection(Endpoint):
                         if pos < 0:
                             return -pos - 1
                         continue
-                    if method == BASIC_ACK and size == 13:
-                        self.owner.on_ack(channel, get64(d, pos + 11), d[pos + 19] & 1)
+                    if method == BASIC_ACK and size == C_ACK_LEN:
+                        self.owner.on_ack(
+                            channel, get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                        )
                         pos = end + 1
                         continue
                 elif (
@@ -340,42 +353,44 @@ class Connection(Endpoint):
                             continue
                     elif (
                         method == BASIC_ACK
-                        and size == 13
+                        and size == C_ACK_LEN
                         and not self.owner.events
-                        and channel.gatherer.confirm(get64(d, pos + 11), d[pos + 19] & 1)
+                        and channel.gatherer.confirm(
+                            get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
+                        )
                     ):
                         pos = end + 1
                         continue
                 if channel is not None and channel.state == C_BUSY:
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
                 elif (
                     channel is not None
                     and channel.answers is not None
                     and self.answers.must_pause(channel, self.version, method)
                 ):
                     channel.pause(FOR_ANSWERS)
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
                 else:
                     self.work_left -= C_METHOD_WORK
-                    self.method_frame(channel, number, cut(d, pos + 7, end))
+                    self.method_frame(channel, number, cut(d, pos + C_PAYLOAD_AT, end))
                 if self.tail - self.head + self.chained > self.hold_above:
                     return end + 1
-            elif kind == 8:
+            elif kind == C_HEARTBEAT:
                 self.heartbeat_frame(number, size)
             elif channel is not None and channel.state >= C_CLOSING:
                 if channel.state == C_BUSY:
-                    self.hold_frame(channel, cut(d, pos, end + 1))
+                    self.defer_frame(channel, cut(d, pos, end + 1))
             elif self.state_number != STATE_OPEN:
                 if self.state_number != STATE_CLOSING:
                     raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content before connection.open")
             elif channel is None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, f"content on channel {number}, not open")
-            elif kind == 2:
-                contents.header_frame(channel, d, pos + 7, end)
+            elif kind == C_HEADER:
+                contents.header_frame(channel, d, pos + C_PAYLOAD_AT, end)
             else:
-                contents.body_frame(channel, d, pos + 7, end)
+                contents.body_frame(channel, d, pos + C_PAYLOAD_AT, end)
             if self.state_number < STATE_OPEN:
-                self.handshake_octets += size + 8
+                self.handshake_octets += size + C_OVERHEAD
                 if self.handshake_octets > HANDSHAKE_BYTES_MAX:
                     contents.after = n
                     self.deaf = True
@@ -394,8 +409,8 @@ class Connection(Endpoint):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
             ReplyCode.FRAME_ERROR,
-            f"frame of {size + 8} octets is larger than the maximum of "
-            f"{self.contents.frame_limit + 8}",
+            f"frame of {size + C_OVERHEAD} octets is larger than the maximum of "
+            f"{self.contents.frame_limit + C_OVERHEAD}",
         )
 
     def heartbeat_frame(self, number: int, size: int) -> None:
@@ -406,23 +421,23 @@ class Connection(Endpoint):
 
     # --- Busy channels ------------------------------------------------------------------------
 
-    def hold_frame(self, channel: Channel, frame: bytes) -> None:
+    def defer_frame(self, channel: Channel, frame: bytes) -> None:
         """A frame came on a channel that is busy: it waits."""
         if channel.waiting is None:
             channel.waiting = []
         channel.waiting.append(frame)
-        self.count_held(len(frame))
+        self.count_deferred(len(frame))
 
-    def count_held(self, octets: int) -> None:
+    def count_deferred(self, octets: int) -> None:
         """Count octets that wait, or with a negative number those that need not any more."""
-        before = self.held_octets > HELD_OCTETS_MAX
-        self.held_octets += octets
-        after = self.held_octets > HELD_OCTETS_MAX
+        before = self.deferred_octets > DEFERRED_OCTETS_MAX
+        self.deferred_octets += octets
+        after = self.deferred_octets > DEFERRED_OCTETS_MAX
         if before != after:
-            self.owner.hold_reading(after)
+            self.owner.pause_reading(after)
 
     def resume(self, channel: Channel, reason: int) -> None:
-        """One reason less for a channel to be busy; without any, take in what came meanwhile.
+        """Drop a reason for a channel to be busy; without any, handle the deferred frames.
 
         Not to be called by handlers.
         """
@@ -437,12 +452,12 @@ class Connection(Endpoint):
             return
         channel.waiting = None
         data = b"".join(frames)
-        self.count_held(-len(data))
+        self.count_deferred(-len(data))
         self.contents.replaying = True
         used = self.feed(data, len(data))
         self.contents.replaying = False
         if used < len(data) and self.channels.get(channel.number) is channel:
-            self.count_held(len(data) - used)
+            self.count_deferred(len(data) - used)
             channel.put_first(data[used:])
             if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
                 channel.pause(FOR_OUTPUT)
@@ -451,11 +466,13 @@ class Connection(Endpoint):
     def forget_waiting(self, channel: Channel) -> None:
         """Discard the content that arrived on a busy channel."""
         if channel.waiting is not None:
-            self.count_held(-sum(map(len, channel.waiting)))
+            self.count_deferred(-sum(map(len, channel.waiting)))
             channel.waiting = None
 
     # --- Methods ------------------------------------------------------------------------------
 
+    # Keeps 0-9/channel.close#stability, 0-9/connection.close#stability, 0-9-1/channel.close#01,
+    # 0-9-1/connection.close#01.
     def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
         """A method came that takes the ordinary way."""
         class_id = self.current >> 16
@@ -499,14 +516,14 @@ class Connection(Endpoint):
         else:
             self.owner.on_method(channel, number, method)
 
-    # Keeps 0-9-1/connection.close#01, 0-9/connection.close#stability.
+    # Keeps 0-9-1/connection.close#01.
     def connection_method(self, method: MethodBase) -> None:
         """A method of the connection class came."""
         if isinstance(method, ConnectionClose):
             self.state_number = STATE_CLOSED
             self.left = True
             self.owner.on_method(None, 0, method)
-            self.say_last(ConnectionCloseOk(), None)
+            self.send_last(ConnectionCloseOk(), None)
             return
         if isinstance(method, ConnectionCloseOk):
             if self.state_number != STATE_CLOSING:
@@ -545,10 +562,9 @@ class Connection(Endpoint):
             self.channel_max = min(self.channel_max, method.channel_max)
         self.heartbeat_s = method.heartbeat
         # Some clients count a frame's payload alone (amqpstorm): a server forgives 8 octets.
-        self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else 8)
+        self.contents.frame_limit = self.frame_max - (0 if self.role is Role.SERVER else C_OVERHEAD)
 
-    # Keeps 0-9-1/channel.close#01, 0-9/channel.close#stability, 0-9-1/channel.open#01,
-    # 0-9/channel.open#state.
+    # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
         """A method of the channel class came."""
         if isinstance(method, ChannelOpen | ChannelResume):
@@ -572,7 +588,7 @@ class Connection(Endpoint):
             if channel.state == C_OPENING:  # It answers channel.resume.
                 channel.state = C_OPEN
         elif isinstance(method, ChannelClose):
-            self.say(channel, encode_method(self.version, ChannelCloseOk()))
+            self.send_in_order(channel, encode_method(self.version, ChannelCloseOk()))
             if channel.state != C_CLOSING:
                 self.forget_channel(channel)
         elif isinstance(method, ChannelCloseOk):
@@ -602,7 +618,7 @@ class Connection(Endpoint):
             channel.abandon()
             self.forget_waiting(channel)
             channel.state = C_CLOSING
-            self.say_close(channel, error)
+            self.send_channel_close(channel, error)
             self.owner.on_failed(channel, error)
             return
         if error.code is ReplyCode.FRAME_ERROR:
@@ -614,8 +630,8 @@ class Connection(Endpoint):
             return
         self.close_reason = error
         self.state_number = STATE_CLOSING
-        self.contents.frame_limit = self.frame_max - 8
-        self.say_last(
+        self.contents.frame_limit = self.frame_max - C_OVERHEAD
+        self.send_last(
             ConnectionClose(
                 reply_code=error.code.number,
                 reply_text=error.reply_text,
@@ -625,7 +641,7 @@ class Connection(Endpoint):
             error,
         )
 
-    def say_close(self, channel: Channel, error: AmqpError) -> None:
+    def send_channel_close(self, channel: Channel, error: AmqpError) -> None:
         """Send channel.close."""
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         close = ChannelClose(
@@ -634,7 +650,7 @@ class Connection(Endpoint):
             class_id=method[0],
             method_id=method[1],
         )
-        self.say(channel, encode_method(self.version, close))
+        self.send_in_order(channel, encode_method(self.version, close))
 
     def refuse_request(self, channel: Channel, error: AmqpError, request: int) -> None:
         """Answer an earlier request with an error."""
@@ -642,7 +658,9 @@ class Connection(Endpoint):
         self.last = channel
         self.current = request
         if channel.state == C_CLOSING and error.scope is Scope.CHANNEL:
-            self.say_close(channel, error)  # Ahead of a later error, which need not be said now.
+            self.send_channel_close(
+                channel, error
+            )  # Ahead of a later error, which need not be said now.
         else:
             self.fail(error)
         self.last = last
@@ -650,18 +668,18 @@ class Connection(Endpoint):
 
     # --- Answers --------------------------------------------------------------------------------
 
-    def say(self, channel: Channel, payload: bytes) -> None:
+    def send_in_order(self, channel: Channel, payload: bytes) -> None:
         """Send an encoded method after all answers that the channel owes."""
-        self.answers.say(channel, payload)
+        self.answers.send_in_order(channel, payload)
 
-    def hold_answer(self, channel: Channel, payload: bytes) -> HeldAnswer:
+    def defer_answer(self, channel: Channel, payload: bytes) -> DeferredAnswer:
         """Owe an encoded method as the answer to the request that is being handled."""
-        held = HeldAnswer(self, channel, payload, self.current)
-        self.answers.hold(held)
-        return held
+        deferred = DeferredAnswer(self, channel, payload, self.current)
+        self.answers.defer(deferred)
+        return deferred
 
     def send_answers(self, channel: Channel) -> None:
-        """Send the answers of a channel up to the first that is still held."""
+        """Send the answers of a channel up to the first that is still deferred."""
         if channel.answers is None or self.ended or channel.sends_body():
             return
         refused = self.answers.send(channel)
@@ -676,20 +694,20 @@ class Connection(Endpoint):
     def forget_answers(self, channel: Channel) -> None:
         """Forget the answers that a channel owes."""
         if self.answers.forget(channel):
-            self.part()
+            self.send_deferred_close()
 
-    def say_last(self, method: MethodBase, error: AmqpError | None) -> None:
+    def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
-        self.parting = (method, error)
+        self.deferred_close = (method, error)
         if not self.answers.owing or not self.owner.answers_come():
-            self.part()
+            self.send_deferred_close()
 
-    def part(self) -> None:
+    def send_deferred_close(self) -> None:
         """Send the close or close-ok that waited until no channel owed answers."""
-        if self.parting is None:
+        if self.deferred_close is None:
             return
-        method, error = self.parting
-        self.parting = None
+        method, error = self.deferred_close
+        self.deferred_close = None
         self.write_frame(FRAME_METHOD, 0, encode_method(self.version, method))
         if error is not None:
             self.owner.on_failed(None, error)
@@ -697,7 +715,7 @@ class Connection(Endpoint):
             self.owner.on_closed()
 
     def forgo_answers(self) -> None:
-        self.part()
+        self.send_deferred_close()
 
     # --- Sending ------------------------------------------------------------------------------
 
@@ -712,7 +730,7 @@ class Connection(Endpoint):
                 if self.state_number >= STATE_CLOSING:
                     raise AmqpError(ReplyCode.COMMAND_INVALID, "the connection is closed")
                 self.state_number = STATE_CLOSING
-                self.say_last(method, None)
+                self.send_last(method, None)
                 return
             elif isinstance(method, ConnectionCloseOk):
                 self.state_number = STATE_CLOSED
@@ -750,7 +768,7 @@ class Connection(Endpoint):
         self.check_open(number)
         self.write_frame(FRAME_METHOD, number, method)
         self.write_frame(FRAME_HEADER, number, header)
-        limit = self.frame_max - 8
+        limit = self.frame_max - C_OVERHEAD
         if 0 < len(body) <= limit:
             self.write_frame(FRAME_BODY, number, body)
             return
@@ -764,17 +782,17 @@ class Connection(Endpoint):
             AmqpError: the channel is not open; nothing was written.
         """
         self.check_open(number)
-        self.reserve(21)
+        self.reserve(C_ACK_LEN + C_OVERHEAD)
         buffer = self.buffer
         at = self.tail
-        buffer[at] = FRAME_METHOD
-        put16(buffer, at + 1, number)
-        put32(buffer, at + 3, 13)
-        put32(buffer, at + 7, BASIC_ACK)
-        put64(buffer, at + 11, delivery_tag)
-        buffer[at + 19] = 1 if multiple else 0
-        buffer[at + 20] = FRAME_END
-        self.tail = at + 21
+        buffer[at] = C_METHOD
+        put16(buffer, at + C_CHANNEL_AT, number)
+        put32(buffer, at + C_SIZE_AT, C_ACK_LEN)
+        put32(buffer, at + C_PAYLOAD_AT, BASIC_ACK)
+        put64(buffer, at + C_ARGUMENTS_AT, delivery_tag)
+        buffer[at + C_ACK_FLAG_AT] = 1 if multiple else 0
+        buffer[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = at + C_ACK_LEN + C_OVERHEAD
 
     def check_open(self, number: int) -> None:
         """Raise AmqpError unless the channel is open."""

@@ -13,6 +13,18 @@ import cython
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
     from headrace.protocol.v0_x.channel import Channel
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import BODY_SIZE_AT as C_BODY_SIZE_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_BODY as C_BODY
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_HEADER as C_HEADER
+    from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_ADDRESS_AT as C_PUBLISH_ADDRESS_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_x.frames import framed
     from headrace.protocol.v0_x.upcalls import Upcalls
     from headrace.spec.ids import BASIC_PUBLISH
@@ -26,6 +38,8 @@ from headrace.spec.tables import V0_9_1, Version
 
 PUBLISH = divmod(BASIC_PUBLISH, 1 << 16)  # As a close method names it.
 TICKET_CUSTOMARY = 1  # What clients send that never asked for a ticket; 0 is the other.
+# Keeps 0-9-1/s015, 0-9-1/s017, 0-9/connection.tune.frame-max#minimum,
+# 0-9/connection.tune-ok.frame-max#minimum.
 HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is open.
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 # A connection may have begun so many bodies of the largest size, on all of its channels,
@@ -51,7 +65,7 @@ class ContentReader:
         self.channels = channels
         self.is_server = is_server
         self.frame_max = frame_max  # Of a whole frame, as negotiated in the end.
-        self.frame_limit = HANDSHAKE_BYTES_MAX - 8  # Bytes of payload that we accept now.
+        self.frame_limit = HANDSHAKE_BYTES_MAX - C_OVERHEAD  # Bytes of payload that we accept now.
         self.body_max = body_max
         self.after = 0  # Where to go on after the frame or content being handled.
         self.replaying = False  # The frames waited: the end of a content may be in no buffer.
@@ -71,57 +85,57 @@ class ContentReader:
         When the whole content lies in the buffer it is handed on with offsets. Else, unless it is
         small enough to wait for, the method is put aside and its frames are taken one by one.
         """
-        args = pos + 13
+        args = pos + C_PUBLISH_ADDRESS_AT
         if end - args < 3:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish is cut short")
         key = args + 1 + d[args]
         if key >= end or key + 1 + d[key] + 1 != end:
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "basic.publish has wrong lengths")
-        if self.early and get16(d, pos + 11) > TICKET_CUSTOMARY:
-            self.owner.on_ticket(channel, get16(d, pos + 11), cut(d, args, end - 1))
+        if self.early and get16(d, pos + C_ARGUMENTS_AT) > TICKET_CUSTOMARY:
+            self.owner.on_ticket(channel, get16(d, pos + C_ARGUMENTS_AT), cut(d, args, end - 1))
         head = end + 1
-        if n - head >= 7:
-            size = get32(d, head + 3)
+        if n - head >= C_PAYLOAD_AT:
+            size = get32(d, head + C_SIZE_AT)
             whole = (
-                d[head] == 2
-                and get16(d, head + 1) == channel.number
-                and 14 <= size <= self.frame_limit
+                d[head] == C_HEADER
+                and get16(d, head + C_CHANNEL_AT) == channel.number
+                and C_NO_PROPERTIES <= size <= self.frame_limit
             )
-            at = head + 8 + size
+            at = head + C_OVERHEAD + size
             if whole and at <= n:
-                body_size = get64(d, head + 11)
+                body_size = get64(d, head + C_BODY_SIZE_AT)
                 whole = (
-                    d[at - 1] == 0xCE
-                    and get32(d, head + 7) == BASIC_HEADER
+                    d[at - 1] == C_END
+                    and get32(d, head + C_PAYLOAD_AT) == BASIC_HEADER
                     and body_size <= INLINE_BODY_MAX
                     and body_size <= self.body_max
                 )
                 got = 0
                 while whole and got < body_size:
-                    if n - at < 7:
+                    if n - at < C_PAYLOAD_AT:
                         break
-                    size = get32(d, at + 3)
+                    size = get32(d, at + C_SIZE_AT)
                     if (
-                        d[at] != 3
-                        or get16(d, at + 1) != channel.number
+                        d[at] != C_BODY
+                        or get16(d, at + C_CHANNEL_AT) != channel.number
                         or size > self.frame_limit
                         or size > body_size - got
                     ):
                         whole = False
                         break
-                    if n - at < size + 8:
+                    if n - at < size + C_OVERHEAD:
                         break
-                    if d[at + 7 + size] != 0xCE:
+                    if d[at + C_PAYLOAD_AT + size] != C_END:
                         whole = False
                         break
                     got += size
-                    at += size + 8
+                    at += size + C_OVERHEAD
                 if whole and got == body_size:
                     self.after = at
                     self.owner.on_publish(channel, d, args, end - args - 1, head, at, body_size)
                     return at
         else:
-            whole = n == head or d[head] == 2
+            whole = n == head or d[head] == C_HEADER
         if whole and n - pos < INLINE_WAIT_MAX and not self.replaying:
             return -1 - pos
         channel.address = cut(d, args, end)
@@ -138,49 +152,57 @@ class ContentReader:
         """
         head = end + 1
         waits = n - pos < INLINE_WAIT_MAX and not self.replaying
-        if n - head < 7:
+        if n - head < C_PAYLOAD_AT:
             return -1 if waits else 0
-        size = get32(d, head + 3)
+        size = get32(d, head + C_SIZE_AT)
         if (
-            d[head] != 2
-            or get16(d, head + 1) != channel.number
-            or not 14 <= size <= self.frame_limit
+            d[head] != C_HEADER
+            or get16(d, head + C_CHANNEL_AT) != channel.number
+            or not C_NO_PROPERTIES <= size <= self.frame_limit
         ):
             return 0
-        at = head + 8 + size
+        at = head + C_OVERHEAD + size
         if at > n:
             return -1 if waits else 0
-        body_size = get64(d, head + 11)
+        body_size = get64(d, head + C_BODY_SIZE_AT)
         if (
-            d[at - 1] != 0xCE
-            or get32(d, head + 7) != BASIC_HEADER
+            d[at - 1] != C_END
+            or get32(d, head + C_PAYLOAD_AT) != BASIC_HEADER
             or body_size > INLINE_BODY_MAX
             or body_size > self.body_max
         ):
             return 0
         got = 0
         while got < body_size:
-            if n - at < 7:
+            if n - at < C_PAYLOAD_AT:
                 return -1 if waits else 0
-            size = get32(d, at + 3)
+            size = get32(d, at + C_SIZE_AT)
             if (
-                d[at] != 3
-                or get16(d, at + 1) != channel.number
+                d[at] != C_BODY
+                or get16(d, at + C_CHANNEL_AT) != channel.number
                 or size > self.frame_limit
                 or size > body_size - got
             ):
                 return 0
-            if n - at < size + 8:
+            if n - at < size + C_OVERHEAD:
                 return -1 if waits else 0
-            if d[at + 7 + size] != 0xCE:
+            if d[at + C_PAYLOAD_AT + size] != C_END:
                 return 0
             got += size
-            at += size + 8
+            at += size + C_OVERHEAD
         if not first:
             return 0
-        size = get32(d, head + 3)
+        size = get32(d, head + C_SIZE_AT)
         assert channel.gatherer is not None
-        if not channel.gatherer.put(d, pos + 11, end, head + 7, head + 7 + size, at, body_size):
+        if not channel.gatherer.put(
+            d,
+            pos + C_ARGUMENTS_AT,
+            end,
+            head + C_PAYLOAD_AT,
+            head + C_PAYLOAD_AT + size,
+            at,
+            body_size,
+        ):
             return 0
         self.after = at
         return at
@@ -191,7 +213,7 @@ class ContentReader:
         """A content header came."""
         if not channel.expects_content() or channel.header is not None:
             raise AmqpError(ReplyCode.UNEXPECTED_FRAME, "content header where none is due")
-        if hi - lo < 14:
+        if hi - lo < C_NO_PROPERTIES:
             channel.abandon()
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "content header is cut short")
         class_id = get16(d, lo)
@@ -250,7 +272,7 @@ class ContentReader:
             self.complete(channel)
 
     def complete(self, channel: Channel) -> None:
-        """All of a content is there."""
+        """Hand a complete content to the owner."""
         method = channel.method
         address = channel.address
         header = channel.header
@@ -269,7 +291,7 @@ class ContentReader:
         data = start
         if body_size:
             body = b"".join(parts)
-            limit = self.frame_max - 8
+            limit = self.frame_max - C_OVERHEAD
             data = start + b"".join(
                 [
                     framed(FRAME_BODY, number, body[at : at + limit])
@@ -277,4 +299,6 @@ class ContentReader:
                 ]
             )
         size = len(address) - 1
-        self.owner.on_publish(channel, data, 0, size, size + 2, len(data), body_size)
+        self.owner.on_publish(
+            channel, data, 0, size, size + C_PUBLISH_END_LEN, len(data), body_size
+        )

@@ -9,7 +9,7 @@ from headrace.protocol.errors import AmqpError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the peer did."""
+    """Base of the events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Role(Enum):
 
 
 class State(Enum):
-    """Where the connection stands."""
+    """The state of a connection."""
 
     AWAITING_HEADER = 0  # Server: nothing came yet.
     GREETED = 1  # The header is sent, or was accepted.

@@ -14,7 +14,7 @@ cdef class Upcalls:
     cpdef on_closed(self)
     cpdef turn_over(self)
     cpdef object explain(self, object error, unsigned int method)
-    cpdef hold_reading(self, bint hold)
+    cpdef pause_reading(self, bint paused)
     cpdef bint answers_come(self) except -1
     cpdef Channel make_channel(self, unsigned int number)
     cpdef on_method(self, Channel channel, unsigned int number, object method)

@@ -27,7 +27,7 @@ from headrace.protocol.v0_x.events import (
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
-    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.protocol.endpoint import BodySink
     from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
@@ -60,14 +60,14 @@ class Upcalls:
         """All complete frames of one read were handled."""
 
     def explain(self, error: Exception, method: int) -> AmqpError:
-        """Return what the peer is told of an exception that is not of the protocol.
+        """Return the protocol's error for another exception.
 
         ``method`` is being handled: class id << 16 | method id.
         """
         log.error("internal error on method %#x", method, exc_info=error)
         return AmqpError(ReplyCode.INTERNAL_ERROR, "internal error")
 
-    def hold_reading(self, hold: bool) -> None:
+    def pause_reading(self, paused: bool) -> None:
         """Too many frames wait on busy channels: stop reading, or go on."""
 
     def answers_come(self) -> bool:
@@ -93,7 +93,7 @@ class Upcalls:
 
     def sink_of(
         self, channel: Channel, method: MethodBase, header: bytes, body_size: int
-    ) -> "ContentSink | None":
+    ) -> "BodySink | None":
         """Return the sink that takes the body of a content instead of memory, or None.
 
         When the body is complete, :meth:`on_content` is called with an empty one.

@@ -6,7 +6,7 @@ assignment      which broker should serve which virtual host
 heartbeat       this broker's heartbeats, on a thread, and its lease
 membership      how a broker joins a cluster and leaves it
 shared_catalog  makes a data directory one of a cluster
-warnings        what an operator should know before clients notice it
+warnings        a short lease, and copies far behind
 copies          copies of what other brokers serve, kept up to date
-node            takes and gives up virtual hosts, and tells where they are served
+node            takes and gives up virtual hosts, and knows the owners of the others
 """

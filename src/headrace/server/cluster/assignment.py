@@ -13,7 +13,7 @@ from headrace.store.ledger.members import LedgerRow
 
 
 class Assignment(NamedTuple):
-    """What a broker should do."""
+    """The ledgers that a broker should take and give."""
 
     take: list[str]  # Names of ledgers.
     give: list[str]  # To the brokers that operators want, or to any.
@@ -27,7 +27,7 @@ def ledger_name(vhost: str, number: int) -> str:
 def assign(
     me: str, wanted: Iterable[str], ledgers: Mapping[str, LedgerRow], census: Census
 ) -> Assignment:
-    """Return what broker ``me`` should take and give.
+    """Return the ledgers that broker ``me`` should take and give.
 
     Args:
         me: the name of this broker.
@@ -67,7 +67,7 @@ def is_to_go(me: str, row: LedgerRow, takers: Collection[str]) -> bool:
 
 
 def taker_of(row: LedgerRow | None, serves: Mapping[str, int]) -> str:
-    """Return who takes a ledger without an owner: whom an operator wants, or who serves least."""
+    """Return the taker of a free ledger: the broker an operator wants, or that serves least."""
     if row is not None and row.wanted in serves:
         return row.wanted
     return min(serves, key=lambda name: (serves[name], name), default="")

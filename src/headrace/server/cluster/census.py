@@ -2,7 +2,7 @@
 """Which brokers of a cluster live, judged by one of them.
 
 A broker lives until its counter has stood still for the length of a lease. Only time in which the
-engine answered counts: while it did not, nobody could advance a counter.
+engine answered counts: while it did not, no broker could advance a counter.
 """
 
 from collections.abc import Iterable
@@ -24,37 +24,54 @@ class Census:
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
         self.lease_s = lease_s
-        self.gap_s = 2 * beat_s  # Between two looks more counts as this: the engine was away.
-        self.looked_s: float | None = None
+        self.gap_s = (
+            2 * beat_s
+        )  # A longer time between two updates counts as this: the engine was away.
+        self.updated_s: float | None = None
         self.watched: dict[str, Watched] = {}
 
-    def look(self, rows: Iterable[BrokerRow], now_s: float) -> None:
-        """Take over what the engine says now."""
-        passed = 0.0 if self.looked_s is None else min(now_s - self.looked_s, self.gap_s)
-        self.looked_s = now_s
+    def update(self, rows: Iterable[BrokerRow], now_s: float) -> None:
+        """Note the rows that the engine has now."""
+        passed = 0.0 if self.updated_s is None else min(now_s - self.updated_s, self.gap_s)
+        self.updated_s = now_s
         before, self.watched = self.watched, {}
         for row in rows:
-            known = before.get(row.name)
-            moved = known is None or known.row.seen != row.seen
-            still_s = 0.0 if known is None or moved else known.still_s + passed
+            former = before.get(row.name)
+            moved = former is None or former.row.seen != row.seen
+            still_s = 0.0 if former is None or moved else former.still_s + passed
             self.watched[row.name] = Watched(row, still_s)
 
     def lives(self, name: str) -> bool:
         """Return True if a broker has not left, and its lease may not have ended."""
-        found = self.watched.get(name)
-        return found is not None and found.row.state != LEFT and found.still_s < self.lease_s
+        watched = self.watched.get(name)
+        return watched is not None and watched.row.state != LEFT and watched.still_s < self.lease_s
 
     def living(self) -> list[BrokerRow]:
         """Return the brokers that live, by name."""
-        return [one.row for name, one in sorted(self.watched.items()) if self.lives(name)]
+        return [watched.row for name, watched in sorted(self.watched.items()) if self.lives(name)]
 
     def members(self) -> list[BrokerRow]:
         """Return the brokers that have not left; first those that live, each part by name.
 
         One that does not live may be back soon, and a busy machine delays counters.
         """
-        rows = [one.row for _, one in sorted(self.watched.items()) if one.row.state != LEFT]
+        rows = [
+            watched.row for _, watched in sorted(self.watched.items()) if watched.row.state != LEFT
+        ]
         return sorted(rows, key=lambda row: not self.lives(row.name))
+
+    def shared_address(self) -> str:
+        """Return which living brokers have one address, in words; empty if none have."""
+        names: dict[str, list[str]] = {}
+        for row in self.living():
+            names.setdefault(f"{row.host}:{row.port}", []).append(f"'{row.name}'")
+        for address, sharing in names.items():
+            if len(sharing) > 1:
+                return (
+                    f"brokers {' and '.join(sharing)} have the same address, {address}: clients do "
+                    "not find the right one; set cluster_address"
+                )
+        return ""
 
     def takers(self) -> list[str]:
         """Return the brokers that may take virtual hosts."""

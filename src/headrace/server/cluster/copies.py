@@ -21,7 +21,7 @@ from headrace.store.ledger.replicated_disk import BODIES, JOURNAL, STREAMS, Repl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.store.ledger.members import LedgerRow
+    from headrace.store.ledger.members import LedgerRow, Silent
     from headrace.store.ledger.postgres_cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -55,15 +55,16 @@ class Copies:
         """Keep copies of these from now on, and of no others; does not block."""
         self._wanted = {row.name: row for row in ledgers}
 
-    def take(self, ledger: str, taken: str) -> ReplicatedDisk:
+    def take(self, ledger: str, taken: str, silent: Silent | None) -> ReplicatedDisk:
         """Become the owner of a ledger; return its files, which are up to date.
 
         Args:
             ledger: its name.
             taken: of the epoch that this ends.
+            silent: its owner, which must have no heartbeats; None if it has none, or is this one.
 
         Raises:
-            Fenced: another broker was first.
+            Fenced: another broker was first, or the owner is back.
             Gap: this broker has entries that the ledger lacks.
             OSError: the engine does not answer; try again.
         """
@@ -71,7 +72,7 @@ class Copies:
             disk = self._disks.pop(ledger, None) or self._open(ledger)
             engine = disk.ledger
             assert isinstance(engine, PostgresLedger)
-            engine.rival = taken
+            engine.rival, engine.silent = taken, silent
             try:
                 disk.take()
             except BaseException:

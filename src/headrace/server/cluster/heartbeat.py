@@ -13,7 +13,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from headrace.store.errors import StoreError
-from headrace.store.ledger.members import RUNNING, Look
+from headrace.store.ledger.members import RUNNING, ClusterRows
 from headrace.store.ledger.postgres_members import Members
 
 log = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ class Heartbeat:
         members: Members,
         lease_s: float,
         *,
-        found: Callable[[Look, float], None],
+        on_rows: Callable[[ClusterRows, float], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """``found`` gets what a heartbeat found and when it was sent, ``failed`` why one failed."""
+        """``on_rows`` gets what a heartbeat read and when it was sent, ``failed`` its error."""
         self.members = members
         self.lease_s = lease_s * (1 - MARGIN)
         self.state = RUNNING  # Of this broker; the next heartbeat writes it.
-        self._found = found
+        self._on_rows = on_rows
         self._failed = failed
         self._due: SimpleQueue[Work | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headrace-heartbeat", daemon=True)
@@ -57,7 +57,7 @@ class Heartbeat:
         """Run something on the thread, and send a heartbeat after it."""
         self._due.put(work)
 
-    def look_now(self) -> None:
+    def beat_now(self) -> None:
         """Send a heartbeat now."""
         self._due.put(lambda _: None)
 
@@ -72,12 +72,12 @@ class Heartbeat:
         while True:
             sent_s = boot_s()
             try:
-                look = self.members.beat(self.state)
+                rows = self.members.beat(self.state)
             except (OSError, StoreError) as error:
                 self.members.close()
                 self._failed(error)
             else:
-                self._found(look, sent_s)
+                self._on_rows(rows, sent_s)
             if not self._run_work(sent_s + BEAT_S):
                 return
 

@@ -31,7 +31,7 @@ def join(settings: Settings) -> Joined:
     """Check the database, and enter this broker into it; blocks.
 
     Raises:
-        StoreError: the URL is none, or another broker of the same name runs.
+        StoreError: the URL is not valid, or another broker of the same name runs.
         OSError: the database may hold no cluster, or does not answer.
     """
     cluster = Cluster(Address(settings.cluster), standbys=settings.cluster_standbys)
@@ -51,7 +51,8 @@ def join(settings: Settings) -> Joined:
 def watch(members: Members) -> None:
     """Raise NameTakenError if the broker whose session holds the name has heartbeats.
 
-    Without them it is a session of a machine that is gone.
+    Without them it is a session of a machine that is gone, or of a suspended broker. That
+    one loses the session, and so learns when it continues that the name is taken.
     """
     first = members.seen()
     until = time.monotonic() + WATCH_S
@@ -63,6 +64,7 @@ def watch(members: Members) -> None:
                 f"another broker named {members.name!r} runs in this cluster: set cluster_name"
             )
         time.sleep(BEAT_S / 2)
+    members.oust()
 
 
 def address_of(settings: Settings) -> tuple[str, int]:

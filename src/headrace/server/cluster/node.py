@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of a cluster: takes and gives up virtual hosts, and tells where they are served.
+"""A broker of a cluster: takes and gives up virtual hosts, and knows the owners of the others.
 
 Each heartbeat brings the rows of all brokers and ledgers. What follows from them is computed on
 the loop (:mod:`headrace.server.cluster.assignment`); taking a ledger reads from the engine, in a
@@ -23,9 +23,16 @@ from headrace.server.cluster.assignment import assign, ledger_name
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
-from headrace.server.cluster.warnings import ClusterWarnings
+from headrace.server.cluster.warnings import ADDRESS, DATABASE, ClusterWarnings
 from headrace.store.errors import StoreError
-from headrace.store.ledger.members import DRAINING, LEFT, RUNNING, Look
+from headrace.store.ledger.members import (
+    DRAINING,
+    LEFT,
+    RUNNING,
+    ClusterRows,
+    NameTakenError,
+    Silent,
+)
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOKS = 8  # Of the last ones that are remembered.
+HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
@@ -61,16 +68,17 @@ class Served:
     vhost: str
     disk: ReplicatedDisk
     taken: str  # Names the epoch.
-    # When some looks came, and the last entry that was durable then.
-    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=LOOKS))
+    since_s: float  # When that was known here.
+    # When some heartbeats were answered, and the last entry that was durable then.
+    seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HEARTBEATS_KEPT))
 
     def lacks(self, row: LedgerRow, sent_s: float) -> bool:
         """Return True if the database lacked durable entries when a heartbeat was sent."""
         engine = self.disk.ledger
         assert isinstance(engine, PostgresLedger)
-        known = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
+        last_durable = max((last for at_s, last in self.seen if at_s <= sent_s), default=0)
         self.seen.append((boot_s(), engine.durable))
-        return row.epoch < engine.epoch or row.last < known
+        return row.epoch < engine.epoch or row.last < last_durable
 
 
 class ClusterNode:
@@ -88,7 +96,7 @@ class ClusterNode:
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
         )
         self.heartbeat = Heartbeat(
-            joined.members, lease_s, found=self._from_thread, failed=self._failed_in_thread
+            joined.members, lease_s, on_rows=self._from_thread, failed=self._failed_in_thread
         )
         self.loop = asyncio.get_running_loop()
         self.pool = ThreadPoolExecutor(TAKERS, thread_name_prefix="headrace-take")
@@ -97,15 +105,18 @@ class ClusterNode:
         self.ledgers: dict[str, LedgerRow] = {}
         self.served: dict[str, Served] = {}  # By ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
+        self.deleted: set[str] = set()  # Ledgers that are to be removed.
         self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
         self.again_s: dict[str, float] = {}  # When to try those once more.
         self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
         self.lease_until_s = 0.0
         self.frozen = False
         self.trouble = ""  # Why the last heartbeat failed.
+        self.unfit = ""  # Why the database would lose what it confirms.
         self.warnings = ClusterWarnings(events)
-        self.looked = asyncio.Event()
-        self.fatal: Callable[[str], None] = log.critical
+        self.answered = asyncio.Event()
+        self.ousted = ""  # Why this broker is in the cluster no more.
+        self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
         self.freezer: Freezer | None = None
@@ -119,12 +130,12 @@ class ClusterNode:
         self.wanted = wanted
         self.heartbeat.start()
         self.copies.start()
-        looks = 0
+        answers = 0
 
         def is_settled() -> bool:
-            nonlocal looks
-            looks += self.lease_until_s > 0
-            return looks > 1 and not self.busy
+            nonlocal answers
+            answers += self.lease_until_s > 0
+            return answers > 1 and not self.busy
 
         await self._until(is_settled, FIRST_S)
 
@@ -143,7 +154,7 @@ class ClusterNode:
 
         def leave(members: Members) -> None:
             for name in served:
-                members.release(name)
+                members.release(name, self.served[name].taken)
             members.beat(LEFT)
 
         self.heartbeat.stop(leave)
@@ -157,56 +168,81 @@ class ClusterNode:
 
     # --- Heartbeats -------------------------------------------------------------------------
 
-    def _from_thread(self, look: Look, sent_s: float) -> None:
-        self.loop.call_soon_threadsafe(self.on_look, look, sent_s)
+    def _from_thread(self, rows: ClusterRows, sent_s: float) -> None:
+        self.loop.call_soon_threadsafe(self.on_rows, rows, sent_s)
 
     def _failed_in_thread(self, error: Exception) -> None:
         self.loop.call_soon_threadsafe(self.on_failure, error)
 
     def on_failure(self, error: Exception) -> None:
         """Note why a heartbeat failed."""
-        if isinstance(error, StoreError):  # The name is another broker's now.
-            self.fatal(str(error))
-        if not self.trouble:
+        if isinstance(error, NameTakenError):
+            self._end_ousted(str(error))
+        elif not self.trouble:
             log.error("no heartbeat in the cluster: %s; this is tried again", error)
         self.trouble = str(error)
 
-    def on_look(self, look: Look, sent_s: float) -> None:
+    def _end_ousted(self, why: str) -> None:
+        """Serve nothing more: another broker has the name of this one."""
+        if self.stopping or self.ousted:
+            return
+        self.ousted = why
+        for name in sorted(self.served.keys() - self.busy):
+            self.lose(name, why)
+        self.fatal(why)
+
+    def on_rows(self, rows: ClusterRows, sent_s: float) -> None:
         """Act on what a heartbeat found."""
-        if self.stopping:
+        if self.stopping or self.ousted:
             return
         if self.trouble:
             log.warning("heartbeats in the cluster succeed again")
         self.trouble = ""
-        self.census.look(look.brokers, sent_s)
+        self.unfit = rows.unfit
+        self.census.update(rows.brokers, sent_s)
         self.lease_until_s = sent_s + self.heartbeat.lease_s
-        self.ledgers = {row.name: row for row in look.ledgers}
+        self.ledgers = {row.name: row for row in rows.ledgers}
         for name, served in list(self.served.items()):
             row = self.ledgers.get(name)
-            if name in self.busy:
+            if name in self.busy or sent_s <= served.since_s:  # It may not know of the epoch.
                 continue
-            if row is not None and served.lacks(row, sent_s):
-                served.disk.lost = served.disk.lost or served.disk.other_history(
-                    f"is at entry {row.last} of epoch {row.epoch}"
+            if row is None or served.lacks(row, sent_s):
+                stands = (
+                    "is not there"
+                    if row is None
+                    else f"is at entry {row.last} of epoch {row.epoch}"
                 )
+                served.disk.lost = served.disk.lost or served.disk.other_history(stands)
                 self._end_lost(name, served)
-            elif row is None or row.taken != served.taken:
-                owner = "another broker" if row is None or not row.owner else row.owner
-                self.lose(name, f"broker {owner} serves it now")
-        self.thaw()
+            elif row.taken != served.taken:
+                self.lose(name, f"broker {row.owner or 'another broker'} serves it now")
+        # It may have been sent before this process stood still, or before something was taken.
+        is_new = all(sent_s > served.since_s for served in self.served.values())
+        if is_new and boot_s() < self.lease_until_s:
+            self.thaw()
+        self._forget_deleted()
         self._assign()
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
             if name not in self.served and name not in self.busy and name in self._names()
         )
-        self.looked.set()
+        self.answered.set()
 
     def _names(self) -> dict[str, tuple[str, int]]:
         """Return the virtual hosts of the catalog and their numbers, by ledger."""
         return {
             ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
         }
+
+    def _forget_deleted(self) -> None:
+        """Forget why virtual hosts were not served that are gone."""
+        names, vhosts = self._names(), self.wanted()
+        for by_ledger in (self.down, self.again_s):
+            for name in by_ledger.keys() - names.keys():
+                by_ledger.pop(name)
+        for vhost in self.losses.keys() - vhosts.keys():
+            del self.losses[vhost]
 
     def _assign(self) -> None:
         """Take and give up what is due."""
@@ -224,9 +260,8 @@ class ClusterNode:
         for name in todo.give:
             if name in self.served and name not in self.busy:
                 self._begin(name, self._give(name))
-        for name in list(self.served):
-            if name not in names:  # Deleted: its files are gone.
-                self._begin(name, self._drop(name))
+        for name in {*self.served, *self.deleted} - names.keys() - self.busy:
+            self._begin(name, self._drop(name))  # Deleted: its files are gone.
 
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run the work on a ledger; no other work on it begins meanwhile."""
@@ -239,7 +274,7 @@ class ClusterNode:
                 log.exception("cluster: ledger %s", name)
             finally:
                 self.busy.discard(name)
-                self.heartbeat.look_now()
+                self.heartbeat.beat_now()
 
         task = self.loop.create_task(run())
         self.tasks.add(task)
@@ -253,7 +288,11 @@ class ClusterNode:
         begun_s = self.loop.time()
         try:
             disk = await self.loop.run_in_executor(
-                self.pool, self.copies.take, name, "" if row is None else row.taken
+                self.pool,
+                self.copies.take,
+                name,
+                "" if row is None else row.taken,
+                None if row is None else self._silent(row.owner),
             )
         except Fenced as error:
             log.info("%s", error)
@@ -268,7 +307,9 @@ class ClusterNode:
         assert self.hosts is not None
         engine = disk.ledger
         assert isinstance(engine, PostgresLedger)
-        if self.stopping or vhost in self.hosts.vhosts:
+        row = self.ledgers.get(name)
+        is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
+        if self.stopping or self.ousted or is_lost or vhost in self.hosts.vhosts:
             engine.close()
             return
         try:
@@ -281,13 +322,19 @@ class ClusterNode:
         self.down.pop(name, None)
         self.again_s.pop(name, None)
         self.losses.pop(vhost, None)
-        self.served[name] = Served(vhost, disk, engine.taken)
+        self.served[name] = Served(vhost, disk, engine.taken, boot_s())
+        self._check_lease(boot_s())  # The broker may have stood still meanwhile.
         log.warning(
             "vhost '%s' is served here from now on: epoch %d, entry %d, taken in %.1f s",
             *(vhost, engine.epoch, disk.applied.number, self.loop.time() - begun_s),
         )
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.taken", vhost=vhost, epoch=engine.epoch)
+
+    def _silent(self, owner: str) -> Silent | None:
+        """Return the owner of a ledger that this broker judges dead; None if there is no other."""
+        watched = self.census.watched.get(owner)
+        return None if watched is None or owner == self.name else Silent(owner, watched.row.seen)
 
     def _note_down(self, name: str, vhost: str, why: str) -> None:
         """Note why a virtual host could not be taken; this is tried again later."""
@@ -327,13 +374,13 @@ class ClusterNode:
             aside = await self.loop.run_in_executor(self.pool, self.copies.set_aside, name)
         finally:
             self.busy.discard(name)
-        for found in (self.down, self.again_s):
-            found.pop(name, None)
+        for by_ledger in (self.down, self.again_s):
+            by_ledger.pop(name, None)
         self.losses.pop(vhost, None)
         log.warning("vhost '%s': an operator accepts what the database lost; %s", vhost, aside)
         if self.events.has_listeners:
             self.events.emit("cluster.loss.accepted", vhost=vhost, directory=aside)
-        self.heartbeat.look_now()
+        self.heartbeat.beat_now()
         return aside
 
     async def _give(self, name: str) -> None:
@@ -344,15 +391,26 @@ class ClusterNode:
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
-        await self.on_heartbeat(lambda members: members.release(name))
+        try:
+            await self.on_heartbeat(lambda members: members.release(name, served.taken))
+        except OSError as error:  # It is taken again, as what this broker owns.
+            log.warning("vhost '%s' could not be given away: %s", served.vhost, error)
+            return
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
     async def _drop(self, name: str) -> None:
         """Remove the ledger of a deleted virtual host."""
-        served = self.served.pop(name)
-        await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
-        await self.on_heartbeat(lambda members: members.drop(name))
+        served = self.served.pop(name, None)
+        if served is not None:
+            await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
+        self.deleted.add(name)
+        try:
+            await self.on_heartbeat(lambda members: members.drop(name))
+        except OSError as error:
+            log.warning("ledger %s is not removed, tried again: %s", name, error)
+            return
+        self.deleted.discard(name)
         self.copies.forget(name)
 
     async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
@@ -363,13 +421,21 @@ class ClusterNode:
         """
         done = self.loop.create_future()
 
+        def settle(error: BaseException | None) -> None:
+            if done.done():  # Nobody waits for it any more.
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
         def run(members: Members) -> None:
             try:
                 work(members)
             except BaseException as error:
-                self.loop.call_soon_threadsafe(done.set_exception, error)
+                self.loop.call_soon_threadsafe(settle, error)
                 raise
-            self.loop.call_soon_threadsafe(done.set_result, None)
+            self.loop.call_soon_threadsafe(settle, None)
 
         self.heartbeat.do(run)
         await done
@@ -385,15 +451,17 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         engine.interrupt()
         assert self.hosts is not None
-        if self.freezer is not None:
-            self.freezer.drop(self.hosts.vhosts[served.vhost])
-        self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
+        vhost = self.hosts.vhosts.get(served.vhost)
+        if vhost is not None:  # Else it was deleted.
+            if self.freezer is not None:
+                self.freezer.drop(vhost)
+            self.hosts.leave(served.vhost, f"vhost '{served.vhost}': {why}")
         engine.close()
 
     # --- The lease --------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look at the clock and at the journals; called several times a second."""
+        """Check the lease and the journals; called several times a second."""
         if self.stopping:
             return
         now_s = boot_s()
@@ -404,8 +472,29 @@ class ClusterNode:
             for name, lacks in list(self.copies.behind.items())
             if name not in self.served
         }
-        self.warnings.look(now_s, left_s / self.heartbeat.lease_s if held else None, behind)
-        if held and left_s < 0:
+        self.warnings.check(
+            now_s,
+            left_s / self.heartbeat.lease_s if held else None,
+            behind,
+            {DATABASE: self.unfit, ADDRESS: self.census.shared_address()},
+        )
+        self._check_lease(now_s)
+        for name, served in list(self.served.items()):
+            if served.disk.lost is not None and name not in self.busy:
+                self._end_lost(name, served)
+                self.heartbeat.beat_now()
+
+    def _end_lost(self, name: str, served: Served) -> None:
+        """Stop serving what the ledger does not let this broker write."""
+        lost = served.disk.lost
+        if isinstance(lost, Gap):
+            self._note_down(name, served.vhost, str(lost))
+            self._note_loss(served.vhost, lost)
+        self.lose(name, str(lost))
+
+    def _check_lease(self, now_s: float) -> None:
+        """Freeze what is served if the lease has ended."""
+        if self.served and not self.frozen and now_s > self.lease_until_s:
             self.frozen = True
             log.error(
                 "the lease of this broker has ended: its clients wait until the database answers "
@@ -416,26 +505,14 @@ class ClusterNode:
                 self.events.emit("cluster.frozen", reason=self.trouble or "no answer")
         if self.frozen:
             self._freeze()
-        for name, served in list(self.served.items()):
-            if served.disk.lost is not None and name not in self.busy:
-                self._end_lost(name, served)
-                self.heartbeat.look_now()
-
-    def _end_lost(self, name: str, served: Served) -> None:
-        """Stop serving what the ledger does not let this broker write."""
-        lost = served.disk.lost
-        if isinstance(lost, Gap):
-            self._note_down(name, served.vhost, str(lost))
-            self._note_loss(served.vhost, lost)
-        self.lose(name, str(lost))
 
     def _freeze(self) -> None:
         """Freeze what is served."""
         if self.freezer is None or self.hosts is None:
             return
         for served in self.served.values():
-            vhost = self.hosts.vhosts[served.vhost]
-            if not vhost.frozen:
+            vhost = self.hosts.vhosts.get(served.vhost)
+            if vhost is not None and not vhost.frozen:
                 self.freezer.freeze(vhost)
 
     def thaw(self) -> None:
@@ -466,7 +543,7 @@ class ClusterNode:
     def resume(self) -> None:
         """Take virtual hosts again."""
         self.heartbeat.state = RUNNING
-        self.heartbeat.look_now()
+        self.heartbeat.beat_now()
 
     async def move(self, vhost: str, broker: str, timeout_s: float) -> bool:
         """Let another broker serve a virtual host; return False if it does not within the time.
@@ -495,11 +572,11 @@ class ClusterNode:
             left_s = until - self.loop.time()
             if left_s <= 0:
                 return False
-            self.looked.clear()
-            self.heartbeat.look_now()
+            self.answered.clear()
+            self.heartbeat.beat_now()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
-                    await self.looked.wait()
+                    await self.answered.wait()
         return True
 
     def owner_of(self, vhost: str) -> str:
@@ -522,8 +599,8 @@ class ClusterNode:
         return [ServingBroker(row.name, row.host, row.port) for row in rows]
 
     def state_of(self, broker: str) -> str:
-        """Return what is known of a broker, in words."""
-        found = self.census.watched.get(broker)
-        if found is None:
+        """Return the state of a broker in words."""
+        watched = self.census.watched.get(broker)
+        if watched is None:
             return "there is none of this name"
-        return found.row.state if self.census.lives(broker) else "down"
+        return watched.row.state if self.census.lives(broker) else "down"

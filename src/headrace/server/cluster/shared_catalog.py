@@ -43,20 +43,20 @@ class SharedCatalog:
             StoreError: the directory has data of its own, or the engine does not answer.
         """
         try:
-            found = self.replica.load()
+            catalog = self.replica.load()
         except OSError as error:
             raise StoreError(str(error)) from None
-        self.is_new = found is None
-        if found is None:
+        self.is_new = catalog is None
+        if catalog is None:
             self.replica.identity, self.replica.secret = data.identity, data.secret
             return
-        if data.identity != found.identity and data.has_journals():
+        if data.identity != catalog.identity and data.has_journals():
             raise StoreError(
                 f"data directory {data.path} has queues of its own, and the cluster has others: "
                 "begin with an empty directory, import its definitions, and move its messages "
                 "with headrace migrate"
             )
-        data.become(found.identity, found.secret)
+        data.become(catalog.identity, catalog.secret)
 
     def share(self, data: DataDirectory, users: UserDirectory) -> None:
         """Make the users those of the cluster; bring what the first broker has.

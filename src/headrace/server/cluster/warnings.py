@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator should know before clients notice it: a short lease, and copies far behind."""
+"""Warnings to operators before clients notice: a short lease, copies far behind, and faults of the
+database or of an address.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,40 +18,60 @@ log = logging.getLogger(__name__)
 LEASE_SHORT = 1 / 2  # Warn when less of the lease is left; a heartbeat usually leaves 9/10.
 BEHIND_MAX = 1000  # Entries that a copy may lack,
 BEHIND_S = 10.0  # or for how long it may lack more.
+LEASE, COPY, DATABASE, ADDRESS = "lease", "copy", "database", "address"
+
+
+class Warned(NamedTuple):
+    """What a warning is about."""
+
+    subject: str  # LEASE, COPY, DATABASE or ADDRESS.
+    vhost: str = ""  # Of a copy.
 
 
 class ClusterWarnings:
     """Logs each warning once, and reports it as an event; cleared when its cause is over."""
 
     def __init__(self, events: Events) -> None:
-        self.active: dict[str, str] = {}  # By virtual host; the lease is under "".
+        self.active: dict[Warned, str] = {}
         self._events = events
         self._behind: dict[str, float] = {}  # Copies that lack much, and since when.
 
-    def look(self, now_s: float, left: float | None, behind: Mapping[str, int]) -> None:
+    def check(
+        self,
+        now_s: float,
+        left: float | None,
+        behind: Mapping[str, int],
+        others: Mapping[str, str],
+    ) -> None:
         """Check everything.
 
         Args:
             now_s: a clock that never goes back.
             left: the part of the lease that is left, 0 to 1; None if nothing is served or the lease
-                has ended, which is told otherwise.
+                has ended, which is an alarm.
             behind: entries that copies lack, by virtual host.
+            others: what is wrong beside that, by subject; empty for nothing.
         """
-        found: dict[str, str] = {}
+        warnings = {Warned(subject): text for subject, text in others.items() if text}
         if left is not None and left < LEASE_SHORT:
-            found[""] = "the lease of this broker is nearly lost: the database does not answer"
+            warnings[Warned(LEASE)] = (
+                "the lease of this broker is nearly lost: the database does not answer"
+            )
         far = {vhost: lacks for vhost, lacks in behind.items() if lacks > BEHIND_MAX}
         self._behind = {vhost: self._behind.get(vhost, now_s) for vhost in far}
         for vhost, since_s in self._behind.items():
             if now_s - since_s >= BEHIND_S:
-                found[vhost] = f"the copy of vhost '{vhost}' is behind by {far[vhost]} entries"
-        for vhost in found.keys() - self.active.keys():
-            log.warning("%s", found[vhost])
+                warnings[Warned(COPY, vhost)] = (
+                    f"the copy of vhost '{vhost}' is behind by {far[vhost]} entries"
+                )
+        for subject in sorted(warnings.keys() - self.active.keys()):
+            log.warning("%s", warnings[subject])
             if self._events.has_listeners:
-                self._events.emit("cluster.warning.set", vhost=vhost, reason=found[vhost])
-        for vhost in self.active.keys() - found.keys():
-            log.warning("no longer: %s", self.active[vhost])
+                why = warnings[subject]
+                self._events.emit("cluster.warning.set", vhost=subject.vhost, reason=why)
+        for subject in sorted(self.active.keys() - warnings.keys()):
+            log.warning("no longer: %s", self.active[subject])
             if self._events.has_listeners:
-                why = self.active[vhost]
-                self._events.emit("cluster.warning.cleared", vhost=vhost, reason=why)
-        self.active = found
+                why = self.active[subject]
+                self._events.emit("cluster.warning.cleared", vhost=subject.vhost, reason=why)
+        self.active = warnings

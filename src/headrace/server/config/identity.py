@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server properties: what the broker says about itself in connection.start."""
+"""Server properties: the description of the broker in connection.start."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ CAPABILITIES = {
     "per_consumer_qos": True,
     "direct_reply_to": True,
     "connection.update_secret": True,
-    "stream_offset_query": True,  # Our own: the argument x-stream-offset-query of queue.declare,
-    "stream_ranges": True,  # and x-stream-last, x-stream-filter and the like of basic.consume.
+    # Extensions of Headrace:
+    "stream_offset_query": True,  # The argument x-stream-offset-query of queue.declare.
+    "stream_ranges": True,  # Arguments of basic.consume, such as x-stream-last, x-stream-filter.
 }
 # Without this Qpid's JMS client declares temporary queues that end with their first consumer.
 QPID_PROPERTIES = {"qpid.queue_lifetime_supported": "true"}

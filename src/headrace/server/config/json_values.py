@@ -29,7 +29,7 @@ def as_json(value: object) -> Json:
 
 
 def printable(text: str) -> str:
-    """Return a property's text with an escape of Python for each byte that was no UTF-8."""
+    """Return a property's text with a Python escape for each byte that is not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     except UnicodeEncodeError:  # Surrogates that no bytes made.

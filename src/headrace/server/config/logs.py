@@ -32,7 +32,7 @@ Facts = Callable[[int], Mapping[str, object]]
 
 
 class LogError(Exception):
-    """The log file cannot be written; the text says why."""
+    """The log file cannot be written; the text has the reason."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -45,23 +45,23 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
         message = record.getMessage()
-        told: dict[str, object] = {
+        record_fields: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": message,
         }
-        found = CONNECTION.match(message)
-        if found is not None:
-            number = int(found[1])
-            told["connection"] = number
-            if found[2] is not None:
-                told["channel"] = int(found[2])
+        match = CONNECTION.match(message)
+        if match is not None:
+            number = int(match[1])
+            record_fields["connection"] = number
+            if match[2] is not None:
+                record_fields["channel"] = int(match[2])
             if self.facts is not None:
-                told |= self.facts(number)
+                record_fields |= self.facts(number)
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told)
+            record_fields["exception"] = self.formatException(record.exc_info)
+        return json.dumps(record_fields)
 
 
 class TextFormatter(logging.Formatter):
@@ -113,14 +113,14 @@ class Logs:
         handler.addFilter(self._repeats)
         return handler
 
-    def tell_repeats(self) -> None:
+    def log_repeats(self) -> None:
         """Log the counts of suppressed lines whose minute is over."""
         for record in self._repeats.over(time.time()):
             if self._handler is not None:
                 self._handler.emit(record)
 
     def use(self, handler: logging.Handler, settings: Settings) -> None:
-        """Write the log with a handler from now on, which was made of these settings."""
+        """Write the log with a handler that was made from these settings."""
         root = logging.getLogger()
         root.addHandler(handler)
         root.setLevel(settings.log_level.upper())
@@ -140,7 +140,7 @@ class Logs:
         """Reopen the file by its name, after it was renamed.
 
         Raises:
-            LogError: it cannot be written; the log continues in the old file.
+            LogError: the new file cannot be opened; the log continues in the old file.
         """
         handler = self._handler
         if self.path is None or not isinstance(handler, logging.FileHandler):
@@ -159,7 +159,7 @@ class Logs:
         ``keep`` renamed files stay. Return the new name of the file.
 
         Raises:
-            LogError: the log has no file, or it cannot be renamed.
+            LogError: the log has no file, or the file cannot be renamed.
         """
         if self.path is None:
             raise LogError("log_file is not set: the log goes to standard error")
@@ -173,10 +173,10 @@ class Logs:
 
 
 def shift(path: Path, keep: int) -> Path:
-    """Rename a file to ``….1``, and those of before one further, of which ``keep`` stay.
+    """Rename a file to ``….1`` and older ones one number up; keep ``keep`` renamed files.
 
     Raises:
-        OSError: one of them cannot be renamed, or it is a device or a pipe.
+        OSError: a file cannot be renamed, or is a device or a pipe.
     """
     if not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")

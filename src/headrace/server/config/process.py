@@ -36,7 +36,7 @@ class MemoryReturn:
     def __init__(self) -> None:
         self._most = 0  # Highest bytes in use since memory was last returned.
 
-    def look(self, used: int) -> bool:
+    def note(self, used: int) -> bool:
         """Note the bytes in use; return True if memory was returned."""
         self._most = max(self._most, used)
         if self._most - used < RETURNED_MIN or used > self._most // 2:
@@ -61,7 +61,7 @@ def settle_garbage_collector() -> None:
     collect_rarely()
 
 
-def keep_what_lives() -> None:
+def freeze_objects() -> None:
     """Exclude all present objects from collections, in a process that was settled.
 
     Called now and then while a hundred thousand queues are made, so that no collection walks all

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated lines of the log: clients cannot fill it.
+"""Suppression of repeated log lines, so that clients cannot fill the log.
 
-Of one kind of line, the same words about other connections or names, ``LINES_MAX`` a minute are
-written. Further ones are counted in one line. Errors are always written.
+Lines with the same words about different connections or names are of one kind. At most
+``LINES_MAX`` lines of a kind are written in a minute; one more line has the number of the others.
+Errors are always written.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Repeats(logging.Filter):
         return kind.lines <= LINES_MAX
 
     def over(self, now: float) -> list[logging.LogRecord]:
-        """Forget the windows that are over; return a line for each that lines were left out of."""
+        """Forget the windows that are over; return a line for each with suppressed lines."""
         lines = []
         for key, kind in list(self._kinds.items()):
             if now - kind.since < WINDOW_S:

@@ -52,18 +52,18 @@ _FALSE = frozenset({"0", "false", "no", "off"})
 
 
 def size_of(text: str) -> int | None:
-    """Return the bytes of a size such as 64MiB; None when it is none."""
-    found = _SIZE.fullmatch(text.strip())
-    factor = None if found is None else _UNITS.get(found[2].lower())
-    return None if found is None or factor is None else int(found[1]) * factor
+    """Return the bytes of a size such as 64MiB; None if the text is not a size."""
+    match = _SIZE.fullmatch(text.strip())
+    factor = None if match is None else _UNITS.get(match[2].lower())
+    return None if match is None or factor is None else int(match[1]) * factor
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says why in one sentence."""
+    """The broker cannot start; the text is the reason, in one sentence."""
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used; the text says which, from where, and why."""
+    """A setting that cannot be used; the text has its name, its source and the reason."""
 
     def __init__(self, name: str, source: str, reason: str) -> None:
         super().__init__(f"setting {name} (from {source}): {reason}")
@@ -82,10 +82,14 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
     many: bool = False,
+    former: str = "",
 ) -> Any:
-    """Declare one setting; typed as Any so that the field's own type holds."""
+    """Declare one setting; typed as Any so that the field's own type holds.
+
+    ``former`` is its name in earlier versions.
+    """
     about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
-    about |= {"many": many}
+    about |= {"many": many, "former": former}
     return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
 
 
@@ -99,95 +103,116 @@ class Settings:
         "interface with IPv6 as well.",
         many=True,
     )
-    port: int = setting(5672, "Port for AMQP; 0 picks a free one.", low=0, high=65535)
+    port: int = setting(5672, "Port for AMQP; 0: a free port.", low=0, high=65535)
     tls_port: int | None = setting(
-        None, "Port for AMQP over TLS; 0 picks a free one; none: no TLS.", low=0, high=65535
+        None, "Port for AMQP over TLS; 0: a free port; none: no TLS.", low=0, high=65535
     )
     tls_cert: Path | None = setting(None, "Certificate chain of the broker, PEM.")
     tls_key: Path | None = setting(None, "Private key of the certificate, PEM.")
     tls_ca: Path | None = setting(
-        None, "Certificate authorities, PEM; when given, clients must show a certificate."
+        None, "Certificate authorities of clients, PEM; if set, clients must present a certificate."
     )
     tls_server_names: str = setting(
         "",
-        "Further certificates by the name that clients ask for (SNI): `name=chain.pem,key.pem`, "
-        "separated by spaces; `*.example.org` for all names with one more label.",
+        "Further certificates by server name (SNI): `name=chain.pem,key.pem`, separated by "
+        "spaces; `*.example.org` stands for all names with one more label.",
     )
     tls_crl: Path | None = setting(
-        None, "Certificates of clients that are revoked, PEM: a list of every authority in tls_ca."
+        None,
+        "Revocation lists for clients' certificates, PEM: one list of every authority in tls_ca.",
     )
     certificate_expiry_closes: bool = setting(
-        False, "Close connections when the certificate that their client showed expires."
+        False, "Close a connection when its client's certificate expires."
     )
     relays: int = setting(
         0,
-        "Processes that carry clients' connections, and end their TLS; 0: the broker does.",
+        "Number of relay processes, which take over clients' sockets and TLS; 0: the broker "
+        "serves them itself.",
         low=0,
         high=64,
     )
     proxy_protocol_from: str = setting(
         "",
-        "Addresses and networks of load balancers, separated by commas: their connections begin "
-        "with a header of the PROXY protocol, version 1 or 2, which names the client.",
+        "Addresses and networks of load balancers, separated by commas, whose connections "
+        "must begin with a header of the PROXY protocol, version 1 or 2.",
         many=True,
     )
-    data: Path = setting(Path("headrace-data"), "Directory that keeps messages and definitions.")
+    data: Path = setting(Path("headrace-data"), "Directory for messages and definitions.")
     cluster: str = setting(
         "",
-        "Database that replicates everything, and that brokers of a cluster share: "
-        "`postgresql://user@host1,host2/database`; empty: this broker is alone. Needs "
+        "Replicated database that the brokers of a cluster share: "
+        "`postgresql://user@host1,host2/database`; empty: no cluster. Needs "
         "`headrace[postgres]`.",
         secret=True,
     )
     cluster_name: str = setting(
-        "", "Name of this broker in its cluster; empty: that of the machine."
+        "", "Name of this broker in its cluster; empty: the name of the machine."
     )
     cluster_address: str = setting(
         "",
-        "`host:port` where the other brokers and their clients reach this one; empty: host and "
-        "port.",
+        "Address `host:port` of this broker for the other brokers and their clients; empty: "
+        "host and port.",
     )
     cluster_lease_s: float = setting(
         6.0,
-        "How long a broker may be silent before others serve its virtual hosts; the same for all.",
+        "Time without a heartbeat after which other brokers take over a broker's virtual "
+        "hosts; must be the same in all brokers.",
         unit="seconds",
         low=2,
         high=60,
     )
     cluster_lag_max: int = setting(
         64 * MIB,
-        "Data of one virtual host that may wait to be replicated; beyond it publishers wait.",
+        "Data of one virtual host that may wait for replication; beyond it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 40,
     )
     cluster_standbys: bool = setting(
         True,
-        "Refuse a database whose commits wait for no standby; otherwise its storage must be "
-        "replicated below it.",
+        "Refuse a database whose commits do not wait for a standby; if false, the database's "
+        "storage must be replicated.",
     )
-    memory: bool = setting(False, "Keep everything in memory; nothing survives the process.")
+    memory: bool = setting(False, "Keep all data in memory; nothing survives the process.")
 
     frame_max: int = setting(
-        131072, "Largest frame, proposed to clients.", unit="octets", low=4096, high=16 * MIB
+        131072,
+        "Largest frame that the broker proposes to clients.",
+        unit="octets",
+        low=4096,
+        high=16 * MIB,
     )
-    channel_max: int = setting(2047, "Channels of one connection.", low=1, high=65535)
+    channel_max: int = setting(
+        2047, "Maximum number of channels of a connection.", low=1, high=65535
+    )
     heartbeat_s: int = setting(
-        60, "Heartbeat interval proposed to clients; 0 for none.", unit="seconds", low=0, high=65535
+        60,
+        "Heartbeat interval that the broker proposes to clients; 0: no heartbeats.",
+        unit="seconds",
+        low=0,
+        high=65535,
     )
     handshake_s: float = setting(
-        10.0, "Time a client has to log in and open.", unit="seconds", low=0.5, high=3600
+        10.0,
+        "Time limit for a client to log in and open a virtual host.",
+        unit="seconds",
+        low=0.5,
+        high=3600,
     )
     body_size_max: int = setting(
         128 * MIB, "Largest message body.", unit="octets", low=0, high=4 * GIB
     )
-    connections_max: int = setting(65536, "Connections at the same time.", low=1, high=1 << 22)
+    connections_max: int = setting(65536, "Maximum number of connections.", low=1, high=1 << 22)
     read_size: int = setting(
-        64 * KIB, "Maximum to read from a socket at once.", unit="octets", low=4096, high=16 * MIB
+        64 * KIB,
+        "Maximum number of bytes read from a socket at once.",
+        unit="octets",
+        low=4096,
+        high=16 * MIB,
     )
     output_size_max: int = setting(
         1 * MIB,
-        "Output that may be pending on a connection before its consumers get no more deliveries.",
+        "Pending output of a connection above which its consumers get no more deliveries.",
         unit="octets",
         low=4096,
         high=1 * GIB,
@@ -195,8 +220,8 @@ class Settings:
 
     memory_max: int = setting(
         2 * GIB,
-        "Memory for queued messages, at most two fifths of the machine's; above it they live on "
-        "disk, well above it publishers wait.",
+        "Memory for queued messages, at most two fifths of the machine's; above it messages "
+        "are paged out to disk, well above it publishers wait.",
         unit="octets",
         low=1 * MIB,
         high=1 << 50,
@@ -214,8 +239,8 @@ class Settings:
 
     stream_store: str = setting(
         "",
-        "Object store for old segments of streams, s3://bucket/prefix, gs://, az:// or file://; "
-        "empty: none. Credentials are in the environment.",
+        "Object store for old segments of streams: s3://bucket/prefix, gs://, az:// or "
+        "file://; empty: none. Credentials come from the environment.",
     )
     stream_cache_size: int = setting(
         GIB,
@@ -233,36 +258,38 @@ class Settings:
     )
     staging_s: float = setting(
         3600.0,
-        "How long a partly staged file is kept for its sender to resume.",
+        "Time for which a partly staged file is kept, so that its sender can resume.",
         unit="seconds",
         low=1,
         high=30 * 86400,
     )
     staged_s: float = setting(
         86400.0,
-        "How long prepared work of a staged batch is kept for a decision.",
+        "Time for which prepared branches of a staged batch wait for a decision.",
         unit="seconds",
         low=60,
         high=30 * 86400,
     )
-    errand_messages_max: int = setting(
+    job_messages_max: int = setting(
         1_000_000,
-        "Messages that one job may move, copy or delete; a job with more is refused.",
+        "Maximum number of messages that one job may move, copy or delete; a job with more is"
+        " refused.",
         unit="messages",
         low=1,
         high=100_000_000,
+        former="errand_messages_max",
     )
 
     group_owner_timeout_s: float = setting(
         30.0,
-        "How long a group of readers stays claimed by an owner whose connection is gone.",
+        "Time for which the claim of a group of readers outlives its owner's connection.",
         unit="seconds",
         low=0,
         high=86400,
     )
     group_pin_size_max: int = setting(
         1 * GIB,
-        "Data that a stream may keep beyond its own limits for groups that pin it.",
+        "Data that a stream may keep beyond its limits for groups that pin it.",
         unit="octets",
         low=0,
         high=1 << 50,
@@ -270,12 +297,12 @@ class Settings:
 
     specification_qos: bool = setting(
         False,
-        "Read basic.qos as the standard says (channel, or connection with global) instead of as "
-        "clients expect (each consumer, or channel with global).",
+        "Apply basic.qos as the standard defines it (to the channel, or the connection with "
+        "global), not as clients expect (to each consumer, or the channel with global).",
     )
     ack_timeout_s: float = setting(
         0.0,
-        "How long a delivery may stay unacknowledged before it returns to its queue; 0: no limit. "
+        "Time after which an unacknowledged delivery returns to its queue; 0: no limit. "
         "Queues, policies and consumers may override it (x-consumer-timeout).",
         unit="seconds",
         low=0,
@@ -286,46 +313,51 @@ class Settings:
     )
     specification_arguments: bool = setting(
         True,
-        "Refuse 0-10 declarations with arguments that are not understood, as the standard says.",
+        "Refuse 0-10 declarations with unknown arguments, as the standard requires.",
     )
     unknown_arguments: str = setting(
         "default",
-        "What to do with unknown arguments of queues where a virtual host has no rule for them; "
-        "default refuses what would silently change behaviour and ignores the rest.",
+        "Handling of unknown arguments of queues, if the virtual host has no rule: default "
+        "refuses arguments that have an effect in another broker, and ignores the others.",
         choices=("default", "refuse", "log", "ignore"),
     )
     default_queue_type: str = setting(
         "classic",
-        "Type of durable queues declared without one, where a virtual host has no rule for them.",
+        "Type of durable queues that are declared without one, if the virtual host has no "
+        "default type.",
         choices=("classic", "quorum", "stream"),
     )
     definitions_size_max: int = setting(
         DEFAULT_OCTETS_MAX,
-        "Memory that queues, exchanges and bindings of a virtual host may use, with names and "
-        "arguments, where the virtual host has no limit max-definitions-size.",
+        "Memory for queues, exchanges and bindings of a virtual host, with names and "
+        "arguments, if the virtual host has no limit max-definitions-size.",
         unit="octets",
         low=1 << 20,
         high=1 << 50,
     )
     qmf: bool = setting(
         False,
-        "Answer in every virtual host what Qpid's tools ask a broker (QMF version 2: qpid-config, "
+        "Serve Qpid's management tools in every virtual host (QMF version 2: qpid-config, "
         "qpid-stat).",
     )
     session_timeout_s: int = setting(
         3600,
-        "Longest time that a 0-10 session without a connection is kept.",
+        "Maximum time for which a 0-10 session without a connection is kept.",
         unit="seconds",
         low=0,
         high=1 << 31,
     )
     sessions_detached_max: int = setting(
-        1024, "0-10 sessions that are kept without a connection.", low=0, high=1 << 20
+        1024, "Maximum number of 0-10 sessions kept without a connection.", low=0, high=1 << 20
     )
     product: str = setting("Headrace", "Product name in the server properties.")
     product_version: str = setting("", "Version in the server properties; empty: this version.")
-    tls_product: str = setting("", "Product name on the TLS port; empty: as on the other port.")
-    tls_product_version: str = setting("", "Version on the TLS port; empty: as on the other port.")
+    tls_product: str = setting(
+        "", "Product name on the TLS port; empty: the same as on the AMQP port."
+    )
+    tls_product_version: str = setting(
+        "", "Version on the TLS port; empty: the same as on the AMQP port."
+    )
 
     known_hosts: str = setting(
         "",
@@ -333,7 +365,9 @@ class Settings:
         "`/=host:port,host:port`, separated by spaces.",
     )
     redirect: str = setting(
-        "", "Where clients that do not insist are redirected (not in 0-9-1), in the same form."
+        "",
+        "Hosts of each virtual host to which clients that do not insist are redirected "
+        "(not in 0-9-1), in the form of known_hosts.",
     )
     realms: str = setting(
         "/data=.* /admin=.*",
@@ -344,49 +378,52 @@ class Settings:
     )
     channel_resume_s: float = setting(
         10.0,
-        "How long the channels of a lost 0-9 connection can be resumed.",
+        "Time for which the channels of a lost 0-9 connection can be resumed.",
         unit="seconds",
         low=0,
         high=3600,
     )
 
-    guest_loopback_only: bool = setting(True, "The user guest may log in over loopback only.")
+    guest_loopback_only: bool = setting(True, "Let the user guest log in over loopback only.")
     anonymous_user: str = setting(
         "", "User of clients that log in by SASL ANONYMOUS; empty: refuse them."
     )
     sasl_mechanisms: str = setting(
         "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS",
-        "SASL mechanisms, offered in this order where they can be used; entry points of the group "
-        "`headrace.sasl` add more.",
+        "SASL mechanisms in the order in which they are offered; a mechanism is offered where"
+        " it can be used. Entry points of the group `headrace.sasl` add more.",
     )
     plain_needs_tls: bool = setting(
         False,
-        "Refuse mechanisms that send a clear-text password or token over a connection without TLS.",
+        "Refuse mechanisms that send a password or token in clear text over a connection "
+        "without TLS.",
     )
-    plain_on_loopback: bool = setting(True, "Allow them over loopback without TLS.")
+    plain_on_loopback: bool = setting(
+        True, "With plain_needs_tls, allow these mechanisms over loopback without TLS."
+    )
     certificate_name: str = setting(
         "common_name",
-        "Where in a client's certificate EXTERNAL finds the name of the user.",
+        "Field of a client's certificate from which EXTERNAL takes the user's name.",
         choices=("common_name", "distinguished_name", "subject_alternative_name"),
     )
     certificate_san: str = setting(
         "dns",
-        "Which subject alternative name that is.",
+        "Kind of the subject alternative name, if certificate_name is subject_alternative_name.",
         choices=("dns", "email", "ip", "uri"),
     )
     oauth_jwks: str = setting(
         "",
-        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: those "
-        "of oauth_issuer, and without an issuer no tokens are accepted.",
+        "Keys of bearer tokens: a file or an https address of a JSON Web Key Set; empty: the "
+        "keys of oauth_issuer; without an issuer no tokens are accepted.",
     )
     oauth_jwks_ca: Path | None = setting(
-        None, "Certificate authorities for that address, PEM; none: those of the system."
+        None, "Certificate authorities for the address oauth_jwks, PEM; none: those of the system."
     )
     oauth_resource_server_id: str = setting(
         "", "Accepted audiences (`aud`) of tokens, separated by spaces."
     )
     oauth_verify_audience: bool = setting(
-        True, "Accept only tokens for this broker; otherwise oauth_issuer must be set."
+        True, "Accept only tokens for this broker (`aud`); if false, oauth_issuer must be set."
     )
     oauth_scope_prefix: str = setting(
         "",
@@ -395,72 +432,79 @@ class Settings:
     )
     oauth_scope_claims: str = setting(
         "scope authorization.permissions.scopes",
-        "Claims that hold scopes or roles; with dots between them, of claims in claims: "
-        "`scope roles realm_access.roles`.",
+        "Claims with scopes or roles; a dot leads into a nested claim: `scope roles "
+        "realm_access.roles`.",
     )
     oauth_scope_aliases: str = setting(
         "",
-        "What scopes or roles of others mean here: `role=scope,scope`, separated by spaces; "
+        "Meaning of foreign scopes or roles: `role=scope,scope`, separated by spaces; "
         "reserved characters are percent-encoded.",
     )
     oauth_issuer: str = setting("", "The issuer that tokens must name in `iss`; empty: any issuer.")
-    oauth_issuers: Path | None = setting(
-        None, "TOML file of further issuers, each with its own settings."
-    )
+    oauth_issuers: Path | None = setting(None, "TOML file with further issuers and their settings.")
     oauth_algorithms: str = setting(
         "RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA",
-        "How tokens may be signed.",
+        "Accepted signature algorithms of tokens, separated by spaces.",
     )
     oauth_username_claims: str = setting(
         "sub client_id",
-        "Claims that may name the user, with dots as in oauth_scope_claims; the first one counts.",
+        "Claims with the user's name, with dots as in oauth_scope_claims; the first one that "
+        "a token has is used.",
     )
     oauth_leeway_s: int = setting(
-        0, "Allowed clock difference of issuers.", unit="seconds", low=0, high=60
+        0,
+        "Allowed difference of clocks between the broker and an issuer.",
+        unit="seconds",
+        low=0,
+        high=60,
     )
     oauth_keys_s: float = setting(
         600.0,
-        "How long keys are used before they are read again.",
+        "Time after which keys are read again.",
         unit="seconds",
         low=10,
         high=86400,
     )
     login_failures_free: int = setting(
         10,
-        "Failed logins of an address, or of a user, before the next one is delayed.",
+        "Failed logins of an address, or of a user, before further logins are delayed.",
         low=0,
         high=1 << 20,
     )
     login_delay_s: float = setting(
         0.1,
-        "Delay after further failures, doubled after each; 0: no delay.",
+        "Delay of a login after these failures, doubled after each further one; 0: no delay.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_delay_max_s: float = setting(
         5.0,
-        "Maximum delay, and never longer than half of handshake_s.",
+        "Maximum delay of a login; never longer than half of handshake_s.",
         unit="seconds",
         low=0,
         high=60,
     )
     login_forget_s: float = setting(
         300.0,
-        "Time after the last failure after which failures are forgotten.",
+        "Time after the last failed login after which failures are forgotten.",
         unit="seconds",
         low=1,
         high=86400,
     )
     handshakes_max: int = setting(
-        8192, "Connections that have not logged in yet.", low=1, high=1 << 22
+        8192, "Maximum number of connections before their login.", low=1, high=1 << 22
     )
     handshakes_per_address_max: int = setting(
-        1024, "Connections of one address that have not logged in yet.", low=1, high=1 << 22
+        1024,
+        "Maximum number of connections of one address before their login.",
+        low=1,
+        high=1 << 22,
     )
     connection_rate_per_address: float = setting(
         0.0,
-        "New connections per second from one address, over ten seconds; 0: no limit.",
+        "Maximum number of new connections per second from one address, averaged over ten "
+        "seconds; 0: no limit.",
         low=0,
         high=1e6,
     )
@@ -469,96 +513,97 @@ class Settings:
     )
     audit_log_size_max: int = setting(
         128 * MIB,
-        "Size at which that file is renamed and a new one is started; 0: never.",
+        "Size at which the audit log is renamed and a new file begins; 0: never.",
         unit="octets",
         low=0,
         high=1 << 50,
     )
     audit_log_keep: int = setting(
-        16, "Renamed files of the audit log that are kept; the oldest is removed.", low=1, high=1000
+        16, "Number of renamed audit logs to keep; older ones are removed.", low=1, high=1000
     )
     audit_log_strict: bool = setting(
         False, "Refuse logins and changes while the audit log cannot be written."
     )
-    audit_log_sync: bool = setting(
-        False, "Sync the audit log to the disk whenever lines were written to it."
-    )
+    audit_log_sync: bool = setting(False, "Sync the audit log to the disk after each write.")
     backup_directory: Path | None = setting(
         None,
-        "Directory of the backups that users make by name, as by HTTP; none: no such backups.",
+        "Directory for named backups, which administrators make over HTTP; none: no such backups.",
     )
-    default_user: str = setting("guest", "User made in a new data directory; empty: none.")
-    default_pass: str = setting("guest", "Password of that user.", secret=True)
-    default_vhost: str = setting("/", "Virtual host made in a new data directory.")
+    default_user: str = setting("guest", "User created in a new data directory; empty: none.")
+    default_pass: str = setting("guest", "Password of default_user.", secret=True)
+    default_vhost: str = setting("/", "Virtual host created in a new data directory.")
 
     event_vhost: str = setting(
         "", "Virtual host of the exchange amq.rabbitmq.event; empty: the default one."
     )
     stamp_timestamp: str = setting(
         "off",
-        "Write the time of arrival into messages, as timestamp_in_ms and timestamp; keep "
-        "existing values, or overwrite them.",
+        "Add the time of arrival to messages, as timestamp_in_ms and timestamp; keep existing"
+        " values, or overwrite them.",
         choices=("off", "keep", "overwrite"),
     )
     stamp_node: str = setting(
         "off",
-        "Write the name of this node into messages on arrival, as x-routed-by.",
+        "Add the name of this node to messages on arrival, as x-routed-by; keep existing "
+        "values, or overwrite them.",
         choices=("off", "keep", "overwrite"),
     )
     stamp_sent_time: bool = setting(
-        False, "Write the time into messages as they are delivered, as x-opt-rabbitmq-sent-time."
+        False, "Add the time of delivery to messages, as x-opt-rabbitmq-sent-time."
     )
 
     management_socket: str = setting(
         "",
-        "Unix socket for the commands of operators; empty: `management.sock` in the data "
-        "directory, and none with `memory`; `none`: none.",
+        "Unix socket for operators' commands; empty: `management.sock` in the data directory,"
+        " or with `memory` no socket; `none`: no socket.",
     )
     console: bool = setting(
         False,
-        "Run the console as well: RabbitMQ's HTTP API, metrics for Prometheus, and pages; needs "
-        "`headrace[console]`.",
+        "Also run the console: RabbitMQ's HTTP API, metrics for Prometheus, and web pages; "
+        "needs `headrace[console]`.",
     )
     console_host: str = setting(
         "127.0.0.1", "Addresses of the console, separated by commas.", many=True
     )
     console_port: int = setting(
-        15672, "Port of the console's API and pages; 0 picks a free one.", low=0, high=65535
+        15672, "Port of the console's API and pages; 0: a free port.", low=0, high=65535
     )
     metrics_port: int | None = setting(
         15692,
-        "Port of the console's metrics; 0 picks a free one; none: no metrics.",
+        "Port of the console's metrics; 0: a free port; none: no metrics.",
         low=0,
         high=65535,
     )
     console_names: str = setting(
         "",
-        "Host names that requests to the console may be for, beside addresses, `localhost` and "
-        "this machine's name; separated by commas.",
+        "Host names that requests to the console may have in their Host header, besides "
+        "addresses, `localhost` and this machine's name; separated by commas.",
         many=True,
     )
     console_url: str = setting(
         "",
-        "Address of the console for browsers behind a proxy, such as `https://mq.example`; empty: "
-        "that of their requests. Cookies, the check of their origin and the login by OAuth use it.",
+        "Address of the console for browsers behind a proxy, such as `https://mq.example`; "
+        "empty: the address of their requests. Cookies, the origin check and the OAuth login "
+        "use it.",
     )
     console_tls: bool = setting(False, "Serve the console over TLS, with tls_cert and tls_key.")
     console_plain_ok: bool = setting(
-        False, "Serve the console without TLS on other addresses than loopback."
+        False, "Serve the console without TLS on addresses other than loopback."
     )
     console_history: str = setting(
         "",
         "File of the console's history, of 256 MiB at most; empty: `console/history.sqlite` "
-        "beside the management socket; `none`: no file, so only the last hour.",
+        "beside the management socket; `none`: no file, so that only the last hour is kept.",
     )
     console_pipelines: str = setting(
         "",
-        "Where the console finds pipelines and Spark's queries, separated by commas: directories "
-        "that pipelines run in, their state directories, and files that a QueryListener writes.",
+        "Paths of the pipelines and Spark queries that the console shows, separated by "
+        "commas: directories in which pipelines run, their state directories, and files that "
+        "a QueryListener writes.",
         many=True,
     )
     console_oauth_client_id: str = setting(
-        "", "The console's client id at an authorization server; empty: no login by OAuth 2 there."
+        "", "Client id of the console at an authorization server; empty: no login by OAuth 2."
     )
     console_oauth_authorization_endpoint: str = setting(
         "", "Authorization endpoint, at which browsers log in."
@@ -567,24 +612,29 @@ class Settings:
         "", "Token endpoint, at which the console exchanges a code for a token."
     )
     console_oauth_scopes: str = setting(
-        "openid", "Scopes that the console asks for, separated by spaces."
+        "openid", "Scopes that the console requests, separated by spaces."
     )
     rabbitmq_version: str = setting(
         "4.1.0",
-        "Version of RabbitMQ that the console reports; clients choose their requests by it.",
+        "Version of RabbitMQ that the console reports; clients choose their requests by this "
+        "version.",
     )
-    log_level: str = setting("info", "What to log.", choices=("debug", "info", "warning", "error"))
+    log_level: str = setting(
+        "info",
+        "Least level of the lines that are logged.",
+        choices=("debug", "info", "warning", "error"),
+    )
     log_format: str = setting(
-        "text", "Log lines as text, or as one JSON object per line.", choices=("text", "json")
+        "text", "Format of log lines: text, or one JSON object per line.", choices=("text", "json")
     )
-    log_file: Path | None = setting(None, "File to log to; none: standard error.")
+    log_file: Path | None = setting(None, "File of the log; none: standard error.")
 
 
 # Settings that `headrace reload` does not apply, and why; see headrace.server.reload.
 NEEDS_RESTART = {
-    "relays": "the processes have the clients' sockets",
+    "relays": "the processes own the clients' sockets",
     "data": "the directory is in use",
-    "memory": "existing data would have to move",
+    "memory": "existing data would have to be moved",
     "cluster": "the broker joins at its start",
     "cluster_name": "the broker joins at its start",
     "cluster_address": "the broker joins at its start",
@@ -594,30 +644,30 @@ NEEDS_RESTART = {
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",
     "segment_size": "files of the journal are used again",
-    "stream_store": "streams read from the one that they began with",
-    "stream_cache_size": "streams read from the one that they began with",
-    "specification_qos": "clients learned it when they connected",
+    "stream_store": "streams use the store with which they began",
+    "stream_cache_size": "streams use the store with which they began",
+    "specification_qos": "clients received it when they connected",
     "default_user": "used only when the data directory is created",
     "default_pass": "used only when the data directory is created",
     "default_vhost": "used only when the data directory is created",
     "qmf": "the exchanges come with their virtual host",
-    "event_vhost": "the exchange restores its bindings at the start",
-    "management_socket": "the answer uses it",
-    "console": "the console is a process of its own",
-    "console_host": "the console is a process of its own",
-    "console_port": "the console is a process of its own",
-    "metrics_port": "the console is a process of its own",
-    "console_url": "the console is a process of its own",
-    "console_names": "the console is a process of its own",
-    "console_tls": "the console is a process of its own",
-    "console_plain_ok": "the console is a process of its own",
-    "console_history": "the console is a process of its own",
-    "console_pipelines": "the console is a process of its own",
-    "console_oauth_client_id": "the console is a process of its own",
-    "console_oauth_authorization_endpoint": "the console is a process of its own",
-    "console_oauth_token_endpoint": "the console is a process of its own",
-    "console_oauth_scopes": "the console is a process of its own",
-    "rabbitmq_version": "the console is a process of its own",
+    "event_vhost": "the exchange's bindings are restored at the start",
+    "management_socket": "the answer to a reload uses it",
+    "console": "the console is a separate process",
+    "console_host": "the console is a separate process",
+    "console_port": "the console is a separate process",
+    "metrics_port": "the console is a separate process",
+    "console_url": "the console is a separate process",
+    "console_names": "the console is a separate process",
+    "console_tls": "the console is a separate process",
+    "console_plain_ok": "the console is a separate process",
+    "console_history": "the console is a separate process",
+    "console_pipelines": "the console is a separate process",
+    "console_oauth_client_id": "the console is a separate process",
+    "console_oauth_authorization_endpoint": "the console is a separate process",
+    "console_oauth_token_endpoint": "the console is a separate process",
+    "console_oauth_scopes": "the console is a separate process",
+    "rabbitmq_version": "the console is a separate process",
 }
 
 
@@ -636,36 +686,42 @@ class Setting:
     choices: tuple[str, ...]
     secret: bool
     many: bool  # Several values, separated by commas, or a list.
+    former: str  # Its name in earlier versions, by which every source may give it; empty for none.
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that sources may use; the last one counts where a source has both."""
+        return (self.former, self.name) if self.former else (self.name,)
 
     @property
     def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
+        return flag_of(self.name)
 
     @property
     def variable(self) -> str:
-        return ENVIRONMENT_PREFIX + self.name.upper()
+        return variable_of(self.name)
 
     def read(self, value: object, source: str) -> object:
         """Return the value of the right type and within bounds.
 
         Raises:
-            SettingError: it is not.
+            SettingError: the value has the wrong type or is out of bounds.
         """
         if self.optional and (value is None or value == ""):
             return None
         if self.many and isinstance(value, list | tuple):
-            value = ",".join([str(self._typed(one, source)) for one in value])
-        found = self._typed(value, source)
-        if isinstance(found, (int, float)) and not isinstance(found, bool):
-            if self.low is not None and found < self.low:
-                raise SettingError(self.name, source, f"{found} is less than {self.low:.15g}")
-            if self.high is not None and found > self.high:
-                raise SettingError(self.name, source, f"{found} is more than {self.high:.15g}")
-        if self.choices and found not in self.choices:
+            value = ",".join([str(self._typed(item, source)) for item in value])
+        typed = self._typed(value, source)
+        if isinstance(typed, (int, float)) and not isinstance(typed, bool):
+            if self.low is not None and typed < self.low:
+                raise SettingError(self.name, source, f"{typed} is less than {self.low:.15g}")
+            if self.high is not None and typed > self.high:
+                raise SettingError(self.name, source, f"{typed} is more than {self.high:.15g}")
+        if self.choices and typed not in self.choices:
             raise SettingError(
-                self.name, source, f"{found!r} is not one of {', '.join(self.choices)}"
+                self.name, source, f"{typed!r} is not one of {', '.join(self.choices)}"
             )
-        return found
+        return typed
 
     def _typed(self, value: object, source: str) -> object:
         shown = "the value" if self.secret else repr(value)
@@ -680,8 +736,8 @@ class Setting:
                 return value
             if isinstance(value, str) and (number := self._whole(value)) is not None:
                 return number
-            what = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
-            raise SettingError(self.name, source, f"{shown} is not a {what}")
+            wanted_type = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
+            raise SettingError(self.name, source, f"{shown} is not a {wanted_type}")
         if self.kind is float:
             try:
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -698,8 +754,8 @@ class Setting:
     def _whole(self, text: str) -> int | None:
         if self.unit == "octets":
             return size_of(text)
-        found = _SIZE.fullmatch(text.strip())
-        return int(found[1]) if found is not None and not found[2] else None
+        match = _SIZE.fullmatch(text.strip())
+        return int(match[1]) if match is not None and not match[2] else None
 
 
 def _table() -> tuple[Setting, ...]:
@@ -722,106 +778,136 @@ def _table() -> tuple[Setting, ...]:
 
 
 SETTINGS: tuple[Setting, ...] = _table()
-_BY_NAME = {row.name: row for row in SETTINGS}
+BY_NAME = {name: row for row in SETTINGS for name in row.names}  # By former names, too.
 
 
 def load(
     flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
 ) -> Settings:
-    """Return the settings of the three sources; None in `flags` is no value.
+    """Return the settings of the three sources; a flag that is None is not set.
 
     Raises:
-        SettingError: one of them cannot be used.
+        SettingError: a value cannot be used, or two settings contradict each other.
     """
-    if config is None and environment.get(CONFIG_VARIABLE):
-        config = Path(environment[CONFIG_VARIABLE])
     values: dict[str, Any] = {}  # Each of the type of its field.
-    if config is not None:
-        for name, value in _read_toml(config).items():
-            row = _BY_NAME.get(name)
-            if row is None:
-                raise SettingError(name, str(config), f"there is no such setting{closest(name)}")
-            values[name] = row.read(value, str(config))
+    file, keys = _read_file(environment, config)
+    for name in keys:
+        if name not in BY_NAME:
+            raise SettingError(name, file, f"there is no such setting{closest(name)}")
     for row in SETTINGS:
-        text = environment.get(row.variable)
-        if text is not None and not is_service_link(row.variable, text):
-            values[row.name] = row.read(text, row.variable)
-        given = flags.get(row.name)
-        if given is not None and given != ():
-            values[row.name] = row.read(given, row.flag)
+        for name in row.names:
+            if name in keys:
+                values[row.name] = row.read(keys[name], file)
+        for variable in map(variable_of, row.names):
+            text = environment.get(variable)
+            if text is not None and not is_service_link(variable, text):
+                values[row.name] = row.read(text, variable)
+        for name in row.names:
+            given = flags.get(name)
+            if given is None or given == ():
+                continue
+            values[row.name] = row.read(given, flag_of(name))
             if row.name == "cluster" and has_password(str(given)):
                 raise SettingError(
                     row.name,
                     row.flag,
-                    "every user of this machine can see the password: leave it to the variable "
-                    "HEADRACE_CLUSTER, to the file of settings, or to ~/.pgpass",
+                    "every user of this machine can see the password: put it in the variable "
+                    "HEADRACE_CLUSTER, in the settings file or in ~/.pgpass",
                 )
     settings = Settings(**values)
     check_together(settings)
     return settings
 
 
+def former_names(
+    flags: Mapping[str, object], environment: Mapping[str, str], config: Path | None = None
+) -> list[str]:
+    """Return a sentence for each source that gives a setting by its former name.
+
+    Raises:
+        SettingError: the file cannot be read.
+    """
+    file, keys = _read_file(environment, config)
+    warnings = []
+    for row in SETTINGS:
+        if not row.former:
+            continue
+        if row.former in keys:
+            warnings.append(f"the key {row.former} of {file} is now {row.name}")
+        if variable_of(row.former) in environment:
+            warnings.append(f"the variable {variable_of(row.former)} is now {row.variable}")
+        if flags.get(row.former) not in (None, ()):
+            warnings.append(f"the flag {flag_of(row.former)} is now {row.flag}")
+    return [f"{warning}; the former name still works" for warning in warnings]
+
+
 def has_password(url: str) -> bool:
     """Return True if a URL or a connection string of PostgreSQL has a password in it."""
-    return re.search(r"//[^/@]*:[^/@]*@|\bpassword\s*=", url) is not None
+    return re.search(r"//[^@]*:[^@]*@|password\s*=", url) is not None
 
 
 def closest(name: str, names: Iterable[str] | None = None) -> str:
     """Return a question that names the setting that was probably meant; "" when none is close."""
-    known = [row.name for row in SETTINGS] if names is None else names
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1)
+    candidates = [row.name for row in SETTINGS] if names is None else names
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def strange_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each variable that begins as those of settings, and is none."""
-    said = []
+    """Return a warning for each variable with the prefix of settings that is not a setting."""
+    warnings = []
     for variable in sorted(environment):
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
-        if name in _BY_NAME and is_service_link(variable, environment[variable]):
+        if name in BY_NAME and is_service_link(variable, environment[variable]):
             service = variable.removesuffix("_PORT").lower().replace("_", "-")
-            said.append(
-                f"the variable {variable} is ignored: {environment[variable]} is what Kubernetes "
-                f"says of a Service named {service!r}, not a port; `enableServiceLinks: false` in "
-                "the pod's specification leaves it out"
+            warnings.append(
+                f"the variable {variable} is ignored: {environment[variable]} is the address of a "
+                f"Kubernetes Service named {service!r}, not a port; `enableServiceLinks: false` in "
+                "the pod's specification removes it"
             )
             continue
-        known = name in _BY_NAME or name in OTHER_VARIABLES
-        if known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
+        is_known = name in BY_NAME or name in OTHER_VARIABLES
+        if is_known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
-        meant = closest(name, [*_BY_NAME, *OTHER_VARIABLES])
+        meant = closest(name, [*BY_NAME, *OTHER_VARIABLES])
         if meant:
             meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
-        said.append(f"the variable {variable} is not a setting and is ignored{meant}")
-    return said
+        warnings.append(f"the variable {variable} is not a setting and is ignored{meant}")
+    return warnings
 
 
 def is_service_link(variable: str, text: str) -> bool:
-    """Return True for a variable of Kubernetes: it has an address for a port."""
+    """Return True for a variable of Kubernetes: its value is an address instead of a port."""
     return variable.endswith("_PORT") and _LINK.match(text) is not None
 
 
 def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
     """Return unused variables with a name close to this one."""
-    known = {*(row.variable for row in SETTINGS), *map(_variable, OTHER_VARIABLES)}
+    variables = {*map(variable_of, BY_NAME), *map(variable_of, OTHER_VARIABLES)}
     strange = [
-        one
-        for one in environment
-        if one.startswith(ENVIRONMENT_PREFIX[:4])
-        and one not in known
-        and not one.startswith(tuple(map(_variable, FOREIGN_VARIABLES)))
+        name
+        for name in environment
+        if name.startswith(ENVIRONMENT_PREFIX[:4])
+        and name not in variables
+        and not name.startswith(tuple(map(variable_of, FOREIGN_VARIABLES)))
     ]
     return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
 
 
-def _variable(name: str) -> str:
+def flag_of(name: str) -> str:
+    """Return the flag of a setting's name."""
+    return "--" + name.replace("_", "-")
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of a setting's name."""
     return ENVIRONMENT_PREFIX + name.upper()
 
 
 def check_together(settings: Settings) -> None:
-    """Raise SettingError when settings that are right alone are wrong together."""
+    """Raise SettingError if settings that are valid alone contradict each other."""
     if not settings.host.replace(",", " ").strip():
-        raise SettingError("host", "default", "there is no address in it")
+        raise SettingError("host", "default", "it has no address")
     if settings.proxy_protocol_from:
         from headrace.server.config.networks import networks_of  # No help of a command needs it.
 
@@ -834,7 +920,7 @@ def check_together(settings: Settings) -> None:
             if getattr(settings, name) is None:
                 raise SettingError(name, "default", "tls_port needs it")
     if settings.cluster and settings.memory:
-        raise SettingError("memory", "default", "a cluster stores its data: leave memory out")
+        raise SettingError("memory", "default", "a cluster stores its data: do not set memory")
     if settings.cluster_address and not re.fullmatch(r".+:\d{1,5}", settings.cluster_address):
         raise SettingError("cluster_address", "default", "it is not host:port")
     if settings.console and settings.console_tls:
@@ -847,7 +933,16 @@ def check_together(settings: Settings) -> None:
     if settings.console and socketless:
         raise SettingError("management_socket", "default", "the console needs it: set it to a path")
     if settings.tls_crl is not None and settings.tls_ca is None:
-        raise SettingError("tls_crl", "default", "it is of no use without tls_ca")
+        raise SettingError("tls_crl", "default", "it has no effect without tls_ca")
+
+
+def _read_file(
+    environment: Mapping[str, str], config: Path | None
+) -> tuple[str, dict[str, object]]:
+    """Return the path of the file of settings and its keys; no keys without a file."""
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    return ("", {}) if config is None else (str(config), _read_toml(config))
 
 
 def _read_toml(path: Path) -> dict[str, object]:
@@ -857,4 +952,4 @@ def _read_toml(path: Path) -> dict[str, object]:
     except OSError as error:
         raise SettingError("config", str(path), error.strerror or str(error)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingError("config", str(path), f"not TOML: {error}") from None
+        raise SettingError("config", str(path), f"it is not valid TOML: {error}") from None

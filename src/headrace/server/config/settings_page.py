@@ -17,11 +17,13 @@ def manual() -> str:
         ),
         "",
         "Each setting of the broker is a flag of `headrace serve`, an environment variable, and",
-        "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag beats a variable,",
-        "a variable beats the file, the file beats the default. Sizes may be written `65536`,",
-        "`64KiB`, `1GiB`. A wrong setting is reported with its source, and the broker does",
-        "not start. *Reload*: whether a running broker applies it when it reads its settings again",
-        "([operations](../guides/operations.md)), or why it needs a restart.",
+        "a key of a TOML file named by `--config` or `HEADRACE_CONFIG`. A flag overrides a",
+        "variable, a variable overrides the file, and the file overrides the default. Sizes may",
+        "be written `65536`, `64KiB`, `1GiB`. If a setting is wrong, the error names its source,",
+        "and the broker does not start. The column *Reload* has `yes` if a running broker applies",
+        "the setting when it reads its settings again",
+        "([operations](../guides/operations.md#reload-settings)), or else the reason why it needs",
+        "a restart.",
         "",
         "```toml",
         "# headrace.toml",
@@ -30,15 +32,20 @@ def manual() -> str:
         'memory_max = "2GiB"',
         "```",
         "",
-        "| Key | Flag | Variable | Default | Bounds | Reload | What |",
+        "| Key | Flag | Variable | Default | Bounds | Reload | Meaning |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
-        f"{_reloads(row.name)} | {row.help} |"
+        f"{_reloads(row.name)} | {_help(row)} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
+
+
+def _help(row: Setting) -> str:
+    """Return what a setting does, with its former name."""
+    return f"{row.help} Its former name is `{row.former}`." if row.former else row.help
 
 
 def _reloads(name: str) -> str:

@@ -72,7 +72,7 @@ async def back_up(
     data = storage.data.path.absolute()
     if directory == data or data in directory.parents:
         raise StoreError(f"{directory} is in the data directory")
-    known = None if base is None else await asyncio.to_thread(backup.read_manifest, base)
+    base_manifest = None if base is None else await asyncio.to_thread(backup.read_manifest, base)
     await asyncio.to_thread(backup.open_target, directory)
     links = data / LINKS
     await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
@@ -87,7 +87,7 @@ async def back_up(
             parts |= await link_vhost(storage, name, number, links)
             await report({"step": "linked", "vhost": name})
         await asyncio.to_thread(
-            copy_all, data, links, directory, parts, manifest, base, known, over
+            copy_all, data, links, directory, parts, manifest, base, base_manifest, over
         )
         await report({"step": "copied", "files": len(manifest.files)})
         manifest.finished = now()
@@ -134,7 +134,7 @@ def copy_all(
     parts: dict[str, int],
     manifest: Manifest,
     base: Path | None,
-    known: Manifest | None,
+    base_manifest: Manifest | None,
     over: threading.Event,
 ) -> None:
     """Copy the definitions, and the linked files; ``parts`` has the lengths of growing ones.
@@ -154,14 +154,14 @@ def copy_all(
         if octets == 0:
             continue  # No record in it is durable yet.
         whole = octets is None and not name.endswith(".part")
-        before = known.files.get(name) if known is not None and whole else None
+        before = base_manifest.files.get(name) if base_manifest is not None and whole else None
         if (
             base is not None
             and before is not None
-            and known is not None
+            and base_manifest is not None
             and (
                 before.whole
-                and known.identity == manifest.identity
+                and base_manifest.identity == manifest.identity
                 and linked(links / name, base / name, directory / name)
             )
         ):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the journals of all virtual hosts have written, copied and paged, and how large they are."""
+"""Sums over the journals of all virtual hosts: groups, copied bytes, paged messages, sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JournalCounts(NamedTuple):
-    """What only grows."""
+    """Counters, which only grow."""
 
     groups: int = 0  # Written and synced at once.
     copied_bytes: int = 0  # By compaction.
@@ -23,7 +23,7 @@ class JournalCounts(NamedTuple):
 
 
 class JournalSizes(NamedTuple):
-    """What grows and shrinks."""
+    """Gauges, which grow and shrink."""
 
     bytes: int = 0  # Of records, in the files of segments.
     segments: int = 0
@@ -36,20 +36,22 @@ class JournalSums:
         self._past = JournalCounts()
 
     def end(self, store: Store) -> None:
-        """Keep what the store of a virtual host counted that is deleted."""
+        """Keep the counts of a deleted virtual host's store."""
         self._past = self.counts([store])
 
     def counts(self, stores: Iterable[Store]) -> JournalCounts:
         """Return the counts of open stores and of those that have ended."""
-        found = [
-            JournalCounts(one.group_number, one.compactor.copied, one.paged_out, one.paged_in)
-            for one in stores
-            if isinstance(one, Journal)
+        open_counts = [
+            JournalCounts(
+                store.group_number, store.compactor.copied, store.paged_out, store.paged_in
+            )
+            for store in stores
+            if isinstance(store, Journal)
         ]
-        return JournalCounts(*map(sum, zip(self._past, *found, strict=True)))
+        return JournalCounts(*map(sum, zip(self._past, *open_counts, strict=True)))
 
 
 def sizes(stores: Iterable[Store]) -> JournalSizes:
     """Return how large the journals are now."""
-    segments = [part for one in stores if isinstance(one, Journal) for part in one.order]
+    segments = [part for store in stores if isinstance(store, Journal) for part in store.order]
     return JournalSizes(sum(part.end for part in segments), len(segments))

@@ -43,11 +43,11 @@ def check_catalog_file(data: DataDirectory) -> None:
     path = data.path / FILE_NAME
     if path.exists() and path.stat().st_size:
         return
-    what = "is empty" if path.exists() else "is missing"
+    state = "is empty" if path.exists() else "is missing"
     if data.mark is not None:
-        raise StoreError(_refusal(data, what))
+        raise StoreError(_refusal(data, state))
     if data.has_journals():
-        raise StoreError(_nameless(data, what))
+        raise StoreError(_nameless(data, state))
 
 
 def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
@@ -64,21 +64,21 @@ def check_catalog(data: DataDirectory, users: UserDirectory) -> None:
     elif mark.catalog and catalog != mark.catalog:  # A cluster's may have no id.
         raise StoreError(_refusal(data, "is not the file of these data"))
     elif changes < mark.changes:
-        what = f"is an older copy, {mark.changes - changes} changes behind"
-        raise StoreError(_refusal(data, what))
+        state = f"is an older copy, {mark.changes - changes} changes behind"
+        raise StoreError(_refusal(data, state))
 
 
-def _refusal(data: DataDirectory, what: str) -> str:
+def _refusal(data: DataDirectory, state: str) -> str:
     return (
-        f"{data.path / FILE_NAME} {what}: put back the newest copy. To start with what is there, "
+        f"{data.path / FILE_NAME} {state}: put back the newest copy. To start with what is there, "
         f"delete {data.path / MARK_FILE}; users, permissions and policies are then those of that "
         "file, and virtual hosts that it lacks are set aside"
     )
 
 
-def _nameless(data: DataDirectory, what: str) -> str:
+def _nameless(data: DataDirectory, state: str) -> str:
     return (
-        f"{data.path / FILE_NAME} {what}, and {data.path / 'vhosts'} has data: put it back. To "
+        f"{data.path / FILE_NAME} {state}, and {data.path / 'vhosts'} has data: put it back. To "
         f"start without it, add users and virtual hosts: headrace user add NAME --data {data.path},"
         f" headrace vhost add NAME --data {data.path}"
     )
@@ -99,7 +99,7 @@ def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bo
             if number in names and not data.vhost(number).exists():
                 raise StoreError(
                     f"vhost '{names[number]}': {data.vhost(number)} is missing: put it back, or "
-                    "make an empty directory of that name to go on without what it held"
+                    "make an empty directory of that name to continue without its messages"
                 )
     try:
         for directory in _sorted(home):
@@ -135,18 +135,34 @@ def _settle(
                 f"{directory / OWNER} says vhost '{owner.vhost}', and {data.path / FILE_NAME} says "
                 f"vhost '{names[number]}': put back the right directory or the right {FILE_NAME}"
             )
-        _set_aside(data, directory, owner)
+        set_aside(data, directory)
         return
     catalog, _ = users.lineage()
     is_ours = is_shared or (not is_accepted and owner is not None and owner.catalog == catalog)
     if not any(directory.iterdir()) or (is_ours and number <= users.last_vhost_id()):
         remove_tree(directory)
     else:
-        _set_aside(data, directory, owner)
+        set_aside(data, directory)
 
 
-def _set_aside(data: DataDirectory, directory: Path, owner: Owner | None) -> None:
-    """Move a directory that no record names, so that no other virtual host gets it."""
+def set_aside_behind(data: DataDirectory, last_id: int) -> None:
+    """Set aside what virtual hosts have whose numbers are higher than any that was recorded.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    for directory in _sorted(data.path / "vhosts"):
+        if directory.name.isdigit() and int(directory.name) > last_id:
+            set_aside(data, directory)
+
+
+def set_aside(data: DataDirectory, directory: Path) -> None:
+    """Move a directory that no record names, so that no other virtual host gets it.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    owner = read_owner(data.disk, directory)
     home = data.path / ASIDE
     data.disk.make_directory(str(home))
     aside = home / directory.name
@@ -206,7 +222,7 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
     if (home / OWNER).exists() and not journal.is_dir():
         raise StoreError(
             f"vhost '{vhost}': {journal} is missing: put it back, or make an empty directory of "
-            "that name to go on without what it held"
+            "that name to continue without its messages"
         )
 
 

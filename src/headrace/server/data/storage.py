@@ -39,6 +39,7 @@ from headrace.server.data.leftovers import (
     is_new,
     note_owner,
     remove_tree,
+    set_aside_behind,
     settle_leftovers,
 )
 from headrace.store.catalog.definitions import JournalDefinitions
@@ -273,6 +274,14 @@ class Storage:
         if self.data is not None:
             remove_tree(self.data.vhost(number))
 
+    def set_aside_behind(self, last_id: int) -> None:
+        """Move the data of virtual hosts with higher numbers to where no other one gets it."""
+        try:
+            if self.data is not None:
+                set_aside_behind(self.data, last_id)
+        except OSError as error:  # The next start does it.
+            log.error("data of virtual hosts that are not recorded stays: %s", error)
+
     def close_store(self, vhost: str) -> None:
         """Write the pending records of a virtual host, and close its files."""
         self.stagings.pop(vhost).close()
@@ -371,7 +380,7 @@ class Storage:
         vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
         vhost.sinks.restored()
-        vhost.jobs.messages_max = self.settings.errand_messages_max
+        vhost.jobs.messages_max = self.settings.job_messages_max
         store.prepared_branches = []
         vhost.leases.restore()
         vhost.orphans.restored()
@@ -407,7 +416,7 @@ class Storage:
         store.finish()
         if store.synced < store.defined:
             raise StoreError(f"{store.directory} cannot be written")
-        self.earlier.taken(vhost)
+        self.earlier.delete(vhost)
         log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
 
     def finish_migration(self) -> None:

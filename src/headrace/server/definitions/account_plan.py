@@ -30,9 +30,9 @@ from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element, as_object, read_account_in_part
 from headrace.server.definitions.outcomes import (
     CHANGED,
+    CREATED,
     IN_PART,
-    MADE,
-    THERE,
+    UNCHANGED,
     Duplicate,
     NoEquivalent,
 )
@@ -87,10 +87,10 @@ class AccountPlan:
         if isinstance(kind, str) and kind not in ("", *QUEUE_TYPES) and not self._exact:
             strange = f"unknown queue type '{kind:.64}': the default type stays as it is"
             metadata = {field: metadata[field] for field in metadata if field != QUEUE_TYPE_FIELD}
-        outcome = THERE
+        outcome = UNCHANGED
         if name not in self._now.vhosts:
             self.changes.vhosts[name] = None
-            outcome = MADE
+            outcome = CREATED
         if metadata:
             key = metadata_key(name)
             before = self._now.parameters.get(key, {})
@@ -99,7 +99,7 @@ class AccountPlan:
             after = {field: value for field, value in after.items() if value not in EMPTY}
             if after != before:
                 self.changes.parameters[key] = after
-                outcome = MADE if outcome == MADE else CHANGED
+                outcome = CREATED if outcome == CREATED else CHANGED
         return name, IN_PART if strange else outcome, strange
 
     @staticmethod
@@ -123,20 +123,20 @@ class AccountPlan:
         account, strange = read_account_in_part(element)
         limits = element.mapping("limits")
         self._once(element, "name", (account, limits), "user", account.name)
-        outcome = THERE
+        outcome = UNCHANGED
         before = self._now.accounts.get(account.name)
         if strange and before is not None:  # Taking its password would lock the user out.
             account = replace(before, tags=account.tags)
         if before is None:
-            outcome = MADE
+            outcome = CREATED
         elif before != account:
             outcome = CHANGED
-        if outcome != THERE:
+        if outcome != UNCHANGED:
             self.changes.accounts[account.name] = account
         if limits:
             key = Key(EVERYWHERE, USER_LIMITS, account.name)
             self._check_rule(element, key, limits)
-            if self._parameter(key, limits) != THERE and outcome == THERE:
+            if self._parameter(key, limits) != UNCHANGED and outcome == UNCHANGED:
                 outcome = CHANGED
         if strange:
             has = account.password_hash != NO_PASSWORD
@@ -150,10 +150,10 @@ class AccountPlan:
         given = Permission(*patterns)
         self._once(element, "user", given, "permission", user, vhost)
         before = self._now.permissions.get((user, vhost))
-        name, outcome = f"{user} in {vhost}", THERE
+        name, outcome = f"{user} in {vhost}", UNCHANGED
         if before != given:
             self.changes.permissions[user, vhost] = given
-            outcome = MADE if before is None else CHANGED
+            outcome = CREATED if before is None else CHANGED
         return name, IN_PART if lost else outcome, lost
 
     def _topic_permissions(self, element: Element) -> tuple[str, str, str]:
@@ -164,10 +164,10 @@ class AccountPlan:
         given = TopicPermission(*patterns)
         self._once(element, "exchange", given, "topic permission", user, vhost, exchange)
         before = self._now.topic_permissions.get((user, vhost, exchange))
-        outcome = THERE
+        outcome = UNCHANGED
         if before != given:
             self.changes.topic_permissions[user, vhost, exchange] = given
-            outcome = MADE if before is None else CHANGED
+            outcome = CREATED if before is None else CHANGED
         return name, IN_PART if lost else outcome, lost
 
     def _patterns(
@@ -270,7 +270,7 @@ class AccountPlan:
     def _parameter(self, key: Key, value: object) -> str:
         before = self._now.parameters.get(key)
         if before == value:
-            return THERE
+            return UNCHANGED
         if before is None and key.component in POLICIES:
             kind = (key.vhost, key.component)
             if kind not in self._policies_of:
@@ -282,7 +282,7 @@ class AccountPlan:
                 text = f"virtual host '{key.vhost}' has more than {POLICIES_MAX} of these"
                 raise DocumentError(f"$.{key.component}.{key.name:.64}", text)
         self.changes.parameters[key] = value
-        return MADE if before is None else CHANGED
+        return CREATED if before is None else CHANGED
 
     # --- Inside --------------------------------------------------------------------------------
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError, NotRecorded, ResourceError
-from headrace.server.definitions.outcomes import DIFFERENT, MADE, Finding
+from headrace.server.definitions.outcomes import CREATED, DIFFERENT, Finding
 
 if TYPE_CHECKING:
     from headrace.server.definitions.plan import Plan
 
 
 def apply(plan: Plan) -> Iterator[Finding | None]:
-    """Make exchanges, queues and bindings, one a step; accounts were changed before.
+    """Create exchanges, queues and bindings, one a step; accounts were changed before.
 
     A step yields a finding where the object differs from the plan: a client may have
     declared it meanwhile.
@@ -89,11 +89,11 @@ class Report:
         section = self.counts.setdefault(finding.section, {})
         section[finding.outcome] = section.get(finding.outcome, 0) + 1
         if finding.text:
-            self._say(finding)
+            self._keep(finding)
 
     def correct(self, finding: Finding) -> None:
-        """An element that was to be made is different after all."""
-        self.counts[finding.section][MADE] -= 1
+        """Count an element as different that the plan would have created."""
+        self.counts[finding.section][CREATED] -= 1
         self.add(finding)
 
     def total(self, outcome: str) -> int:
@@ -101,7 +101,7 @@ class Report:
         return sum(section.get(outcome, 0) for section in self.counts.values())
 
     def refusal(self, outcomes: tuple[str, ...]) -> str:
-        """Return why an import is refused that must not have these outcomes; empty if it is not."""
+        """Return the reason to refuse an import with one of these outcomes; empty without one."""
         if not any(map(self.total, outcomes)):
             return ""
         for line in self.lines:
@@ -109,7 +109,7 @@ class Report:
                 return f"{line.path}: {line.outcome}: {line.text}; nothing was changed"
         return f"elements are {' or '.join(outcomes)}; nothing was changed"
 
-    def _say(self, finding: Finding) -> None:
+    def _keep(self, finding: Finding) -> None:
         if len(self.lines) < self.LINES_MAX:
             self.lines.append(finding)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from headrace.definition_file import SECTIONS
 from headrace.exact_json import finite, refuse_constant, repeated_name
 
 DOCUMENT_OCTETS_MAX = 256 << 20  # Of a file.
@@ -18,20 +19,6 @@ ELEMENTS_MAX = 2_000_000  # Of all sections together.
 ELEMENT_CHARACTERS_MAX = 256 << 10  # Of one element, as JSON.
 DEPTH_MAX = 32  # Of lists and objects in an element.
 PATH_NAME_MAX = 64  # Characters of a name within a path.
-
-#: In the order of import: each refers only to those before it.
-SECTIONS = (
-    "vhosts",
-    "users",
-    "permissions",
-    "topic_permissions",
-    "parameters",
-    "global_parameters",
-    "policies",
-    "exchanges",
-    "queues",
-    "bindings",
-)
 
 #: Fields about the origin of a file; not imported.
 ABOUT = frozenset(

@@ -154,11 +154,11 @@ class Element:
             return self._vhost
         return self.name("vhost", "virtual host")
 
-    def name(self, field: str, what: str) -> str:
+    def name(self, field: str, kind: str) -> str:
         """Return a field with a valid name of a user or virtual host."""
         value = self.text(field)
         try:
-            check_name(what, value)
+            check_name(kind, value)
         except AccountError as error:
             raise self.fail(field, str(error)) from None
         return value
@@ -225,7 +225,7 @@ def read_account(element: Element) -> Account:
 
 
 def read_account_in_part(element: Element) -> tuple[Account, str]:
-    """Return a user, and which hashes do not exist here: it has no password then."""
+    """Return a user, and the kind of its hash if that is unknown: it has no password then."""
     name = element.name("name", "user")
     password_hash, strange = _hash(element)
     return Account(name, password_hash, read_tags(element), _scram(element)), strange

@@ -1,17 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outcomes of elements of an import; see `headrace.server.definitions.plan`."""
+"""Outcomes of elements of an import.
+
+Each element has one:
+
+- ``made``: it did not exist, and is created;
+- ``there``: it exists as in the file, or the file has the same element before;
+- ``changed``: a user, permission, parameter or policy takes the value of the file;
+- ``different``: an exchange or queue of that name has other properties, which it keeps;
+- ``in part``: it is created or changed but for a part that this broker does not have;
+- ``no equivalent``: this broker has no such object, or not the one that the element refers to.
+
+Programs read these values in a report as JSON, so they stay; people read :data:`WORDS`.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-MADE, THERE, CHANGED = "made", "there", "changed"
+CREATED, UNCHANGED, CHANGED = "made", "there", "changed"
 DIFFERENT, IN_PART, NO_EQUIVALENT = "different", "in part", "no equivalent"
-OUTCOMES = (MADE, THERE, CHANGED, DIFFERENT, IN_PART, NO_EQUIVALENT)
+WORDS = {  # In the order of a report.
+    CREATED: "created",
+    UNCHANGED: "unchanged",
+    CHANGED: "changed",
+    DIFFERENT: "kept (differs)",
+    IN_PART: "imported in part",
+    NO_EQUIVALENT: "without equivalent",
+}
 
 
 def refused(*, strict: bool, known: bool) -> tuple[str, ...]:
-    """Return the outcomes with which nothing is to be changed."""
+    """Return the outcomes for which an import is refused as a whole."""
     if strict:
         return DIFFERENT, IN_PART, NO_EQUIVALENT
     return (IN_PART, NO_EQUIVALENT) if known else ()
@@ -28,7 +47,7 @@ class Finding(NamedTuple):
 
 
 class NoEquivalent(Exception):
-    """The broker has no equivalent of an element; the text says why."""
+    """The broker has no equivalent of an element; the text is the reason."""
 
 
 class Duplicate(Exception):

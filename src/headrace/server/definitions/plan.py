@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan of an import: complete before anything is changed.
 
-Each element has one outcome. It will be *made*; or it is *there* already, or in the file before; or
-it is there and will be *changed* (users, permissions, parameters and policies); or it is there,
-*different*, and stays as it is (exchanges and queues cannot be changed); or this broker has *no
-equivalent*, or only *in part*. What refers to something without an equivalent has none either.
-Anything else is an error of the file, and then nothing is imported.
+Each element has one outcome (:mod:`.outcomes`). An element that refers to one without an equivalent
+has none either. Any other fault is an error of the file, and then nothing is imported.
 """
 
 from __future__ import annotations
@@ -13,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
+from headrace.definition_file import SECTIONS
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
 from headrace.model.arguments.memory_estimate import queue_octets
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.counters import Counters
-from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood
+from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood, ResourceError
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, arguments_digest
 from headrace.model.exchange.binding import Binding as Bound
 from headrace.model.exchange.registry import known_arguments, new_exchange
@@ -34,7 +32,7 @@ from headrace.model.ports import Store
 from headrace.model.vhost.topology import RESERVED_PREFIX
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.server.definitions.account_plan import AccountPlan
-from headrace.server.definitions.document import SECTIONS, DocumentError
+from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import (
     Binding,
     Element,
@@ -45,10 +43,10 @@ from headrace.server.definitions.elements import (
     read_queue,
 )
 from headrace.server.definitions.outcomes import (
+    CREATED,
     DIFFERENT,
-    MADE,
     NO_EQUIVALENT,
-    THERE,
+    UNCHANGED,
     Duplicate,
     Finding,
     NoEquivalent,
@@ -102,20 +100,20 @@ class Plan(AccountPlan):
         element = Element(section, index, value, self._vhost)
         name, outcome, text = "", NO_EQUIVALENT, ""
         try:
-            name, outcome, text = _TAKERS[section](self, element)
+            name, outcome, text = _PLANNERS[section](self, element)
         except NoEquivalent as error:
             name, text = str(error.args[0]), str(error.args[1])
             self._without[element.path] = name, text
         except Duplicate as error:
             name, text = self._without.get(error.path, ("", ""))
-            outcome = NO_EQUIVALENT if text else THERE
+            outcome = NO_EQUIVALENT if text else UNCHANGED
         return Finding(section, element.path, name, outcome, text)
 
     def release(self) -> Iterator[None]:
         """Release the plan in steps: freeing a million objects at once would block the loop."""
-        for things in (self._seen, self._new_queues, self.queues, self.bindings):
-            pop = things.popitem if isinstance(things, dict) else things.pop
-            while things:
+        for parts in (self._seen, self._new_queues, self.queues, self.bindings):
+            pop = parts.popitem if isinstance(parts, dict) else parts.pop
+            while parts:
                 pop()
                 yield None
 
@@ -123,13 +121,13 @@ class Plan(AccountPlan):
 
     def _exchanges(self, element: Element) -> tuple[str, str, str]:
         exchange = read_exchange(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         self._once(element, "name", exchange[1:], EXCHANGE, vhost, exchange.name)
-        there = self._at(vhost)
+        existing = self._at(vhost)
         try:
             self._nameable(exchange.name, "exchange")
-            if there is not None and exchange.name in there.exchanges:
-                return exchange.name, *self._compare_exchange(there, exchange)
+            if existing is not None and exchange.name in existing.exchanges:
+                return exchange.name, *self._compare_exchange(existing, exchange)
             if exchange.name.startswith(RESERVED_PREFIX):
                 raise NoEquivalent(
                     exchange.name, "the name is reserved for exchanges of the broker"
@@ -161,20 +159,22 @@ class Plan(AccountPlan):
         self._hold(element, vhost, made.octets())
         self._new_exchanges[vhost, exchange.name] = made
         self.exchanges.append(exchange)
-        return exchange.name, MADE, ""
+        return exchange.name, CREATED, ""
 
     def _judge_exchange(self, exchange: Exchange, vhost: str) -> None:
         """Leave out elements with arguments that the virtual host refuses."""
         recognized = known_arguments(exchange.type, exchange.arguments)
-        what = f"exchange '{exchange.name}' in vhost '{vhost}'"
+        named_exchange = f"exchange '{exchange.name}' in vhost '{vhost}'"
         try:
-            judge_exchange(exchange.arguments, recognized, what, self._unknown_arguments(vhost))
+            judge_exchange(
+                exchange.arguments, recognized, named_exchange, self._unknown_arguments(vhost)
+            )
         except NotUnderstood as error:
             raise NoEquivalent(exchange.name, error.text) from None
 
     def _compare_exchange(self, vhost: VirtualHost, exchange: Exchange) -> tuple[str, str]:
         if not exchange.name:
-            return THERE, ""
+            return UNCHANGED, ""
         try:
             vhost.declare_exchange(
                 exchange.name,
@@ -186,24 +186,24 @@ class Plan(AccountPlan):
             )
         except ModelError as error:
             return DIFFERENT, error.text
-        return THERE, ""
+        return UNCHANGED, ""
 
     def _queues(self, element: Element) -> tuple[str, str, str]:
         queue = read_queue(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         self._once(element, "name", queue[1:], QUEUE, vhost, queue.name)
-        there = self._at(vhost)
-        what = f"queue '{queue.name}' in vhost '{vhost}'"
+        existing = self._at(vhost)
+        named_queue = f"queue '{queue.name}' in vhost '{vhost}'"
         try:
             self._nameable(queue.name, "queue")
             self._check_type(queue)
             mode = self._unknown_arguments(vhost)
-            arguments, none = translate(queue.arguments, what, mode, queue.name)
+            arguments, none = translate(queue.arguments, named_queue, mode, queue.name)
             if none:
                 raise NoEquivalent(queue.name, none)
-            check_queue_arguments(arguments, what)
-            if there is not None and queue.name in there.queues:
-                return queue.name, *self._compare_queue(there, queue)
+            check_queue_arguments(arguments, named_queue)
+            if existing is not None and queue.name in existing.queues:
+                return queue.name, *self._compare_queue(existing, queue)
             if not self._worth(queue.durable):
                 raise NoEquivalent(queue.name, "transient objects need a running broker")
         except NoEquivalent:
@@ -215,7 +215,7 @@ class Plan(AccountPlan):
         self._hold(element, vhost, queue_octets(queue.name, arguments))
         self._new_queues.add((vhost, queue.name))
         self.queues.append(queue)
-        return queue.name, MADE, ""
+        return queue.name, CREATED, ""
 
     @staticmethod
     def _check_type(queue: Queue) -> None:
@@ -236,11 +236,11 @@ class Plan(AccountPlan):
             )
         except ModelError as error:
             return DIFFERENT, error.text
-        return THERE, ""
+        return UNCHANGED, ""
 
     def _bindings(self, element: Element) -> tuple[str, str, str]:
         binding = read_binding(element)
-        vhost = self._known_vhost(element)
+        vhost = self._served_vhost(element)
         name = f"{binding.source} -> {binding.destination} ({binding.routing_key})"
         key = arguments_digest(binding.arguments)
         self._once(element, "source", None, "binding", vhost, *binding[2:6], key)
@@ -250,7 +250,7 @@ class Plan(AccountPlan):
             QUEUE,
             binding.routing_key,
         ):
-            return name, THERE, ""  # Every queue is bound to the default exchange so.
+            return name, UNCHANGED, ""  # Every queue is bound to the default exchange so.
         if not binding.source:
             raise element.fail("source", "nothing can be bound to the default exchange")
         try:
@@ -261,25 +261,25 @@ class Plan(AccountPlan):
         target = cast("ModelQueue | ModelExchange", destination)
         bound = Bound(source, target, binding.routing_key, binding.arguments)
         if destination is not None and not is_new and bound in source.bindings:
-            return name, THERE, ""
+            return name, UNCHANGED, ""
         try:
             self._hold(element, vhost, self._weigh(bound, vhost))
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self.bindings.append(binding)
-        return name, MADE, ""
+        return name, CREATED, ""
 
     def _source(
         self, element: Element, vhost: str, name: str, shown: str
     ) -> tuple[ModelExchange, bool]:
-        """The exchange that is bound to, and whether it is still to be made."""
+        """Return the exchange that is bound to, and True if the import creates it."""
         made = self._new_exchanges.get((vhost, name))
         if made is not None:
             return made, True
-        there = self._at(vhost)
-        if there is not None and name in there.exchanges:
-            return there.exchanges[name], False
-        if there is None and (not name or name.startswith(RESERVED_PREFIX)):
+        existing = self._at(vhost)
+        if existing is not None and name in existing.exchanges:
+            return existing.exchanges[name], False
+        if existing is None and (not name or name.startswith(RESERVED_PREFIX)):
             exchange = BARE.exchanges.get(name)
             if exchange is not None:
                 return exchange, True
@@ -290,14 +290,14 @@ class Plan(AccountPlan):
     def _destination(
         self, element: Element, vhost: str, kind: str, name: str, shown: str
     ) -> ModelQueue | ModelExchange | None:
-        """Return the destination of a binding; None if the import makes it."""
+        """Return the destination of a binding; None if the import creates it."""
         if (vhost, kind, name) in self._left_out:
             raise NoEquivalent(shown, f"{kind} '{name}' is left out")
         if kind == EXCHANGE and not name:
             raise element.fail("destination", "the default exchange cannot be bound")
-        there = self._at(vhost)
-        if there is not None:
-            present = there.queues.get(name) if kind == QUEUE else there.exchanges.get(name)
+        existing = self._at(vhost)
+        if existing is not None:
+            present = existing.queues.get(name) if kind == QUEUE else existing.exchanges.get(name)
             if present is not None:
                 return present
         if kind == QUEUE and (vhost, name) in self._new_queues:
@@ -308,6 +308,16 @@ class Plan(AccountPlan):
 
     # --- Inside --------------------------------------------------------------------------------
 
+    def _served_vhost(self, element: Element) -> str:
+        """The virtual host of an element of its topology: one that is made, or that runs here."""
+        vhost = self._known_vhost(element)
+        if vhost in self._now.vhosts and self._at(vhost) is None:
+            try:
+                self.target.vhost(vhost)
+            except ResourceError as error:
+                raise element.fail("vhost", error.text) from None
+        return vhost
+
     def _at(self, vhost: str) -> VirtualHost | None:
         return self.target.vhosts.get(vhost)
 
@@ -316,18 +326,18 @@ class Plan(AccountPlan):
 
     def _unknown_arguments(self, vhost: str) -> str:
         """Return the rule for unknown arguments."""
-        there = self._at(vhost)
-        if there is not None:
-            return there.rules.unknown_arguments
+        existing = self._at(vhost)
+        if existing is not None:
+            return existing.rules.unknown_arguments
         key = metadata_key(vhost)
         return str(self.changes.parameters.get(key, {}).get("unknown_arguments") or DEFAULT)
 
     def _count_queue(self, element: Element, vhost: str) -> None:
         """Refuse more queues than the limit of the virtual host."""
         if vhost not in self._room:
-            there = self._at(vhost)
+            existing = self._at(vhost)
             most = read_limits(self._limits(vhost)).queues
-            count = there.queue_count() if there is not None else 0
+            count = existing.queue_count() if existing is not None else 0
             self._room[vhost] = most - count if most >= 0 else NO_LIMIT
         self._room[vhost] -= 1
         if self._room[vhost] < 0:
@@ -343,17 +353,17 @@ class Plan(AccountPlan):
         at = (vhost, source.name)
         before = self._indexed.get(at, 0)
         self._indexed[at] = min(before + index, source.index_octets_max)
-        return source.weigh(bound) - index + self._indexed[at] - before
+        return source.binding_octets(bound) - index + self._indexed[at] - before
 
     def _hold(self, element: Element, vhost: str, octets: int) -> None:
         """Refuse definitions above the memory limit of the virtual host."""
         if vhost not in self._free:
-            there = self._at(vhost)
+            existing = self._at(vhost)
             most = self.target.definitions_size_max
             limits = self._limits(vhost)
             if DEFINITIONS in limits:
                 most = read_limits(limits).definitions_size
-            held = there.definition_octets if there is not None else 0
+            held = existing.definition_octets if existing is not None else 0
             self._free[vhost] = most - held if most >= 0 else NO_LIMIT
         self._free[vhost] -= octets
         if self._free[vhost] < 0:
@@ -370,12 +380,12 @@ class Plan(AccountPlan):
         return value if isinstance(value, Mapping) else {}
 
     @staticmethod
-    def _nameable(name: str, what: str) -> None:
+    def _nameable(name: str, kind: str) -> None:
         if not name.isprintable():
-            raise NoEquivalent(name, f"names of a {what} with characters that cannot be printed")
+            raise NoEquivalent(name, f"names of a {kind} with characters that cannot be printed")
 
 
-_TAKERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
+_PLANNERS: dict[str, Callable[[Plan, Element], tuple[str, str, str]]] = {
     "vhosts": Plan._vhosts,
     "users": Plan._users,
     "permissions": Plan._permissions,

@@ -102,8 +102,8 @@ def adapt(sections: Mapping[str, list[Value]], reader: Reader) -> tuple[Sections
     """Return the definitions for RabbitMQ, and a sentence about each kind of loss."""
     notes: dict[str, list[str]] = {}
 
-    def note(text: str, what: str) -> None:
-        notes.setdefault(text, []).append(what)
+    def note(text: str, name: str) -> None:
+        notes.setdefault(text, []).append(name)
 
     missing: set[tuple[str | None, str]] = set()  # Exchanges that are left out.
     kept: Sections = {}

@@ -54,7 +54,7 @@ def without_effect(value: object) -> list[str]:
 
 
 def translate(
-    arguments: Mapping[str, object], what: str, mode: str, queue: str
+    arguments: Mapping[str, object], named_queue: str, mode: str, queue: str
 ) -> tuple[Mapping[str, object], str]:
     """Return the arguments of a queue in our terms, and why there is no equivalent, or "".
 
@@ -64,6 +64,6 @@ def translate(
         InvalidArgument: an argument is wrong.
     """
     try:
-        return understand(arguments, what, mode, queue), ""
+        return understand(arguments, named_queue, mode, queue), ""
     except NotUnderstood as error:
         return {}, error.text

@@ -52,7 +52,7 @@ class Target(Protocol):
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it does not exist; the text says why, where that is known.
+            ResourceError: it does not exist; the text is the reason, if known.
         """
 
     def snapshot(self) -> Snapshot:
@@ -102,7 +102,9 @@ class Running:
         """
         vhost = self._vhosts.get(name)
         if vhost is None:
-            raise ResourceError(self._down.get(name, f"there is no virtual host '{name}' any more"))
+            known = name in self._access.snapshot.vhosts  # In a cluster.
+            why = "is not served by this broker" if known else "does not exist any more"
+            raise ResourceError(self._down.get(name, f"virtual host '{name}' {why}"))
         return vhost
 
     def snapshot(self) -> Snapshot:
@@ -202,7 +204,7 @@ class Stopped:
                 journal.finish()
                 if journal.synced < journal.defined:
                     raise OSError(f"{journal.directory} cannot be written")
-                self._earlier.taken(name)
+                self._earlier.delete(name)
 
     def close(self) -> None:
         """Unlock the directory; what was not finished is discarded."""

@@ -5,5 +5,4 @@
 - `attempts`: counts of logins that succeeded and failed, by protocol and source
 - `token_issuers`, `jwks`: issuers of OAuth tokens, and their keys
 - `account_changes`: accounts changed by commands and imports
-- `offers`: settings for clients of 0-8 and 0-9
 """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from headrace.model.policy.accounts import AccountError
 from headrace.server.net.transport import clock_ms
-from headrace.server.observe.account_events import Operators, tell_changes
+from headrace.server.observe.account_events import Operators, emit_changes
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class UsersRead(NamedTuple):
     """Result of reading the file of users."""
 
     snapshot: Snapshot | None = None  # None: unchanged.
-    acts: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
+    last_vhost_id: int = 0  # With a snapshot: the highest that a virtual host ever had.
+    notes: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
     trouble: str = ""  # Why the file cannot be read.
 
 
@@ -54,17 +55,20 @@ def read(users: UserDirectory) -> UsersRead:
         log.debug("users of the cluster: %s", error)  # Its heartbeats say so.
     except AccountError as error:
         return UsersRead(trouble=str(error))
+    last_vhost_id = 0
     try:
         snapshot = users.snapshot() if users.changed() else None
+        if snapshot is not None:
+            last_vhost_id = users.last_vhost_id()
     except AccountError as error:
         return UsersRead(trouble=str(error))
     if snapshot is not None:
         users.written()
     try:
-        return UsersRead(snapshot, users.acts.take())
+        return UsersRead(snapshot, last_vhost_id, users.notes.pop_all())
     except sqlite3.Error as error:
         log.error("cannot read who changed users: %s", error)
-        return UsersRead(snapshot)
+        return UsersRead(snapshot, last_vhost_id)
 
 
 def write(users: UserDirectory, work: Callable[[UserDirectory], Made]) -> tuple[Made, UsersRead]:
@@ -134,10 +138,12 @@ class AccountChanges:
         Raises:
             AccountError: nothing was changed, or the change does not apply yet.
         """
-        made, found = await self._on_users_thread(partial(write, work=work))
-        self._apply(found, actor)
-        if found.trouble:
-            raise AccountError(f"users were changed, but cannot be read again: {found.trouble}")
+        made, users_read = await self._on_users_thread(partial(write, work=work))
+        self._apply(users_read, actor)
+        if users_read.trouble:
+            raise AccountError(
+                f"users were changed, but cannot be read again: {users_read.trouble}"
+            )
         return made
 
     async def _on_users_thread(self, work: Callable[[UserDirectory], Made]) -> Made:
@@ -146,17 +152,17 @@ class AccountChanges:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
-    def _apply(self, found: UsersRead, actor: Actor | None) -> None:
+    def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
         """Apply what was read; ``actor`` made the changes unless a command's note names another."""
-        if found.trouble and not self._unreadable:
-            log.warning("users cannot be read again: %s", found.trouble)
-        self._unreadable = bool(found.trouble)
-        if found.trouble:
+        if users_read.trouble and not self._unreadable:
+            log.warning("users cannot be read again: %s", users_read.trouble)
+        self._unreadable = bool(users_read.trouble)
+        if users_read.trouble:
             return
         access, events = self._access, self._context.events
-        self._operators.note(found.acts, self._audit, clock_ms())
+        self._operators.note(users_read.notes, self._audit, clock_ms())
         before = access.snapshot
-        if found.snapshot is None or not access.take(found.snapshot):
+        if users_read.snapshot is None or not access.take(users_read.snapshot):
             if self.down:
                 self._start_vhosts(access.snapshot)
             return
@@ -164,19 +170,27 @@ class AccountChanges:
         previous, events.actor = events.actor, self._operators.changed(actor)
         try:
             if events.has_listeners:
-                tell_changes(events, before, access.snapshot)
+                emit_changes(events, before, access.snapshot)
             events.actor = actor
-            self._apply_vhosts(access.snapshot)
+            self._apply_vhosts(access.snapshot, users_read.last_vhost_id)
             self._recheck(iter(list(self._transports)))
         finally:
             events.actor = previous
 
-    def _apply_vhosts(self, snapshot: Snapshot) -> None:
-        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest."""
+    def _apply_vhosts(self, snapshot: Snapshot, last_id: int) -> None:
+        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest.
+
+        One with a higher number than ``last_id`` was not deleted: the file, or the database of the
+        cluster, is an older copy. Its data is kept.
+        """
         hosts = self._hosts
         for name in list(hosts.vhosts):
-            if snapshot.vhosts.get(name) != self._storage.vhost_ids[name]:  # Perhaps made anew.
+            number = self._storage.vhost_ids[name]
+            if number > last_id:
+                hosts.leave(name, f"vhost '{name}' is not recorded any more")
+            elif snapshot.vhosts.get(name) != number:  # Perhaps made anew.
                 hosts.drop(name)
+        self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
             vhost.set_rules(hosts.rules_of(name))
         self._context.quotas.changed()

@@ -18,7 +18,7 @@ class Source(NamedTuple):
 
     protocol: str  # As "0-9-1" or "http".
     host: str = ""
-    user: str = ""  # As the client said it; empty if it did not.
+    user: str = ""  # From the client; empty without one.
 
 
 class Outcomes:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from headrace import certificate_faults
 
-SIZE_MAX = 256 << 10  # Octets of a set of keys, or of what an issuer says of itself.
+SIZE_MAX = 256 << 10  # Octets of a set of keys, or of an issuer's metadata.
 TIMEOUT_S = 5.0
 DISCOVERY = "/.well-known/openid-configuration"
 
@@ -47,8 +47,8 @@ def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[by
 
     def fetch() -> bytes:
         try:
-            told = json.loads(_fetch(place, ca))
-            named, keys = told["issuer"], told["jwks_uri"]
+            document = json.loads(_fetch(place, ca))
+            named, keys = document["issuer"], document["jwks_uri"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{place.host} does not say where its keys are: {error}") from None
         if named != issuer:

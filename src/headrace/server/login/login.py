@@ -47,7 +47,7 @@ PASSED_MAX = 1024  # Times that are kept of connections that are gone or renewed
 
 
 class LoginSettingError(Exception):
-    """A login setting cannot be used; the text says which and why."""
+    """A login setting is unusable; the text names it and the reason."""
 
 
 class LoginSettings(NamedTuple):
@@ -134,8 +134,8 @@ class LoginService:
         """Return the checker of tokens, which outlives changes of settings."""
         from headrace.gateway.oauth.tokens import Tokens
 
-        known = None if self._active is None else self._active.services.tokens
-        return Tokens(self.access) if known is None else known
+        tokens = None if self._active is None else self._active.services.tokens
+        return Tokens(self.access) if tokens is None else tokens
 
     def use(self, prepared: LoginSettings) -> None:
         """Apply login settings; close connections whose token's issuer is no longer trusted."""
@@ -190,7 +190,7 @@ class LoginService:
             self._turn()
             return
         try:
-            found = await self.logins.step(number, peer, mechanism, response)
+            outcome = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
             self.attempts.note(version_of(connection), peer.host, error.user, succeeded=False)
@@ -204,11 +204,11 @@ class LoginService:
         else:
             if connection.ended:
                 self.logins.forget(number)
-            elif isinstance(found, bytes):
-                connection.challenge(found)
+            elif isinstance(outcome, bytes):
+                connection.challenge(outcome)
             else:
-                self.attempts.note(version_of(connection), peer.host, found.name, succeeded=True)
-                self._let_in(connection, mechanism, found)
+                self.attempts.note(version_of(connection), peer.host, outcome.name, succeeded=True)
+                self._let_in(connection, mechanism, outcome)
         self._turn()
 
     async def admit(self, peer: RemotePeer, mechanism: str, response: bytes, protocol: str) -> User:
@@ -226,8 +226,8 @@ class LoginService:
             "auth_mechanism": mechanism,
         }
         try:
-            found = await self.logins.step(-next(self._others), peer, mechanism, response)
-            if isinstance(found, bytes):
+            outcome = await self.logins.step(-next(self._others), peer, mechanism, response)
+            if isinstance(outcome, bytes):
                 raise LoginRefused(f"mechanism {mechanism} needs another step")
         except LoginRefused as error:
             log.warning("login by %s from %s refused: %s", protocol, peer, error)
@@ -235,10 +235,10 @@ class LoginService:
             if self._events.has_listeners:
                 self._events.emit("user.authentication.failure", **facts, error=str(error))
             raise
-        self.attempts.note(protocol, peer.host, found.name, succeeded=True)
+        self.attempts.note(protocol, peer.host, outcome.name, succeeded=True)
         if self._events.has_listeners:
-            self._events.emit("user.authentication.success", name=found.name, **facts)
-        return found
+            self._events.emit("user.authentication.success", name=outcome.name, **facts)
+        return outcome
 
     def _let_in(self, connection: ClientConnection, mechanism: str, user: User) -> None:
         if self._events.has_listeners:
@@ -303,9 +303,9 @@ class LoginService:
             reason = f"the credentials of user '{connection.user.name}' have expired"
             self._end(connection, "credentials.expired", reason)
 
-    def _end(self, connection: ClientConnection, what: str, reason: str) -> None:
+    def _end(self, connection: ClientConnection, event: str, reason: str) -> None:
         if self._audit.active:
-            self._audit.tell(what, user=connection.user, allowed=False, reason=reason)
+            self._audit.record(event, user=connection.user, allowed=False, reason=reason)
         connection.force_close(reason)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:

@@ -45,7 +45,7 @@ Source = tuple[str, str, Path | None]  # Of keys: the place, or else the issuer;
 
 
 class TrustError(Exception):
-    """A setting of tokens cannot be used; the text says which and why."""
+    """A setting of tokens is unusable; the text names it and the reason."""
 
 
 class KeyRing:
@@ -107,9 +107,9 @@ def each_issuer(settings: Settings) -> list[Settings]:
     Raises:
         TrustError: the file of issuers cannot be used.
     """
-    found = [settings] if settings.oauth_jwks or settings.oauth_issuer else []
+    issuers = [settings] if settings.oauth_jwks or settings.oauth_issuer else []
     if settings.oauth_issuers is None:
-        return found
+        return issuers
     where = f"setting oauth_issuers: {settings.oauth_issuers}"
     try:
         tables = tomllib.loads(read_file(settings.oauth_issuers, ISSUERS_SIZE_MAX).decode())
@@ -135,8 +135,8 @@ def each_issuer(settings: Settings) -> list[Settings]:
                 changed[row.name] = row.read(value, issuer)
             except SettingError as error:
                 raise TrustError(f"{where}: {issuer!r}: {name}: {error.reason}") from None
-        found.append(dataclasses.replace(settings, **changed))
-    return found
+        issuers.append(dataclasses.replace(settings, **changed))
+    return issuers
 
 
 def named(settings: Settings) -> str:

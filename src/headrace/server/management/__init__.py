@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators ask the broker, on a socket of its machine.
+"""The broker's management: operations of operators, on a Unix socket.
 
 ``resources`` has a module for each subject of operators, with all operations on it. Beside it is
 what serves them: ``socket`` reads a request, ``operation_table`` has the rights of its operation,

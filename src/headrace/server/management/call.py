@@ -7,7 +7,7 @@ An operation is a function of a :class:`Call`, of one of three shapes:
 - a generator makes a list: each dictionary it yields is a line of the answer, each ``None`` a step
   of work without a line, and its return value is the last line. A step should take a few tens of
   microseconds: the loop serves others after every :data:`SLICE_S`;
-- a coroutine function may wait, report progress with :meth:`Call.tell`, and :meth:`Call.receive`
+- a coroutine function may wait, report progress with :meth:`Call.send`, and :meth:`Call.receive`
   lines that follow the request. It returns the answer, or a generator as above.
 
 Each resource has a module whose operations are decorated (:mod:`.operation_table`);
@@ -43,10 +43,10 @@ Answered = dict[str, object]
 Steps = Generator[Mapping[str, object] | None, None, Answered]
 Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
 Row = Mapping[str, object]
-Thing = TypeVar("Thing")
+Described = TypeVar("Described")
 
 
-class Refused(Exception):
+class OperationRefused(Exception):
     """A refused request; code and text go into the answer.
 
     The codes are those of :mod:`headrace.gateway.requests.requests`.
@@ -79,7 +79,7 @@ class Call:
         operator: str = "",
         actor: Actor | None = None,
         user: User | None = None,
-        tell: Callable[[Answered], Awaitable[None]] | None = None,
+        send: Callable[[Answered], Awaitable[None]] | None = None,
         busy: Callable[[], Awaitable[None]] | None = None,
         receive: Callable[[], Awaitable[Answered | None]] | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Call:
         self.user = user
         self.request = request
         self.operator = operator
-        self._tell = tell
+        self._send = send
         self._busy = busy
         self._receive = receive
 
@@ -110,10 +110,10 @@ class Call:
         """Log what the operator does, such as "drains the broker"."""
         log.warning("an operator (%s) %s", self.operator, action)
 
-    async def tell(self, item: Answered) -> None:
+    async def send(self, item: Answered) -> None:
         """Send a line of the answer; waits while the operator does not read."""
-        if self._tell is not None:
-            await self._tell(item)
+        if self._send is not None:
+            await self._send(item)
 
     async def durable(self, vhost: str) -> bool:
         """Wait until all that a virtual host has written is durable; False while it cannot be."""
@@ -121,7 +121,7 @@ class Call:
         return await self.broker.unsynced.wait_for(vhost)
 
     async def busy(self) -> None:
-        """Send a line that says that the operation goes on."""
+        """Send a keep-alive line: the operation goes on."""
         if self._busy is not None:
             await self._busy()
 
@@ -129,13 +129,13 @@ class Call:
         """Return the next object that follows the request; None at the end.
 
         Raises:
-            Refused: the line is not an object, or too long.
+            OperationRefused: the line is not an object, or too long.
         """
         return None if self._receive is None else await self._receive()
 
     def refuse(self, code: str, text: str) -> NoReturn:
         """End the call with an error."""
-        raise Refused(code, text)
+        raise OperationRefused(code, text)
 
     def text(
         self, field: str, default: str | None = None, *, octets_max: int = TEXT_OCTETS_MAX
@@ -188,6 +188,13 @@ class Call:
         """Return True if the user sees what is in a virtual host."""
         return self.sees_all or (self.user is not None and self.user.may_open(name))
 
+    def sees_account(self, name: str) -> bool:
+        """Return True if the user sees the permissions and limits of an account: its own, or all.
+
+        Administrators see those of all accounts.
+        """
+        return self.administers or (self.user is not None and self.user.name == name)
+
     def sees_user(self, user: User | None) -> bool:
         """Return True if the user sees the connections of another, or of itself."""
         return self.sees_all or (user is not None and user.same_as(cast("User", self.user)))
@@ -197,29 +204,40 @@ class Call:
         name = self.text("vhost", self.broker.settings.default_vhost)
         vhost = self.broker.vhosts.get(name)
         if vhost is None or not self.sees_vhost(name):
-            self.refuse("not-found", f"there is no virtual host '{name}'")
+            self.refuse("not-found", self.missing(name))
         return vhost
+
+    def wanted_vhost(self) -> VirtualHost | None:
+        """Return the virtual host named in ``vhost``; None where the request names none."""
+        return None if self.request.get("vhost") is None else self.vhost()
+
+    def missing(self, vhost: str) -> str:
+        """Return the reason in words why this broker does not have a virtual host."""
+        node = self.broker.node
+        if node is None or vhost not in node.wanted() or not self.sees_vhost(vhost):
+            return f"there is no virtual host '{vhost}'"
+        return f"virtual host '{vhost}' is served by {self.broker.server(vhost)} of the cluster"
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
-        if self.request.get("vhost") is not None:
-            return [self.vhost()]
+        if (wanted := self.wanted_vhost()) is not None:
+            return [wanted]
         return [vhost for vhost in self.broker.vhosts.values() if self.sees_vhost(vhost.name)]
 
 
 def each(
     call: Call,
-    things: Callable[[VirtualHost], Iterable[Thing]],
-    describe: Callable[[VirtualHost, Thing], Row | None],
+    objects: Callable[[VirtualHost], Iterable[Described]],
+    describe: Callable[[VirtualHost, Described], Row | None],
 ) -> Steps:
-    """List the things of the virtual hosts of a request.
+    """List objects of the virtual hosts of a request.
 
-    ``things`` returns what may be iterated while the virtual host changes.
+    ``objects`` returns what may be iterated while the virtual host changes.
     """
     count = 0
     for vhost in call.vhosts():
-        for thing in things(vhost):
-            row = describe(vhost, thing)
+        for item in objects(vhost):
+            row = describe(vhost, item)
             count += row is not None
             yield row
     return {"items": count}

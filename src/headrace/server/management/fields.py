@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.server.definitions.document import DocumentError
 from headrace.server.definitions.elements import Element
-from headrace.server.management.call import Refused
+from headrace.server.management.call import OperationRefused
 
 if TYPE_CHECKING:
     from headrace.server.management.call import Call
@@ -20,16 +20,16 @@ def arguments_of(call: Call) -> dict[str, object]:
     return table_of(call.request.get("arguments"), "arguments")
 
 
-def table_of(value: object, what: str) -> dict[str, object]:
+def table_of(value: object, field: str) -> dict[str, object]:
     """Return a JSON object that a field table can hold.
 
     Raises:
-        Refused: the value is something else.
+        OperationRefused: the value is something else.
     """
     try:
-        return Element(what, 0, {"arguments": value}, None).arguments()
+        return Element(field, 0, {"arguments": value}, None).arguments()
     except DocumentError as error:
-        raise Refused("bad-request", f"'{what}': {error.text}") from None
+        raise OperationRefused("bad-request", f"'{field}': {error.text}") from None
 
 
 def name_of(call: Call, field: str = "name", default: str | None = None) -> str:

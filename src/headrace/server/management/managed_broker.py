@@ -76,6 +76,11 @@ class ManagedBroker:
         """The broker's counters."""
         return self.context.counters
 
+    def server(self, vhost: str) -> str:
+        """Return which other broker serves a virtual host, in words."""
+        owner = None if self.node is None else self.node.serving(vhost)
+        return "no broker" if owner is None else f"broker {owner.name!r}"
+
     @property
     def addresses(self) -> dict[str, str]:
         """The addresses it listens on, by protocol."""

@@ -39,7 +39,7 @@ READ_QUEUE = Need("read", "queue", "queue")
 
 
 class OperationRow(NamedTuple):
-    """One operation: what runs, what its user needs, and what the page says of it."""
+    """One operation: its function, the rights that it needs, and its row in the docs."""
 
     name: str
     run: Operation
@@ -48,7 +48,7 @@ class OperationRow(NamedTuple):
     own_vhost: bool  # But for administrators the virtual host is one the user may open.
     fields: str  # Of the request, as the page has them.
     note: str  # On permissions that the operation checks or gives by itself.
-    takes_lines: bool  # Lines follow each request; else where it says so by ``lines``.
+    takes_lines: bool  # Lines follow each request; else only a request with ``lines``.
     former_name: str  # In earlier versions; clients may still use it.
 
     def check(self, call: Call) -> None:
@@ -57,7 +57,7 @@ class OperationRow(NamedTuple):
         Permissions are checked as for AMQP, by the same code.
 
         Raises:
-            Refused: the user lacks a tag, or does not see the virtual host.
+            OperationRefused: the user lacks a tag, or does not see the virtual host.
             AccessRefused: the user lacks a permission.
         """
         user = call.user

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of all operations, joined from the modules of the resources."""
 
-from headrace.server.management.call import Operation
 from headrace.server.management.operation_table import OperationRow
 from headrace.server.management.resources import (
     alarms,
@@ -78,7 +77,6 @@ RESOURCES = (
     certificates,
     cluster,
 )
-ROWS: dict[str, OperationRow] = {
+OPERATIONS: dict[str, OperationRow] = {
     row.name: row for resource in RESOURCES for row in resource.operation.rows
 }
-OPERATIONS: dict[str, Operation] = {name: row.run for name, row in ROWS.items()}

@@ -11,7 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING, NoReturn
 
 from headrace.gateway.conversion.headers import shortstr
-from headrace.gateway.requests.requests import RefusedRequest, RequestCall
+from headrace.gateway.requests.requests import RequestCall, RequestRefused
 from headrace.gateway.security.authorized_host import AuthorizedHost, Dialect
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.security.user import User
@@ -21,7 +21,7 @@ from headrace.gateway.v0_x.connection.special_publish import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
-from headrace.server.management.call import Refused
+from headrace.server.management.call import OperationRefused
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import CLASS_BASIC
 
@@ -70,7 +70,7 @@ class OperatorRequest(RequestCall):
     """A request of an operator, whose refusal the socket audits."""
 
     def refuse(self, code: str, text: str) -> NoReturn:
-        raise RefusedRequest(code, text)
+        raise RequestRefused(code, text)
 
 
 class OperatorSession:
@@ -121,8 +121,8 @@ def attempt(
     """Run a step of a request; return its answer."""
     try:
         answer = work()
-    except RefusedRequest as error:
-        raise Refused(error.code, error.text) from None
+    except RequestRefused as error:
+        raise OperationRefused(error.code, error.text) from None
     return answer if isinstance(answer, dict) else {}
 
 
@@ -133,8 +133,8 @@ async def run_request(call: Call, handler: Handler, **fields: object) -> Answere
     try:
         with call.acting():
             begun = handler(request)
-    except RefusedRequest as error:
-        raise Refused(error.code, error.text) from None
+    except RequestRefused as error:
+        raise OperationRefused(error.code, error.text) from None
     answer = begun if isinstance(begun, dict) else await finish(call, begun)
     if not await call.durable(request.vhost.name):
         call.refuse("precondition", "the journal cannot be written")

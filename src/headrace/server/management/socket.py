@@ -50,11 +50,11 @@ from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.call import SLICE_S, Answered, Call, Operation, Refused, Steps
+from headrace.server.management.call import SLICE_S, Answered, Call, OperationRefused, Steps
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import MENDING, QUIET_COMMANDS, is_told, only_looks
+from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -67,35 +67,32 @@ CLIENTS_MAX = 64  # At the same time.
 LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
 IDLE_S = 300.0  # A client may be idle for so long,
 READ_S = 60.0  # and leave an answer unread.
-ACCEPT_TURNS = 3  # Of the loop, until asyncio has told of a connection that it has accepted.
+ACCEPT_TURNS = 3  # Of the loop, until asyncio reports a connection that it has accepted.
 LINGER_S = 1.0  # Input after the last answer is read for so long.
 STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
 BUSY_S = 10.0  # After so long without output a busy line is sent.
 # Fields that the audit log has elsewhere, or must not have.
-UNTOLD = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
+UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
 class SocketError(Exception):
-    """The management socket cannot be opened; the text says why."""
+    """The management socket cannot be opened; the text is the reason."""
 
 
 class ManagementSocket:
     """Listens on a Unix socket, and serves a table of operations."""
 
     def __init__(
-        self,
-        broker: ManagedBroker,
-        path: Path,
-        operations: Mapping[str, Operation],
-        rows: Mapping[str, OperationRow],
+        self, broker: ManagedBroker, path: Path, operations: Mapping[str, OperationRow]
     ) -> None:
-        """``rows`` has the rights of operations; those without are the system user's alone."""
+        """``operations`` has each operation by its name."""
         self.broker = broker
         self.path = path
         self.operations = operations
-        self.rows = rows
-        self.former_names = {row.former_name: row.name for row in rows.values() if row.former_name}
+        self.former_names = {
+            row.former_name: row.name for row in operations.values() if row.former_name
+        }
         self.clients: set[asyncio.Task[None]] = set()
         self.idle: dict[asyncio.Task[None], None] = {}  # Idle clients, longest first.
         self._server: asyncio.Server | None = None
@@ -209,7 +206,7 @@ class Client:
             self.owner.idle[task] = None
             try:
                 request = await self.receive()
-            except Refused as error:
+            except OperationRefused as error:
                 await self.fail(error.code, error.text)
                 return  # Where the next line begins is not known.
             finally:
@@ -218,28 +215,30 @@ class Client:
                 return
             await self.do(request)
             if self.owes_lines:
-                return  # They are no requests, and may be anybody's text.
+                return  # The lines are data, and may look like requests.
 
     async def receive(self) -> Answered | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
 
         Raises:
-            Refused: the line is too long, or no object.
+            OperationRefused: the line is too long, or no object.
         """
         try:
             line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
-            raise Refused("limit", f"a line has {LINE_OCTETS_MAX} bytes at most") from None
+            raise OperationRefused("limit", f"a line has {LINE_OCTETS_MAX} bytes at most") from None
         if not line:
             return None
         try:
             request = read_json(line)
         except UnfitValue as error:
-            raise Refused("bad-request", f"each line must be a JSON object: {error}") from None
+            raise OperationRefused(
+                "bad-request", f"each line must be a JSON object: {error}"
+            ) from None
         except ValueError:
-            raise Refused("bad-request", "each line must be a JSON object") from None
+            raise OperationRefused("bad-request", "each line must be a JSON object") from None
         if not isinstance(request, dict):
-            raise Refused("bad-request", "each line must be a JSON object")
+            raise OperationRefused("bad-request", "each line must be a JSON object")
         if request.get("end") is True and len(request) == 1:
             self.owes_lines = False
             return None
@@ -247,44 +246,42 @@ class Client:
 
     async def do(self, request: Answered) -> None:
         """Run a request, and answer it."""
-        what = request.get("do")
-        if isinstance(what, str) and what in self.owner.former_names:
-            what = self.owner.former_names[what]
-            request = {**request, "do": what}
+        name = request.get("do")
+        if isinstance(name, str) and name in self.owner.former_names:
+            name = self.owner.former_names[name]
+            request = {**request, "do": name}
         self.doing = request
-        row = self.owner.rows.get(what) if isinstance(what, str) else None
-        self.owes_lines = request.get("lines") is True or (row is not None and row.takes_lines)
-        operation = self.owner.operations.get(what) if isinstance(what, str) else None
+        operation = self.owner.operations.get(name) if isinstance(name, str) else None
+        self.owes_lines = request.get("lines") is True or (
+            operation is not None and operation.takes_lines
+        )
         if operation is None:
-            await self.fail("bad-request", f"there is no operation {what!r}")
+            await self.fail("bad-request", f"there is no operation {name!r}")
             return
         broker = self.owner.broker
-        if what not in QUIET_COMMANDS | MENDING and (reason := broker.audit.refusal()):
+        if name not in QUIET_COMMANDS | REPAIRS and (reason := broker.audit.refusal()):
             await self.fail("precondition", f"command {reason}")
             return
         broker.counters.now_ms = clock_ms()
         call = Call(
-            broker, request, operator=self.operator, actor=self.actor, tell=self.tell,
+            broker, request, operator=self.operator, actor=self.actor, send=self.send_item,
             busy=self.busy, receive=self.receive,
         )  # fmt: skip
         try:
             self.act_as(call)
-            if row is not None:
-                row.check(call)
-            elif call.user is not None:
-                call.refuse("refused", f"operation '{what}' is not for users")
+            operation.check(call)
             with call.acting():
-                outcome = operation(call)
+                outcome = operation.run(call)
             if inspect.isawaitable(outcome):
                 outcome = await outcome
             if isinstance(outcome, Generator):
                 answer = await self.stream(call, outcome)
             else:
                 answer = outcome
-        except Refused as error:
+        except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.noted = ""  # No connection is told.
+            broker.access.noted = ""  # It is for connections.
             await self.fail(code_of(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
@@ -295,13 +292,13 @@ class Client:
         except OSError as error:
             await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
         except Exception:
-            log.exception("management: %s failed", what)
+            log.exception("management: %s failed", name)
             await self.fail("internal", "internal error; see the broker's log")
         else:
             self.audit(request)
             self.turn()
             # Reading operations are answered while the disk fails: they are needed then.
-            if not only_looks(str(what)) and not await broker.unsynced.wait():
+            if not is_read_only(operation.name) and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_KEPT)
                 return
             await self.send(json.dumps({"done": answer}))
@@ -310,7 +307,7 @@ class Client:
         """Find the user of a request with a ticket.
 
         Raises:
-            Refused: the ticket is unknown, or has ended.
+            OperationRefused: the ticket is unknown, or has ended.
         """
         self.acting = None
         if "as" not in call.request:
@@ -318,10 +315,10 @@ class Client:
         text = call.text("peer", "")
         peer = peer_of(text)
         if text and peer is None:
-            raise Refused("bad-request", "'peer' is not an address with a port")
+            raise OperationRefused("bad-request", "'peer' is not an address with a port")
         user = self.owner.broker.tickets.user_of(call.text("as"), peer)
         if user is None:
-            raise Refused("refused", "the ticket is unknown, or has ended")
+            raise OperationRefused("refused", "the ticket is unknown, or has ended")
         call.user = user
         call.actor = self.acting = Operator(user.name, str(peer or user.peer))
         call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
@@ -329,24 +326,24 @@ class Client:
     def audit(self, request: Answered, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
-        what = request.get("do")
-        if audit.active and (reason or is_told(what, by_ticket=self.acting is not None)):
+        name = request.get("do")
+        if audit.active and (reason or is_audited(name, by_ticket=self.acting is not None)):
             actor = self.acting or self.actor
-            audit.tell(
+            audit.record(
                 "command",
                 user=actor,
                 peer=actor.peer,
                 allowed=not reason,
                 reason=reason,
-                command=what,
+                command=name,
                 agent=request.get("agent"),
                 via=None if self.acting is None else "console",
-                request={name: value for name, value in request.items() if name not in UNTOLD},
+                request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
     async def stream(self, call: Call, steps: Steps) -> Answered:
         """Send the lines of a generator, slice by slice; return its result."""
-        told_s = time.monotonic()
+        sent_s = time.monotonic()
         with contextlib.closing(steps):
             while True:
                 lines: list[str] = []
@@ -363,21 +360,21 @@ class Client:
                     if time.monotonic() - began_s > SLICE_S:
                         break
                 if lines:
-                    told_s = began_s
-                elif began_s - told_s > BUSY_S:
-                    told_s = began_s
+                    sent_s = began_s
+                elif began_s - sent_s > BUSY_S:
+                    sent_s = began_s
                     lines.append(json.dumps({"busy": True}))
                 self.turn()
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
-    async def tell(self, item: Answered) -> None:
+    async def send_item(self, item: Answered) -> None:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))
 
     async def busy(self) -> None:
-        """Send a line that says that the operation goes on."""
+        """Send a keep-alive line: the operation goes on."""
         await self.send(json.dumps({"busy": True}))
 
     async def fail(self, code: str, text: str) -> None:

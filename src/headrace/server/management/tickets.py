@@ -64,7 +64,7 @@ class Tickets:
         """Take up the tickets of a file, if one is given.
 
         Args:
-            is_withdrawn: tells whether a user's token is of an issuer no longer trusted.
+            is_withdrawn: returns True if a user's token is of an issuer no longer trusted.
             file: where tickets are kept; ``writer`` writes it.
         """
         self._access = access
@@ -118,7 +118,7 @@ class Tickets:
         return ticket is not None and self._lasts(ticket, self._clock())
 
     def end(self, text: str) -> Future[None] | None:
-        """End a ticket; an unknown one is no error. Return what ends when the file says so."""
+        """End a ticket, if it exists. Return a future that ends when the file is written."""
         if self._tickets.pop(key_of(text), None) is None:
             return None
         return self._changed()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets whose peer is not the client: something between them passes the client's octets on."""
+"""Sockets whose peer is not the client, but a proxy, a relay or another broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ClientSocket(ClientAddress):
 
 
 def seen_from(sock: socket.socket | ClientAddress, peer: Address) -> ClientAddress:
-    """Return what stands for a socket whose client has another address."""
+    """Return a socket with the address of the client in place of its peer's."""
     if isinstance(sock, ClientAddress) and not isinstance(sock, ClientSocket):
         return ClientAddress(peer, sock.getsockname())
     return ClientSocket(sock, peer)  # type: ignore[arg-type]  # Or one that is like it.

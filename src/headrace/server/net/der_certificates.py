@@ -68,7 +68,7 @@ def element(octets: bytes, at: int, within: int) -> Element:
     """Read the head of an element at ``at``, which ends before ``within``.
 
     Raises:
-        DerError: there is none.
+        DerError: the octets have no certificate.
     """
     if at + 2 > within:
         raise DerError("an element is cut off")
@@ -93,9 +93,9 @@ def elements(octets: bytes, of: Element) -> Iterator[Element]:
     """
     at = of.begin
     while at < of.end:
-        found = element(octets, at, of.end)
-        yield found
-        at = found.end
+        member = element(octets, at, of.end)
+        yield member
+        at = member.end
 
 
 def expect(octets: bytes, at: int, within: int, tag: int) -> Element:
@@ -104,10 +104,10 @@ def expect(octets: bytes, at: int, within: int, tag: int) -> Element:
     Raises:
         DerError: there is another.
     """
-    found = element(octets, at, within)
-    if found.tag != tag:
-        raise DerError(f"an element with the tag {found.tag:#x} in place of {tag:#x}")
-    return found
+    member = element(octets, at, within)
+    if member.tag != tag:
+        raise DerError(f"an element with the tag {member.tag:#x} in place of {tag:#x}")
+    return member
 
 
 def name_of(octets: bytes, of: Element) -> Name:
@@ -207,17 +207,17 @@ def authorities(file: bytes) -> set[Authority]:
     Raises:
         DerError: the file has none, or something malformed.
     """
-    found = set()
+    names = set()
     for _, block in _CERTIFICATE.findall(file):
         try:
             octets = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a certificate is not valid base64: {error}") from None
         first = element(octets, 0, len(octets))
-        found.add(authority(octets[: first.end]))  # OpenSSL's own kind has more behind it.
-    if not found:
+        names.add(authority(octets[: first.end]))  # OpenSSL's own kind has more behind it.
+    if not names:
         raise DerError("there is no certificate")
-    return found
+    return names
 
 
 class Chain(NamedTuple):
@@ -257,7 +257,7 @@ def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
     Raises:
         DerError: the file has no list, or something malformed.
     """
-    found: set[Issued] = set()
+    certificates: set[Issued] = set()
     blocks = _PEM.findall(lists)
     if not blocks:
         raise DerError("there is no revocation list")
@@ -269,8 +269,8 @@ def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
             octets = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a revocation list is not valid base64: {error}") from None
-        found |= _named(octets, by_issuer)
-    return found
+        certificates |= _named(octets, by_issuer)
+    return certificates
 
 
 def _named(octets: bytes, by_issuer: dict[Name, set[int]]) -> set[Issued]:
@@ -300,11 +300,11 @@ def _named(octets: bytes, by_issuer: dict[Name, set[int]]) -> set[Issued]:
 
 def _serials(octets: bytes, of: Element) -> set[int]:
     """The serial numbers in the entries of a list."""
-    found = set()
+    serials = set()
     for entry in elements(octets, of):
         serial = expect(octets, entry.begin, entry.end, INTEGER)
-        found.add(int.from_bytes(octets[serial.begin : serial.end], "big", signed=True))
-    return found
+        serials.add(int.from_bytes(octets[serial.begin : serial.end], "big", signed=True))
+    return serials
 
 
 def chain_of(ssl_object: SSLObject | SSLSocket) -> Chain:

@@ -68,4 +68,4 @@ class Freezer:
         self._timers_s = self._reactor.loop.time() + CATCH_UP_S
 
     def _transports_of(self, vhost: VirtualHost) -> list[Transport]:
-        return [one for one in self._transports if one.connection.vhost is vhost]
+        return [transport for transport in self._transports if transport.connection.vhost is vhost]

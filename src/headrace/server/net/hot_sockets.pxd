@@ -13,5 +13,5 @@ cdef class HotSockets:
     @cython.locals(events=long)
     cpdef change(self, Watched transport)
     @cython.locals(events=long, transport=Watched, ready=list)
-    cpdef list dispatch(self, list found)
+    cpdef list dispatch(self, list polled)
     cdef serve(self, Watched transport, long events)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVENTS_MAX = 512  # Sockets that are served between two looks at timers and tasks.
+EVENTS_MAX = 512  # Sockets that are served before timers and tasks have a turn.
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 READ = selectors.EVENT_READ
@@ -43,7 +43,7 @@ class HotSockets:
         self.keys: dict[int, selectors.SelectorKey] = {}
 
     def change(self, transport: Watched) -> None:
-        """Watch a socket for what ``reading`` and ``writing`` say now."""
+        """Watch a socket for input and room by its ``reading`` and ``writing``."""
         fd = transport.fd
         events = (IN if transport.reading else 0) | (OUT if transport.writing else 0)
         if not events:
@@ -56,10 +56,10 @@ class HotSockets:
             self.epoll.register(fd, events)
             self.transports[fd] = transport
 
-    def dispatch(self, found: list[tuple[int, int]]) -> list[tuple[selectors.SelectorKey, int]]:
+    def dispatch(self, polled: list[tuple[int, int]]) -> list[tuple[selectors.SelectorKey, int]]:
         """Serve the transports among these sockets; return the keys and events of the others."""
         ready = []
-        for fd, events in found:
+        for fd, events in polled:
             transport: Watched | None = self.transports.get(fd)
             if transport is not None:
                 self.serve(transport, events)
@@ -137,10 +137,10 @@ class HotSelector(selectors.BaseSelector):
         else:  # In whole milliseconds; rounded down, a timer would be too early.
             timeout = math.ceil(timeout * 1e3) * 1e-3
         try:
-            found = self.sockets.epoll.poll(timeout, EVENTS_MAX)
+            polled = self.sockets.epoll.poll(timeout, EVENTS_MAX)
         except InterruptedError:
             return []
-        return self.sockets.dispatch(found)
+        return self.sockets.dispatch(polled)
 
     def get_map(self) -> Mapping["FileDescriptorLike", selectors.SelectorKey]:
         """Return asyncio's keys by descriptor."""

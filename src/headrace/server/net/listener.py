@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
-RELAY_PAUSE_S = 0.02  # Between looks whether a relay is ready.
+RELAY_PAUSE_S = 0.02  # Between two checks for a ready relay.
 TICK_S = 0.5  # The unit of the transports' timeouts.
 # Without heartbeats the kernel finds out that a peer is gone: first asked after so many seconds,
 # then so often, and given up after so many questions without an answer.
@@ -74,7 +74,7 @@ class Listener:
         relays: Relaying | None = None,
         is_proxy: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """``is_proxy`` says of an address whether its connections begin with a PROXY header."""
+        """``is_proxy`` returns True for an address whose connections begin with a PROXY header."""
         self.context = context
         self.reactor = reactor
         self.transports = transports  # Of all listeners; connections_max limits them.
@@ -176,9 +176,9 @@ class Listener:
             self.reactor.loop.add_reader(self.socket.fileno(), self.on_acceptable)
 
     def await_header(self, sock: socket.socket, host: str, port: int) -> None:
-        """Serve a proxy's connection once it has said whose it is."""
+        """Serve a proxy's connection after its PROXY header."""
 
-        def found(client: tuple[str, int] | None) -> None:
+        def accept_client(client: tuple[str, int] | None) -> None:
             if client is None:
                 self.accept(sock, host, port)
             else:
@@ -188,14 +188,15 @@ class Listener:
         def failed(reason: str) -> None:
             self.refuse(host, port, reason)
 
-        self.headers.wait(sock, self.handshake_s, found, failed)
+        self.headers.wait(sock, self.handshake_s, accept_client, failed)
 
     def accept(self, sock: socket.socket, host: str, port: int, proxied: bool = False) -> None:
         """Serve a new connection, unless a limit is reached. ``host`` and ``port`` are the client,
         which with ``proxied`` is not the peer of the socket.
         """
         if len(self.transports) >= self.connections_max:
-            self.transports.difference_update([one for one in self.transports if one.closed])
+            closed = [transport for transport in self.transports if transport.closed]
+            self.transports.difference_update(closed)
         if len(self.transports) >= self.connections_max:
             self.refuse(host, port, "connections_max is reached")
             sock.close()
@@ -238,7 +239,7 @@ class Listener:
         log.warning("connection from %s refused: %s", host, why)
         if self.audit.active:
             peer = RemotePeer(host, port)
-            self.audit.tell("connection.refused", peer=peer, allowed=False, reason=why)
+            self.audit.record("connection.refused", peer=peer, allowed=False, reason=why)
 
     def keep(self, transport: Transport) -> None:
         """Register a transport, and limit the time of its handshake."""
@@ -270,7 +271,7 @@ class Listener:
         number, host = transport.connection.number, transport.peer.host
         log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
         if self.audit.active:
-            self.audit.tell(
+            self.audit.record(
                 "connection.refused",
                 peer=transport.peer,
                 allowed=False,

@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 CLEAR, ENCRYPTED = "amqp", "amqps"
 
 Place = tuple[str, str]  # Protocol and host.
-ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator says so
+ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator asks for it
 
 
 class PortError(Exception):
-    """A port cannot be opened; the text says which and why."""
+    """A port cannot be opened; the text names it and the reason."""
 
 
 def places(settings: Settings) -> dict[Place, int]:
     """Return the ports of the settings, by protocol and host."""
     hosts = hosts_of(settings.host)
-    found = {(CLEAR, host): settings.port for host in hosts}
+    ports = {(CLEAR, host): settings.port for host in hosts}
     if settings.tls_port is not None:
-        found |= {(ENCRYPTED, host): settings.tls_port for host in hosts}
-    return found
+        ports |= {(ENCRYPTED, host): settings.tls_port for host in hosts}
+    return ports
 
 
 def hosts_of(text: str) -> list[str]:
     """Return the addresses of the setting ``host``, each once."""
-    return list(dict.fromkeys(filter(None, (one.strip() for one in text.split(",")))))
+    return list(dict.fromkeys(filter(None, (host.strip() for host in text.split(",")))))
 
 
 def both_families(place: Place, wanted: dict[Place, int]) -> bool:
@@ -91,10 +91,10 @@ class Ports:
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
             texts = [
-                f"[{one.address[0]}]:{one.address[1]}"
-                if ":" in one.address[0]
-                else f"{one.address[0]}:{one.address[1]}"
-                for (of, _), one in self.listeners.items()
+                f"[{listener.address[0]}]:{listener.address[1]}"
+                if ":" in listener.address[0]
+                else f"{listener.address[0]}:{listener.address[1]}"
+                for (of, _), listener in self.listeners.items()
                 if of == protocol
             ]
             if texts:

@@ -33,7 +33,7 @@ SIZES = {TCP4: 12, TCP6: 36}
 
 
 class ProxyError(Exception):
-    """A header that cannot be used; the text says why."""
+    """An unusable header; the text is the reason."""
 
 
 def read_header(octets: bytes) -> tuple[int, Address | None] | None:
@@ -42,7 +42,7 @@ def read_header(octets: bytes) -> tuple[int, Address | None] | None:
     Without an address, the client is the peer of the socket.
 
     Raises:
-        ProxyError: it is none.
+        ProxyError: the octets are not a header.
     """
     if octets[: len(WORD)] == WORD[: len(octets)]:
         return _read_line(octets)
@@ -60,10 +60,10 @@ def _read_line(octets: bytes) -> tuple[int, Address | None] | None:
     line = octets[:end].decode("ascii", "replace")
     if line.startswith("PROXY UNKNOWN"):
         return end + 2, None
-    found = LINE.fullmatch(line)
-    if found is None:
+    match = LINE.fullmatch(line)
+    if match is None:
         raise ProxyError(f"the PROXY line is malformed: {line!r}")
-    version, host, _, port, _ = found.groups()
+    version, host, _, port, _ = match.groups()
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -110,7 +110,7 @@ class AwaitedHeaders:
         self,
         sock: socket.socket,
         limit_s: float,
-        found: Callable[[Address | None], None],
+        accept_client: Callable[[Address | None], None],
         failed: Callable[[str], None],
     ) -> None:
         """Read a header off a socket; call ``found``, or ``failed`` with a reason.
@@ -127,7 +127,7 @@ class AwaitedHeaders:
             failed(reason)
             sock.close()
 
-        def look() -> None:
+        def receive_header() -> None:
             have = self._waiting[sock][1]
             try:
                 octets = sock.recv(SIZE_MAX, socket.MSG_PEEK)
@@ -146,13 +146,13 @@ class AwaitedHeaders:
                 return
             if header is not None:
                 self._forget(sock)
-                found(header[1])
+                accept_client(header[1])
 
         sock.setblocking(False)
         late = f"no PROXY header within {limit_s:g} s"
         self._waiting[sock] = (self._loop.call_later(limit_s, fail, late), bytearray())
-        self._loop.add_reader(sock.fileno(), look)
-        look()
+        self._loop.add_reader(sock.fileno(), receive_header)
+        receive_header()
 
     def _forget(self, sock: socket.socket) -> None:
         self._waiting.pop(sock)[0].cancel()

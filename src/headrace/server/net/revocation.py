@@ -69,7 +69,7 @@ class Revocation:
 
     # --- The file -------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read the files again if the list has changed, and close expired connections."""
         settings = self._settings()
         state = self._state()
@@ -89,10 +89,10 @@ class Revocation:
         """Return the identity and time of the list's file."""
         path = self._settings().tls_crl
         try:
-            found = None if path is None else path.stat()
+            facts = None if path is None else path.stat()
         except OSError:
             return None
-        return found and (str(path), found.st_ino, found.st_size, found.st_mtime_ns)
+        return facts and (str(path), facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
     # --- Connections ----------------------------------------------------------------------------
 
@@ -107,15 +107,19 @@ class Revocation:
     async def _check(self) -> None:
         while True:
             self._again = False
-            chains = {one: chain for one in self._encrypted() if (chain := certified(one))}
+            chains = {
+                transport: chain
+                for transport in self._encrypted()
+                if (chain := certified(transport))
+            }
             if chains:
                 settings = self._settings()
                 try:
                     trusted = await asyncio.to_thread(read_authorities, settings.tls_ca)
                     self._end_withdrawn(chains, trusted)
                     wanted = {each for chain in chains.values() for each in chain.issued()}
-                    found = await asyncio.to_thread(read, settings.tls_crl, wanted)
-                    self._end_revoked(chains, found)
+                    revoked = await asyncio.to_thread(read, settings.tls_crl, wanted)
+                    self._end_revoked(chains, revoked)
                 except (OSError, DerError) as error:
                     named = f"{settings.tls_ca} and {settings.tls_crl}"
                     log.error("%s: some clients' certificates were not checked: %s", named, error)
@@ -129,10 +133,10 @@ class Revocation:
                 reason = "an authority of the client's certificate is no longer trusted"
                 self._end(transport, "authority.withdrawn", reason)
 
-    def _end_revoked(self, chains: dict[Transport, Chain], found: set[Issued]) -> None:
+    def _end_revoked(self, chains: dict[Transport, Chain], revoked: set[Issued]) -> None:
         for transport, chain in chains.items():
             each_issued = chain.issued()
-            bad = next((each for each in each_issued if each in found), None)
+            bad = next((each for each in each_issued if each in revoked), None)
             if bad is None:
                 continue
             whose = "" if bad == each_issued[0] else "an authority of "
@@ -146,30 +150,30 @@ class Revocation:
     def expire(self) -> None:
         """Close the connections whose certificate has expired."""
         now = clock_ms() / 1000
-        some = False
+        any_closed = False
         for transport in self._encrypted():
             until = (transport.peer.certificate or {}).get("notAfter")
             if until and ssl.cert_time_to_seconds(until) <= now:
                 self._end(transport, "certificate.expired", "the client's certificate has expired")
-                some = True
-        if some:
+                any_closed = True
+        if any_closed:
             self._turn()
 
     def _encrypted(self) -> list[Transport]:
         """Return the open connections with a client certificate."""
         return [
-            one
-            for one in self._transports
-            if not one.closing and one.peer is not None and one.peer.certificate
+            transport
+            for transport in self._transports
+            if not transport.closing and transport.peer is not None and transport.peer.certificate
         ]
 
-    def _end(self, transport: Transport, what: str, reason: str, **facts: object) -> None:
+    def _end(self, transport: Transport, event: str, reason: str, **facts: object) -> None:
         if transport.closing:
             return
         connection = transport.connection
         if self._audit.active:
-            self._audit.tell(
-                what,
+            self._audit.record(
+                event,
                 user=connection.user,
                 peer=transport.peer,
                 allowed=False,

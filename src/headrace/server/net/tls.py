@@ -14,7 +14,7 @@ NAMES_MAX = 256  # Certificates by server name.
 
 
 class TlsError(Exception):
-    """A certificate, key or list cannot be used; the text says which and why."""
+    """A certificate, key or list is unusable; the text names it and the reason."""
 
 
 class NamedCertificate(NamedTuple):
@@ -31,16 +31,16 @@ def read_server_names(text: str) -> list[NamedCertificate]:
     Raises:
         TlsError: it is something else.
     """
-    found = []
+    certificates = []
     for part in text.split():
         name, equals, files = part.partition("=")
         chain, comma, key = files.partition(",")
         if not (equals and comma and name and chain and key):
             raise TlsError(f"tls_server_names: {part!r} is not name=chain.pem,key.pem")
-        found.append(NamedCertificate(name.lower().rstrip("."), Path(chain), Path(key)))
-    if len(found) > NAMES_MAX:
+        certificates.append(NamedCertificate(name.lower().rstrip("."), Path(chain), Path(key)))
+    if len(certificates) > NAMES_MAX:
         raise TlsError(f"tls_server_names: more than {NAMES_MAX} names")
-    return found
+    return certificates
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:

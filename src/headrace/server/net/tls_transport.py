@@ -44,7 +44,7 @@ class TlsTransport(Transport):
         if self.due or self.frozen:  # It had read that already.
             self.keep_rest(data)
             return
-        self.take(bytearray(data), len(data))
+        self.feed(bytearray(data), len(data))
         self.reactor.turn()
 
     def eof_received(self) -> bool:
@@ -75,7 +75,7 @@ class TlsTransport(Transport):
     def resume_reading(self) -> None:
         if self.stream is None or self.reading or self.closed or self.paced or self.stalled:
             return
-        if self.frozen or ((self.holds or self.barred) and not self.closing):
+        if self.frozen or ((self.holds or self.waits) and not self.closing):
             return
         if self.due:
             self.call_turn()

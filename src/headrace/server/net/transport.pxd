@@ -36,7 +36,7 @@ cdef class Reactor:
     cpdef flush_links(self)
     @cython.locals(used=Py_ssize_t)
     cdef count(self)
-    cpdef look_at_held(self)
+    cpdef flush_held(self)
 
 cdef class Transport(Watched):
     cdef public Reactor reactor
@@ -50,7 +50,7 @@ cdef class Transport(Watched):
     cdef public bint paced
     cdef public int unpaced_reads
     cdef public bint stalled
-    cdef public bint barred
+    cdef public bint waits
     cdef public int patience
     cdef public int holds
     cdef public bint due
@@ -78,13 +78,13 @@ cdef class Transport(Watched):
     @cython.locals(reactor=Reactor, have=Py_ssize_t, n=Py_ssize_t)
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
-    cpdef take(self, bytearray buffer, Py_ssize_t n)
+    cpdef feed(self, bytearray buffer, Py_ssize_t n)
     @cython.locals(connection=Endpoint, counters=Counters, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
                    piece=bytearray, before=cython.ulonglong)
     cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
     cpdef keep_rest(self, bytes octets)
     cpdef become(self, Endpoint connection)
-    cpdef take_rest(self)
+    cpdef feed_rest(self)
     @cython.locals(rest=bytes)
     cpdef handle_rest(self)
     cpdef await_turn(self)
@@ -97,8 +97,8 @@ cdef class Transport(Watched):
     cpdef hold(self)
     cpdef unhold(self)
     @cython.locals(reactor=Reactor, connection=Endpoint)
-    cpdef bar(self)
-    cpdef sip(self)
+    cpdef block(self)
+    cpdef read_once(self)
     cpdef unblock(self)
     cpdef flush(self)
     @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,

@@ -39,7 +39,7 @@ class Sockets(Protocol):
     """Watches sockets."""
 
     def change(self, watched: Watched) -> None:
-        """Call ``read`` and ``write_more`` as ``reading`` and ``writing`` say from now on."""
+        """Call ``read`` and ``write_more`` by ``reading`` and ``writing`` as they are now."""
 
 
 class Reactor:
@@ -68,7 +68,7 @@ class Reactor:
         self.links: list[Watched] = []  # Streams that carry many connections each.
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.
-        self.blocked: dict[Any, None] = {}  # Transports of publishers that were told to wait.
+        self.blocked: dict[Any, None] = {}  # Transports of blocked publishers.
         self.counted = 0  # Octets of outputs and inputs that ``counters.memory_used`` has in it.
         self.clock = clock_ms  # Replaced in simulations,
         self.stopwatch = time.monotonic_ns  # and so is this.
@@ -111,7 +111,7 @@ class Reactor:
             self.counters.memory_used += used - self.counted
             self.counted = used
 
-    def look_at_held(self) -> None:
+    def flush_held(self) -> None:
         """Send the output that waited for a store's sync."""
         held = self.held
         self.held = []
@@ -142,7 +142,7 @@ class Transport(Watched):
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
         self.stalled = False  # Too much waits to be sent: read nothing more for now.
-        self.barred = False  # It publishes, and must wait: read nothing more for now.
+        self.waits = False  # It publishes, and must wait: read nothing more for now.
         self.patience = 0  # Reads with publishes that are left before that.
         self.holds = 0  # Who else wants nothing more to be read for now.
         self.due = False  # What it read is not handled to its end: others have their turns first.
@@ -176,7 +176,7 @@ class Transport(Watched):
         """Watch the socket for input."""
         if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
-        if (not self.holds and not self.barred) or self.closing:
+        if (not self.holds and not self.waits) or self.closing:
             if self.due:
                 self.call_turn()
                 return
@@ -200,7 +200,7 @@ class Transport(Watched):
         self.called = False
         if self.closed or not self.due or self.paced or self.stalled or self.frozen:
             return
-        if (self.holds or self.barred) and not self.closing:
+        if (self.holds or self.waits) and not self.closing:
             return
         self.due = False
         self.handle_rest()
@@ -217,7 +217,7 @@ class Transport(Watched):
         self.meter_timer = None
         self.unhold()
         if not self.stalled and not self.frozen:
-            self.take_rest()
+            self.feed_rest()
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
@@ -250,10 +250,10 @@ class Transport(Watched):
             self.keep_rest(None)
         self.idle_ticks = 0
         n += have
-        self.take(reactor.buffer, n)
+        self.feed(reactor.buffer, n)
         reactor.turn()
 
-    def take(self, buffer: bytearray, n: int) -> None:
+    def feed(self, buffer: bytearray, n: int) -> None:
         """Feed ``buffer[:n]`` to the connection and keep what it does not consume."""
         reactor = self.reactor
         reactor.counters.now_ms = reactor.clock()
@@ -281,7 +281,7 @@ class Transport(Watched):
         if connection.publishes:
             reactor.count()
             if reactor.alarmed or reactor.counters.crowded():
-                self.bar()
+                self.block()
         if connection.pending() > 2 * connection.output_max and not self.stalled:
             self.stalled = True
             self.pause_reading()
@@ -338,7 +338,7 @@ class Transport(Watched):
         connection.transport = self
         connection.stopwatch = self.reactor.stopwatch
 
-    def take_rest(self) -> None:
+    def feed_rest(self) -> None:
         """Handle the input that was kept while the output was full."""
         if self.rest is not None and not self.closing and self.meter_timer is None:
             self.handle_rest()
@@ -348,10 +348,10 @@ class Transport(Watched):
         rest = self.rest if self.rest is not None else b""
         self.keep_rest(None)
         if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
-            self.take(bytearray(rest), len(rest))
+            self.feed(bytearray(rest), len(rest))
             return
         copy(self.reactor.buffer, 0, rest, 0, len(rest))
-        self.take(self.reactor.buffer, len(rest))
+        self.feed(self.reactor.buffer, len(rest))
 
     def await_turn(self) -> None:
         """Continue with the input after the other connections' turns."""
@@ -409,10 +409,10 @@ class Transport(Watched):
         if not self.holds:
             self.resume_reading()
 
-    def bar(self) -> None:
+    def block(self) -> None:
         """Stop a publisher while an alarm blocks publishers, and send connection.blocked.
 
-        A stall of the cluster's database is not told while it is short.
+        A short stall of the cluster's database sends no connection.blocked.
 
         A connection with unsettled deliveries is read while it publishes no more, since settlements
         free memory; some publishes may have been on their way.
@@ -433,20 +433,20 @@ class Transport(Watched):
             self.patience -= 1
             connection.forget_publishes()  # Until it publishes again.
             return
-        self.barred = True
+        self.waits = True
         self.pause_reading()
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         """Read once from a publisher that must wait: it may have something to settle."""
-        if self.barred:
-            self.barred = False
+        if self.waits:
+            self.waits = False
             self.connection.forget_publishes()
             self.resume_reading()
 
     def unblock(self) -> None:
         """Resume a blocked publisher."""
         self.reactor.blocked.pop(self, None)
-        self.barred = False
+        self.waits = False
         self.connection.unblock()
         self.resume_reading()
 
@@ -507,7 +507,7 @@ class Transport(Watched):
 
     def send_together(self) -> int:
         """Send pieces of the chain in one call; return how many octets went, or -1 for none."""
-        pieces = [memoryview(one)[lo:hi] for one, lo, hi in self.connection.gather()]
+        pieces = [memoryview(piece)[lo:hi] for piece, lo, hi in self.connection.gather()]
         try:
             sent: int = self.sock.sendmsg(pieces)
         except (BlockingIOError, InterruptedError):
@@ -521,7 +521,7 @@ class Transport(Watched):
         return sent
 
     def wait_for_store(self) -> None:
-        """Send when the store has synced what the output tells of."""
+        """Send once the store has synced the changes that the output confirms."""
         self.stop_writing()
         if not self.held:
             self.held = True
@@ -560,7 +560,7 @@ class Transport(Watched):
             self.watching = False
             if self.stalled:
                 self.stalled = False
-                self.take_rest()
+                self.feed_rest()
                 self.resume_reading()
             if connection.starving is not None:
                 connection.fed()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the event loop's epoll serves without asyncio: a socket and two calls."""
+"""The base of sockets that the event loop's epoll serves without asyncio."""
 
 
 class Watched:
@@ -17,8 +17,8 @@ class Watched:
         """Send more output."""
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send the pending output, as far as the socket takes it."""
 
     def name(self) -> str:
-        """Return what log lines call it."""
+        """Return its name in log lines."""
         return f"file {self.fd}"

@@ -40,27 +40,29 @@ class Operators:
         self._noted: set[Operator] = set()  # At the last poll;
         self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
 
-    def note(self, found: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
+    def note(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
         """Audit the notes of commands, and remember their operators."""
         self._at_work = {
-            one: at_ms for one, at_ms in self._at_work.items() if now_ms - at_ms < AT_WORK_MS_MAX
+            actor: at_ms
+            for actor, at_ms in self._at_work.items()
+            if now_ms - at_ms < AT_WORK_MS_MAX
         }
         self._noted = set()
-        for act in found:
-            who = Operator(act.who, act.place)
-            self._noted.add(who)
-            self._at_work[who] = act.at_ms
-            if act.reason:
-                del self._at_work[who]  # It makes no further change.
+        for note in notes:
+            actor = Operator(note.who, note.place)
+            self._noted.add(actor)
+            self._at_work[actor] = note.at_ms
+            if note.reason:
+                del self._at_work[actor]  # It makes no further change.
             if audit.active:
-                audit.tell(
+                audit.record(
                     "command",
-                    user=act.who,
-                    peer=act.place,
-                    allowed=not act.reason,
-                    reason=act.reason,
-                    command=act.what,
-                    at=datetime.fromtimestamp(act.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                    user=note.who,
+                    peer=note.place,
+                    allowed=not note.reason,
+                    reason=note.reason,
+                    command=note.what,
+                    at=datetime.fromtimestamp(note.at_ms / 1000, UTC).isoformat(timespec="seconds"),
                 )
 
     def changed(self, otherwise: Actor | None) -> Actor | None:
@@ -69,12 +71,12 @@ class Operators:
         That is the one with a note since the last poll, else ``otherwise``, else one with an
         earlier note and no change yet.
         """
-        who = self._noted
-        if not who and otherwise is None:
-            who = set(self._at_work)
-        for one in who:
-            self._at_work.pop(one, None)
-        return next(iter(who)) if len(who) == 1 else otherwise
+        actors = self._noted
+        if not actors and otherwise is None:
+            actors = set(self._at_work)
+        for actor in actors:
+            self._at_work.pop(actor, None)
+        return next(iter(actors)) if len(actors) == 1 else otherwise
 
 
 def connection_of(connection: ClientConnection, mechanism: str) -> dict[str, object]:
@@ -102,24 +104,24 @@ SUBJECTS = {
 OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # RabbitMQ does not report these as parameters.
 
 
-def tell_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
+def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Report changes of policies, limits and other parameters.
 
     As in RabbitMQ, limits of virtual hosts and operator policies are reported as parameters, too.
     """
-    known = before.parameters
-    for key in known.keys() - after.parameters.keys():
+    parameters = before.parameters
+    for key in parameters.keys() - after.parameters.keys():
         if key.component in SUBJECTS:
             events.emit(SUBJECTS[key.component][1], **subject_of(key))
         if key.component not in OF_THEIR_OWN:
             events.emit("parameter.cleared", **parameter_of(key))
     for key, value in after.parameters.items():
-        if known.get(key) == value:
+        if parameters.get(key) == value:
             continue
         if key.component in SUBJECTS:
             parts = value if isinstance(value, dict) else {}
-            told = {name: as_header(each) for name, each in parts.items()}
-            events.emit(SUBJECTS[key.component][0], **{**told, **subject_of(key)})
+            headers = {name: as_header(each) for name, each in parts.items()}
+            events.emit(SUBJECTS[key.component][0], **{**headers, **subject_of(key)})
         if key.component not in OF_THEIR_OWN:
             events.emit("parameter.set", **parameter_of(key), value=as_header(value))
 
@@ -157,18 +159,18 @@ def is_header(value: object) -> bool:
     return value is None or isinstance(value, str | float)
 
 
-def tell_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
+def emit_changes(events: Events, before: Snapshot, after: Snapshot) -> None:
     """Report the differences of two snapshots."""
-    tell_parameters(events, before, after)
+    emit_parameters(events, before, after)
     for name in before.accounts.keys() - after.accounts.keys():
         events.emit("user.deleted", name=name)
     for name, account in after.accounts.items():
-        known = before.accounts.get(name)
-        if known is None:
+        former = before.accounts.get(name)
+        if former is None:
             events.emit("user.created", name=name)
-        elif known.password_hash != account.password_hash:
+        elif former.password_hash != account.password_hash:
             events.emit("user.password.changed", name=name)
-        if account.tags != (known.tags if known is not None else ()):
+        if account.tags != (former.tags if former is not None else ()):
             events.emit("user.tags.set", name=name, tags=list(account.tags))
     for name in before.vhosts.keys() - after.vhosts.keys():
         events.emit("vhost.deleted", name=name)

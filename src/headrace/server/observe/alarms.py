@@ -2,7 +2,7 @@
 """Alarms: when publishers are blocked, and which.
 
 Only publishing is blocked. Consumers are served, and connections with unacked messages are read,
-because acks make room (:meth:`headrace.server.net.transport.Transport.bar`). An alarm blocks as
+because acks make room (:meth:`headrace.server.net.transport.Transport.block`). An alarm blocks as
 little as it can:
 
 ========  =========================  ==========================================================
@@ -17,8 +17,8 @@ cluster   of one virtual host        it is frozen, or its database has taken not
                                      or the database lacks what was confirmed
 ========  =========================  ==========================================================
 
-Clients that can hear it are told by ``connection.blocked``, with the reasons joined by `` & ``. A
-database that stalls for less than ``STALL_TOLD_S``, as in a short failover, is not told: clients
+Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
+database that stalls for less than ``STALL_SHORT_S``, as in a short failover, sends none: clients
 notice late confirms, and that no more is read.
 """
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 ALARM_S = 0.1  # How often memory and disk are checked.
 BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
-STALL_TOLD_S = 5.0  # How long clients are not told that the cluster's database takes nothing.
+STALL_SHORT_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
 STALLED = "the database of the cluster accepts no writes"
 LAGGING = "the database of the cluster is slow"
 LOST = "the database of the cluster lacks what was confirmed"
@@ -93,7 +93,7 @@ class Alarms:
         name = EVERYWHERE if vhost is None else vhost.name
         if not self._memory and self.counters.crowded():
             self._memory = True
-            self.reactor.loop.call_soon(self.look)  # It blocks all publishers.
+            self.reactor.loop.call_soon(self.check)  # It blocks all publishers.
         reasons = ["low on memory"] if self._memory else []
         store = self.stores.get(name)
         if store is not None and store.full:
@@ -106,13 +106,13 @@ class Alarms:
         return " & ".join(reasons)
 
     def is_silent(self, vhost: VirtualHost | None) -> bool:
-        """Return True if publishers are blocked by a stall that is too short to be told."""
+        """Return True if a stall blocks publishers that is too short for connection.blocked."""
         name = EVERYWHERE if vhost is None else vhost.name
         since_s = self._lagging.get(name)
-        short = since_s is not None and self._clock() - since_s < STALL_TOLD_S
+        short = since_s is not None and self._clock() - since_s < STALL_SHORT_S
         return short and self.reason(vhost) == LAGGING
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check memory and disk; block or unblock publishers."""
         counters = self.counters
         memory = counters.crowded() or (self._memory and counters.memory_used > counters.memory_max)
@@ -128,7 +128,7 @@ class Alarms:
         now |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
         now |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
         if self.lag_max:
-            self._look_at_ledgers()
+            self._check_ledgers()
         now |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}
         now |= {Alarm(CLUSTER, name, LAGGING) for name in self._lagging.keys() - self._stalled}
         reactor = self.reactor
@@ -137,20 +137,20 @@ class Alarms:
             self._announce(now)
             for transport in list(self.transports):
                 if transport.connection.publishes and not transport.connection.blocked:
-                    transport.bar()
+                    transport.block()
         if reactor.blocked:
             for transport in list(reactor.blocked):
                 vhost = transport.connection.vhost
                 if not self.reason(vhost):
                     transport.unblock()
                 elif not transport.connection.blocked and not self.is_silent(vhost):
-                    transport.bar()
+                    transport.block()
             reactor.turn()
 
-    def _look_at_ledgers(self) -> None:
+    def _check_ledgers(self) -> None:
         """Note which stores wait for the database of the cluster, and for how long."""
         now_s = self._clock()
-        frozen = {vhost.name for vhost in self.frozen}  # Neither read nor told anything.
+        frozen = {vhost.name for vhost in self.frozen}  # Their clients are not read.
         waiting: dict[str, tuple[int, float]] = {}
         for name, store in self.stores.items():
             if store.appended > store.synced:
@@ -160,7 +160,7 @@ class Alarms:
         self._stalled = {
             name
             for name, (_, since_s) in waiting.items()
-            if now_s - since_s >= STALL_TOLD_S and name not in frozen
+            if now_s - since_s >= STALL_SHORT_S and name not in frozen
         }
         self._lagging = {
             name: self._lagging.get(name, now_s)
@@ -173,24 +173,24 @@ class Alarms:
         most = self.lag_max // 2 if name in self._lagging else self.lag_max
         return self.lag_max > 0 and store.appended > store.synced + most
 
-    def sip(self) -> None:
+    def read_once(self) -> None:
         """Read once from a blocked connection with unacked messages, in round-robin order."""
         blocked = self.reactor.blocked
         for transport in list(blocked):
-            if transport.barred and transport.connection.owes():
+            if transport.waits and transport.connection.owes():
                 blocked[transport] = blocked.pop(transport)
-                transport.sip()
+                transport.read_once()
                 return
 
-    def hold(self, vhost: str, reason: str) -> None:
+    def set_alarm(self, vhost: str, reason: str) -> None:
         """Block the publishers of a virtual host, or EVERYWHERE, for an operator."""
         self.by_operator[vhost] = reason
-        self.look()
+        self.check()
 
-    def release(self, vhost: str) -> bool:
+    def clear_alarm(self, vhost: str) -> bool:
         """Clear an operator's alarm; return True if there was one."""
         was = self.by_operator.pop(vhost, None) is not None
-        self.look()
+        self.check()
         return was
 
     def _announce(self, now: set[Alarm]) -> None:

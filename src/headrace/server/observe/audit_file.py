@@ -5,7 +5,7 @@ A bounded number of lines waits for the thread; further ones are lost. So are th
 that the disk refuses. The policy is *lose and report*: a slow or full disk must not stop the
 broker. Where that is worse than being stopped, the setting ``audit_log_strict`` has the policy
 *keep and refuse*: lines wait for the disk, and logins and changes are refused meanwhile. When
-lines can be written again, the first says how many are missing before it::
+lines can be written again, the first has the number of those missing before it::
 
     {"time": "2026-11-21T14:00:00.123Z", "what": "lines.lost", "allowed": true, "lines": 17}
 
@@ -97,7 +97,7 @@ class AuditFile:
         return self._unheard + self._unwritten
 
     @property
-    def holds_up(self) -> bool:
+    def refuses(self) -> bool:
         """True while audited actions are refused, because the file cannot be written."""
         return self.strict and (bool(self.failing) or self._lines.full())
 

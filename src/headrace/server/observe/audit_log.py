@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from headrace.gateway.security.audit import Audit
 from headrace.model.events import SERVICES
+from headrace.server.observe.audit_limit import AuditLimit
 from headrace.server.observe.audited_events import LEFT_OUT
-from headrace.server.observe.strangers import Strangers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class AuditLog(Audit):
     def __init__(self, events: Events | None = None, file: AuditFile | None = None) -> None:
         self._events = events
         self.file: AuditFile | None = None
-        self._strangers = Strangers()
+        self._limit = AuditLimit()
         self.use(file)
 
     def use(self, file: AuditFile | None) -> None:
@@ -60,7 +60,7 @@ class AuditLog(Audit):
                 self._events.ignore(self.heard)
 
     def refusal(self) -> str:
-        return REFUSAL if self.file is not None and self.file.holds_up else ""
+        return REFUSAL if self.file is not None and self.file.refuses else ""
 
     def reopen(self) -> None:
         """Reopen the file by its name, after it was renamed."""
@@ -72,7 +72,7 @@ class AuditLog(Audit):
         if self.file is not None:
             self.file.rotate(keep)
 
-    def tell(
+    def record(
         self,
         what: str,
         *,
@@ -107,19 +107,19 @@ class AuditLog(Audit):
         )
 
     def _put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
-        if self.file is not None and self._strangers.admits(what, allowed, facts):
-            known = [(name, value) for name, value in facts.items() if value is not None]
-            self.file.put(what, allowed, plain_facts(dict(known[:FACTS_MAX])))
+        if self.file is not None and self._limit.admits(what, allowed, facts):
+            present = [(name, value) for name, value in facts.items() if value is not None]
+            self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
 
-    def tell_folded(self, *, now: bool = False) -> None:
-        """Write how often strangers were refused beyond the lines that they have a minute."""
-        for line in self._strangers.due(now=now):
+    def write_folded(self, *, now: bool = False) -> None:
+        """Write the counts of refusals beyond the limit of a minute."""
+        for line in self._limit.due(now=now):
             if self.file is not None:
                 self.file.put(line.what, False, line.facts)
 
     def close(self) -> None:
         """Write the pending lines, for a moment at most, and close the file."""
-        self.tell_folded(now=True)
+        self.write_folded(now=True)
         file = self.file
         self.use(None)
         if file is not None:

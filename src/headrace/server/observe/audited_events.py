@@ -46,7 +46,7 @@ EVENTS = {
     "cluster.vhost.given": "it has given a virtual host to another broker",
     "cluster.vhost.lost": "another broker has taken a virtual host, or its ledger is damaged",
     "cluster.loss.accepted": "an operator lets go what the database of the cluster lost",
-    "cluster.warning.set": "the lease of the broker is nearly lost, or its copy is far behind",
+    "cluster.warning.set": "its lease is nearly lost, a copy far behind, or the database unfit",
     "cluster.warning.cleared": "no longer",
     "cluster.frozen": "the database does not answer: the broker's clients wait",
     "cluster.thawed": "it answers: they go on",
@@ -78,37 +78,37 @@ LEFT_OUT = {
     "consumer.created": "a use of what was permitted, as publishing is",
     "consumer.deleted": "a use of what was permitted, as publishing is",
     "queue.alert": "no user caused it",
-    "user.authentication.success": "told as login",
-    "user.authentication.failure": "told as login",
+    "user.authentication.success": "recorded as login",
+    "user.authentication.failure": "recorded as login",
 }
 
 # Commands that are audited only when they are refused: they change nothing, and programs give them
 # every few seconds.
 QUIET_COMMANDS = frozenset(("health", "status", "sample"))
 
-LOOKS = frozenset(
+READS = frozenset(
     ("list", "show", "peek", "export", "login", "logout", "whoami", "events", *QUIET_COMMANDS)
 )
 
 
-def only_looks(command: str) -> bool:
+def is_read_only(command: str) -> bool:
     """Return True if a command changes nothing."""
-    return command.partition(" ")[0] in LOOKS
+    return command.partition(" ")[0] in READS
 
 
-# What users look at by a ticket is not told: open pages look again every few seconds. Payloads,
+# Reads of users by a ticket are not recorded: open pages repeat them every few seconds. Payloads,
 # hashes of passwords and logins are.
-TOLD_LOOKS = frozenset(
+AUDITED_READS = frozenset(
     ("peek", "export definitions", "list users", "show user", "login", "logout", "show log")
 )
 
 
-def is_told(command: object, *, by_ticket: bool) -> bool:
+def is_audited(command: object, *, by_ticket: bool) -> bool:
     """Return True for a command that is audited though it is not refused."""
     if not isinstance(command, str) or command in QUIET_COMMANDS:
         return False
-    return not by_ticket or command in TOLD_LOOKS or not only_looks(command)
+    return not by_ticket or command in AUDITED_READS or not is_read_only(command)
 
 
 # Commands that are served while a strict audit log cannot be written: they repair it.
-MENDING = frozenset(("reload", "rotate logs", "reopen logs"))
+REPAIRS = frozenset(("reload", "rotate logs", "reopen logs"))

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.headers import shortstr
-from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.exchange.topic import TopicExchange
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
@@ -69,9 +69,9 @@ class EventTeller:
         self.dropped = 0  # Unroutable events.
         self._waiting: deque[Event] = deque()
 
-    def listen(self, some: bool) -> None:
+    def listen(self, is_bound: bool) -> None:
         """Hear events from now on, or no longer."""
-        if some:
+        if is_bound:
             self.events.listen(self.hear)
         else:
             self.events.ignore(self.hear)

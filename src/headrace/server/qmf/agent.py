@@ -25,12 +25,12 @@ from headrace.gateway.conversion.neutral import reply_to_of_text
 from headrace.gateway.requests.requests import RequestCall, Service, Steps, failure
 from headrace.model.errors import AccessRefused, ModelError
 from headrace.model.exchange.binding import QUEUE, Binding
-from headrace.model.exchange.exchange import DirectExchange
-from headrace.server.qmf.asking import BAD_REQUEST, Asking, with_texts
+from headrace.model.exchange.direct import DirectExchange
 from headrace.server.qmf.events import EventTopic
 from headrace.server.qmf.methods import CHANGING, METHODS, UNKNOWN_METHOD, UNKNOWN_OBJECT
 from headrace.server.qmf.objects import CLASSES, PACKAGE, View, chunks, class_and_key, find
 from headrace.server.qmf.reply import DIRECT, TOPIC, Reply
+from headrace.server.qmf.request import BAD_REQUEST, QmfRequest, with_texts
 from headrace.wire.errors import MalformedError
 from headrace.wire.types_0_10 import decode_map
 
@@ -119,7 +119,7 @@ class Agent(Service):
             answer.give(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
         fields = cast("dict[str, object]", with_texts(request))
-        call = Asking(self.broker, self.vhost, connection, fields, agent=self.name)
+        call = QmfRequest(self.broker, self.vhost, connection, fields, agent=self.name)
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
@@ -128,7 +128,10 @@ class Agent(Service):
         self.begin(call, partial(self.acting, handler, call, answer), answer)
 
     def acting(
-        self, handler: Callable[[Asking, Reply], RequestAnswer | Steps], call: Asking, answer: Reply
+        self,
+        handler: Callable[[QmfRequest, Reply], RequestAnswer | Steps],
+        call: QmfRequest,
+        answer: Reply,
     ) -> RequestAnswer | Steps:
         """Run a request; its events name the user."""
         events = self.context.events
@@ -139,16 +142,21 @@ class Agent(Service):
             events.actor = None
 
     def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
-        assert isinstance(call, Asking)
+        assert isinstance(call, QmfRequest)
         if call.what in CHANGING:
             do = f"qmf {'.'.join(call.what)}"
             self.note(call, {"do": do, "object": call.key, "arguments": call.request}, outcome)
 
 
+def serve(broker: ManagedBroker, vhost: VirtualHost) -> Agent | None:
+    """Serve QMF in a virtual host, if the setting ``qmf`` says so."""
+    return Agent(broker, vhost) if broker.settings.qmf else None
+
+
 # --- What is asked for --------------------------------------------------------------------------
 
 
-def query(call: Asking, reply: Reply) -> Steps:
+def query(call: QmfRequest, reply: Reply) -> Steps:
     """Answer with all objects of a class, or with one by its name."""
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
@@ -156,25 +164,25 @@ def query(call: Asking, reply: Reply) -> Steps:
     named = call.inner("_object_id").get("_object_name")
     if named is not None:
         kind, key = class_and_key(call.checked("_object_name", named, NAME_OCTETS_MAX))
-        found = yield from find(view, kind, key)
-        return {"objects": [] if found is None else [found]}
+        described = yield from find(view, kind, key)
+        return {"objects": [] if described is None else [described]}
     schema = call.inner("_schema_id")
     kind = call.checked("_class_name", schema.get("_class_name"), NAME_OCTETS_MAX)
     if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
         return {"objects": []}
     before: list[QmfObject] | None = None
-    for some in chunks(view, kind):
+    for chunk in chunks(view, kind):
         if crowded(call.vhost):
             call.refuse("limit", "memory or disk is short: lists are not sent")
-        if some is not None:
+        if chunk is not None:
             if before is not None:
                 reply.part(before)
-            before = some
+            before = chunk
         yield
     return {"objects": before or []}
 
 
-def method(call: Asking, _: Reply) -> RequestAnswer | Steps:
+def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
     """Call a method of an object."""
     name = call.checked("_method_name", call.request.get("_method_name"), NAME_OCTETS_MAX)
     target = call.inner("_object_id").get("_object_name")
@@ -205,7 +213,7 @@ def crowded(vhost: VirtualHost) -> bool:
     return bool(vhost.counters.crowded() or vhost.store.full)
 
 
-OPCODES: dict[str, Callable[[Asking, Reply], RequestAnswer | Steps]] = {
+OPCODES: dict[str, Callable[[QmfRequest, Reply], RequestAnswer | Steps]] = {
     "_query_request": query,
     "_method_request": method,
 }

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import made
-from headrace.model.exchange.exchange import TopicExchange
+from headrace.model.exchange.topic import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.server.config.json_values import as_json
 from headrace.server.observe.event_exchange import EventTeller
@@ -144,22 +144,26 @@ class QmfEvents(EventTeller):
         queues = self.vhost.route(TOPIC, key, dict).queues
         if not queues:
             return
-        known = event.facts
-        values: dict[str, object] = {"user": known["user_who_performed_action"]}
-        values |= {named: as_json(known[fact]) for named, fact in facts.items() if fact in known}
+        event_facts = event.facts
+        values: dict[str, object] = {"user": event_facts["user_who_performed_action"]}
+        values |= {
+            named: as_json(event_facts[fact])
+            for named, fact in facts.items()
+            if fact in event_facts
+        }
         if name in CREATED:
             values["disp"] = "created"
-        told: dict[str, object] = {
+        indication: dict[str, object] = {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": name, "_type": "_event"},
             "_values": values,
             "_timestamp": event.at_ms * NS_PER_MS,
             "_severity": INFORM,
         }
         try:
-            body = encode_list([told])
+            body = encode_list([indication])
         except (MalformedError, ValueError):
             values.pop("args", None)
-            body = encode_list([told])
+            body = encode_list([indication])
         headers: Table = {
             "method": "indication",
             "qmf.opcode": "_data_indication",

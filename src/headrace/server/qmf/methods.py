@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
-from headrace.gateway.v0_10.arguments import plain
+from headrace.gateway.v0_10.host import plain
 from headrace.model.arguments.queue_lifetime import Plan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
 from headrace.server.management.resources import connections
-from headrace.server.qmf.asking import BAD_REQUEST
 from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
+from headrace.server.qmf.request import BAD_REQUEST
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.gateway.requests.requests import RequestAnswer, Steps
     from headrace.model.contents import Content
     from headrace.model.queue.queue import Queue
-    from headrace.server.qmf.asking import Asking
+    from headrace.server.qmf.request import QmfRequest
 
 UNKNOWN_OBJECT, UNKNOWN_METHOD = "unknown-object", "unknown-method"
 NOT_IMPLEMENTED = "not-implemented"
@@ -36,23 +36,25 @@ CLOSED = "closed by an operator"
 NAME_OCTETS_MAX = 255  # Of a queue, an exchange, or a binding's key.
 LEVELS = {logging.DEBUG: "debug+", logging.INFO: "info+", logging.WARNING: "warning+"}
 
-Method = Callable[["Asking"], "RequestAnswer | Steps"]
+Method = Callable[["QmfRequest"], "RequestAnswer | Steps"]
 
 
 # --- Queues, exchanges, bindings ------------------------------------------------------------------
 
 
-def create(call: Asking) -> RequestAnswer:
+def create(call: QmfRequest) -> RequestAnswer:
     """Make a queue, an exchange or a binding."""
     return one_of(call, CREATIONS, "made")
 
 
-def delete(call: Asking) -> RequestAnswer:
+def delete(call: QmfRequest) -> RequestAnswer:
     """Delete a queue, an exchange or a binding."""
     return one_of(call, DELETIONS, "deleted")
 
 
-def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: str) -> RequestAnswer:
+def one_of(
+    call: QmfRequest, kinds: Mapping[str, Callable[[QmfRequest], None]], verb: str
+) -> RequestAnswer:
     """Call the function for the type of object that a request names."""
     kind = call.checked("type", call.request.get("type"))
     handler = kinds.get(kind)
@@ -62,31 +64,31 @@ def one_of(call: Asking, kinds: Mapping[str, Callable[[Asking], None]], verb: st
     return {}
 
 
-def name_of(call: Asking) -> str:
-    """Return the name of what is to be made or deleted."""
+def name_of(call: QmfRequest) -> str:
+    """Return the name of the object to create or delete."""
     name = call.checked("name", call.request.get("name"), NAME_OCTETS_MAX)
     if not name:
         call.refuse(BAD_REQUEST, "'name' is empty")
     return name
 
 
-def text_in(call: Asking, values: dict[str, object], field: str) -> str | None:
+def text_in(call: QmfRequest, values: dict[str, object], field: str) -> str | None:
     """Remove a name field and return it; None when it is absent."""
     value = values.pop(field, None)
     return call.checked(field, value, NAME_OCTETS_MAX) if value is not None else None
 
 
-def create_queue(call: Asking) -> None:
+def create_queue(call: QmfRequest) -> None:
     """Declare a queue; fields that are not flags are arguments."""
-    name, said = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
-    if call.yes(said, "exclusive"):
+    if call.yes(properties, "exclusive"):
         call.refuse(BAD_REQUEST, "a request cannot make an exclusive queue")
-    durable = call.yes(said, "durable")
-    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
-    alternate = text_in(call, said, "alternate-exchange") or ""
-    plan = Plan(said, False, auto_delete, f"queue '{name}'")
+    durable = call.yes(properties, "durable")
+    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    alternate = text_in(call, properties, "alternate-exchange") or ""
+    plan = Plan(properties, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:
@@ -94,62 +96,62 @@ def create_queue(call: Asking) -> None:
             name,
             durable=durable,
             auto_delete=auto_delete,
-            arguments=plain(said),
+            arguments=plain(properties),
             alternate=alternate,
         )
 
 
-def create_exchange(call: Asking) -> None:
+def create_exchange(call: QmfRequest) -> None:
     """Make an exchange."""
-    name, said = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.inner("properties"))
     if name in call.vhost.exchanges:
         call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
-    kind = text_in(call, said, "exchange-type") or "topic"
-    durable = call.yes(said, "durable")
-    auto_delete = call.yes(said, "auto-delete") or call.yes(said, "autodelete")
-    alternate = text_in(call, said, "alternate-exchange") or ""
+    kind = text_in(call, properties, "exchange-type") or "topic"
+    durable = call.yes(properties, "durable")
+    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    alternate = text_in(call, properties, "alternate-exchange") or ""
     with call.host() as host:
         host.declare_exchange(
             name,
             kind,
             durable=durable,
             auto_delete=auto_delete,
-            arguments=plain(said),
+            arguments=plain(properties),
             alternate=alternate,
         )
 
 
-def create_binding(call: Asking) -> None:
+def create_binding(call: QmfRequest) -> None:
     """Bind a queue."""
     exchange, queue, key = binding_of(call)
     with call.host() as host:
         host.bind(exchange, (QUEUE, queue), key, plain(call.inner("properties")))
 
 
-def delete_queue(call: Asking) -> None:
+def delete_queue(call: QmfRequest) -> None:
     """Delete a queue."""
-    said, name = dict(call.inner("options")), name_of(call)
-    if_unused, if_empty = call.yes(said, "if_unused"), call.yes(said, "if_empty")
+    options, name = dict(call.inner("options")), name_of(call)
+    if_unused, if_empty = call.yes(options, "if_unused"), call.yes(options, "if_empty")
     with call.host() as host:
         host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
 
 
-def delete_exchange(call: Asking) -> None:
+def delete_exchange(call: QmfRequest) -> None:
     """Delete an exchange."""
-    said, name = dict(call.inner("options")), name_of(call)
-    if_unused = call.yes(said, "if_unused")
+    options, name = dict(call.inner("options")), name_of(call)
+    if_unused = call.yes(options, "if_unused")
     with call.host() as host:
         host.delete_exchange(name, if_unused=if_unused)
 
 
-def delete_binding(call: Asking) -> None:
+def delete_binding(call: QmfRequest) -> None:
     """Undo a binding."""
     exchange, queue, key = binding_of(call)
     with call.host() as host:
         host.unbind(exchange, (QUEUE, queue), key, {})
 
 
-def binding_of(call: Asking) -> tuple[str, str, str]:
+def binding_of(call: QmfRequest) -> tuple[str, str, str]:
     """Return exchange, queue and key of a binding, whose name has slashes between them.
 
     A queue alone is with the default exchange; more slashes are part of the key.
@@ -170,7 +172,7 @@ DELETIONS = {"queue": delete_queue, "exchange": delete_exchange, "binding": dele
 # --- Messages -------------------------------------------------------------------------------------
 
 
-def move(call: Asking) -> Steps:
+def move(call: QmfRequest) -> Steps:
     """Move messages from one queue to another, oldest first."""
     call.request = {
         "from": call.request.get("srcQueue"),
@@ -181,7 +183,7 @@ def move(call: Asking) -> Steps:
     return {"qty": answer["done"]}
 
 
-def purge(call: Asking) -> RequestAnswer | Steps:
+def purge(call: QmfRequest) -> RequestAnswer | Steps:
     """Purge a number of messages of a queue, or all."""
     call.request = {"from": call.key, **chosen(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
@@ -197,15 +199,15 @@ def emptied(outcome: RequestAnswer | Steps) -> Steps:
     return {}
 
 
-def reroute(call: Asking) -> Steps:
+def reroute(call: QmfRequest) -> Steps:
     """Move messages of a queue through an exchange, to the one queue that each is routed to."""
-    said = dict(call.request)
+    arguments = dict(call.request)
     call.request = {"from": call.key, **chosen(call, "request")}
     call.allow("read", call.key)
     source = call.queue("from")
     exchange = source.alternate_exchange or ""
-    if not call.yes(said, "useAltExchange"):
-        exchange = call.checked("exchange", said.get("exchange"), NAME_OCTETS_MAX)
+    if not call.yes(arguments, "useAltExchange"):
+        exchange = call.checked("exchange", arguments.get("exchange"), NAME_OCTETS_MAX)
     elif not exchange:
         call.refuse("precondition", f"queue '{source.name}' has no alternate exchange")
     call.vhost.check_publishable(exchange)
@@ -219,8 +221,8 @@ def reroute(call: Asking) -> Steps:
         count=count,
         most=call.vhost.jobs.messages_max,
     )
-    what = {"do": "move", "from": source.name, "to": "", "through": exchange}
-    running = call.vhost.jobs.begin("", what, job, call.connection.number)
+    job_fields = {"do": "move", "from": source.name, "to": "", "through": exchange}
+    running = call.vhost.jobs.begin("", job_fields, job, call.connection.number)
     answer = yield from messages.follow(running)
     if answer["skipped"]:
         why = "; ".join(
@@ -231,30 +233,30 @@ def reroute(call: Asking) -> Steps:
     return {}
 
 
-def through(call: Asking, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
-    """Return what finds out where an exchange leads a message to."""
+def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
+    """Return the function that finds the queue to which an exchange leads a message."""
 
     def target(content: Content) -> Queue | str:
         access, key = call.context.access, content.routing_key
-        found = call.vhost.route(exchange, key, lambda: content.headers).queues
-        if len(found) != 1 or found[0] is source:
-            return "lead to no other queue" if len(found) < 2 else "lead to several queues"
+        queues = call.vhost.route(exchange, key, lambda: content.headers).queues
+        if len(queues) != 1 or queues[0] is source:
+            return "lead to no other queue" if len(queues) < 2 else "lead to several queues"
         if access.topic_allowed(call.user, call.vhost.name, "write", exchange, key):
-            to: Queue = found[0]
+            to: Queue = queues[0]
             return to
         return "have topics that are refused"
 
     return target
 
 
-def chosen(call: Asking, field: str) -> dict[str, object]:
+def chosen(call: QmfRequest, field: str) -> dict[str, object]:
     """Return which messages a request is about: how many, 0 for all, and with which header."""
     count = call.number(field, 0)
-    said = call.inner("filter")
+    filter_fields = call.inner("filter")
     selector = ""
-    if said:
-        params = said.get("filter_params")
-        if said.get("filter_type") != "header_match_str" or not isinstance(params, dict):
+    if filter_fields:
+        params = filter_fields.get("filter_params")
+        if filter_fields.get("filter_type") != "header_match_str" or not isinstance(params, dict):
             call.refuse(BAD_REQUEST, "'filter' is not a header_match_str")
         key = call.checked("header_key", params.get("header_key"))
         value = call.checked("header_value", params.get("header_value"))
@@ -265,44 +267,44 @@ def chosen(call: Asking, field: str) -> dict[str, object]:
 
 
 def in_slices(outcome: RequestAnswer | Steps) -> Steps:
-    """Return what a job did, whether it takes long or not."""
+    """Return the result of a job, run in steps if it is long."""
     return outcome if isinstance(outcome, dict) else (yield from outcome)
 
 
 # --- The broker and its connections ---------------------------------------------------------------
 
 
-def echo(call: Asking) -> RequestAnswer:
+def echo(call: QmfRequest) -> RequestAnswer:
     """Return the arguments."""
     return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
 
 
-def ask(call: Asking) -> Steps:
+def ask(call: QmfRequest) -> Steps:
     """Return one object of a type."""
     view = View(call.broker, call.vhost, call.user, call.agent)
     kind = call.checked("type", call.request.get("type"))
     name = call.checked("name", call.request.get("name"))
     if kind == "binding":
         name = ",".join(binding_of(call))
-    found = yield from find(view, kind, name)
-    if found is None:
+    described = yield from find(view, kind, name)
+    if described is None:
         call.refuse("not-found", f"there is no {kind} '{name}'")
-    return {"results": found["_values"]}
+    return {"results": described["_values"]}
 
 
-def log_level(call: Asking) -> RequestAnswer:
+def log_level(call: QmfRequest) -> RequestAnswer:
     """Return the log level."""
     operators_only(call)
     level = logging.getLogger().getEffectiveLevel()
     return {"level": LEVELS.get(level, "error+")}
 
 
-def timestamps(call: Asking) -> RequestAnswer:
+def timestamps(call: QmfRequest) -> RequestAnswer:
     """Return True if messages are stamped with their time of arrival."""
     return {"receive": call.broker.settings.stamp_timestamp != "off"}
 
 
-def close(call: Asking) -> Steps:
+def close(call: QmfRequest) -> Steps:
     """Close a connection; those of other users only as administrator."""
     view = View(call.broker, call.vhost, call.user, call.agent)
     for number, connection in enumerate(in_view(view), 1):
@@ -318,13 +320,13 @@ def close(call: Asking) -> Steps:
     return {}
 
 
-def operators_only(call: Asking) -> None:
+def operators_only(call: QmfRequest) -> None:
     """Refuse users that are not operators."""
     if not OPERATORS & set(call.user.tags):
         call.refuse("refused", f"user '{call.user.name}' has none of the tags of operators")
 
 
-def refuse(call: Asking) -> RequestAnswer:
+def refuse(call: QmfRequest) -> RequestAnswer:
     """Refuse a known method without an effect here."""
     call.refuse(NOT_IMPLEMENTED, f"{'.'.join(call.what)} is not served")
 

@@ -94,13 +94,13 @@ class View:
         """Return True if the user may see an object of another user, or its own."""
         return self.operates or (user is not None and bool(self.user.same_as(user)))
 
-    def framed(self, kind: str, thing: Thing) -> QmfObject:
+    def framed(self, kind: str, part: Thing) -> QmfObject:
         """Return an object as answers have it."""
-        created_ms = thing.created_ms or self.broker.started_ms
+        created_ms = part.created_ms or self.broker.started_ms
         return {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": kind, "_type": "_data"},
-            "_object_id": {"_agent_name": self.agent, **reference(kind, thing.key)},
-            "_values": thing.values,
+            "_object_id": {"_agent_name": self.agent, **reference(kind, part.key)},
+            "_values": part.values,
             "_create_ts": created_ms * NS_PER_MS,
             "_update_ts": self.vhost.counters.now_ms * NS_PER_MS,
             "_delete_ts": 0,
@@ -108,12 +108,12 @@ class View:
 
 
 def reference(kind: str, key: str) -> dict[str, str]:
-    """Return what one object calls another."""
+    """Return the reference to an object."""
     return {"_object_name": f"{PACKAGE}:{kind}:{key}"}
 
 
 def class_and_key(name: str) -> tuple[str, str]:
-    """Return what the name of an object says; an unknown class for what is none of ours."""
+    """Return class and key from the name of an object; an unknown class for a foreign name."""
     package, _, rest = name.partition(":")
     kind, _, key = rest.partition(":")
     return (kind, key) if package == PACKAGE else (name, "")
@@ -121,40 +121,40 @@ def class_and_key(name: str) -> tuple[str, str]:
 
 def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
     """Yield all objects of a class in portions; None after as much work without any."""
-    some: list[QmfObject] = []
+    chunk: list[QmfObject] = []
     steps = octets = 0
-    for thing in CLASSES[kind](view):
+    for item in CLASSES[kind](view):
         steps += 1
-        if thing is not None:
-            some.append(view.framed(kind, thing))
+        if item is not None:
+            chunk.append(view.framed(kind, item))
             octets += table_octets(
-                cast("Mapping[str, object] | None", thing.values.get("arguments"))
+                cast("Mapping[str, object] | None", item.values.get("arguments"))
             )
         if steps == OBJECTS_MAX or octets > OCTETS_MAX:
-            yield some or None
-            some = []
+            yield chunk or None
+            chunk = []
             steps = octets = 0
-    if some:
-        yield some
+    if chunk:
+        yield chunk
 
 
 def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
-    """Return the object of a name; None when there is none that the user sees."""
-    found: Thing | None = None
+    """Return the object of a name; None if the user sees no such object."""
+    match: Thing | None = None
     if kind == "queue":
         queue = view.vhost.queues.get(key)
-        found = None if queue is None else queue_of(view, queue)
+        match = None if queue is None else queue_of(view, queue)
     elif kind == "exchange":
         exchange = view.vhost.exchanges.get(key)
-        found = None if exchange is None else exchange_of(view, exchange)
+        match = None if exchange is None else exchange_of(view, exchange)
     elif kind in CLASSES:
-        for number, thing in enumerate(CLASSES[kind](view), 1):
-            if thing is not None and thing.key == key:
-                found = thing
+        for number, item in enumerate(CLASSES[kind](view), 1):
+            if item is not None and item.key == key:
+                match = item
                 break
             if number % OBJECTS_MAX == 0:
                 yield
-    return None if found is None else view.framed(kind, found)
+    return None if match is None else view.framed(kind, match)
 
 
 # --- Each class ---------------------------------------------------------------------------------
@@ -204,27 +204,27 @@ def queues(view: View) -> Things:
 
 def queue_of(view: View, queue: Queue) -> Thing | None:
     """A queue, if the user sees it."""
-    told = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
-    if told is None:
+    row = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
+    if row is None:
         return None
-    depth = told["ready"] + told["unacked"]
-    enqueued = max(told["published"], depth)  # Those of before a restart are not counted.
+    depth = row["ready"] + row["unacked"]
+    enqueued = max(row["published"], depth)  # Those of before a restart are not counted.
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": queue.name,
-        "durable": told["durable"],
-        "autoDelete": told["auto_delete"],
-        "exclusive": told["exclusive"],
-        "arguments": told["arguments"],
+        "durable": row["durable"],
+        "autoDelete": row["auto_delete"],
+        "exclusive": row["exclusive"],
+        "arguments": row["arguments"],
         "creator": view.vhost.declared_by.get(queue, ""),
-        "consumerCount": told["consumers"],
+        "consumerCount": row["consumers"],
         "bindingCount": 1 + len(tuple(view.vhost.bindings_to(queue))),
         "msgDepth": depth,
-        "byteDepth": told["bytes"],
+        "byteDepth": row["bytes"],
         "msgTotalEnqueues": enqueued,
         "msgTotalDequeues": enqueued - depth,
-        "acquires": told["delivered"],
-        "unackedMessages": told["unacked"],
+        "acquires": row["delivered"],
+        "unackedMessages": row["unacked"],
     }
     if queue.alternate_exchange:
         values["altExchange"] = reference("exchange", queue.alternate_exchange)
@@ -241,15 +241,15 @@ def exchange_of(view: View, exchange: Exchange) -> Thing | None:
     """An exchange, if the user sees it."""
     if not view.sees(exchange.name):
         return None
-    told = describe_exchange(view.vhost, exchange)
+    row = describe_exchange(view.vhost, exchange)
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": exchange.name,
-        "type": told["type"],
-        "durable": told["durable"],
-        "autoDelete": told["auto_delete"],
-        "arguments": told["arguments"],
-        "bindingCount": told["bindings"] if exchange.name else len(view.vhost.queues),
+        "type": row["type"],
+        "durable": row["durable"],
+        "autoDelete": row["auto_delete"],
+        "arguments": row["arguments"],
+        "bindingCount": row["bindings"] if exchange.name else len(view.vhost.queues),
     }
     if exchange.alternate:
         values["altExchange"] = reference("exchange", exchange.alternate)
@@ -292,18 +292,18 @@ def connections(view: View) -> Things:
         if connection is None:
             yield None
             continue
-        told = describe_connection(connection)
+        row = describe_connection(connection)
         properties = getattr(connection, "client_properties", None) or {}
         values = {
             "vhostRef": reference("vhost", vhost_key(view)),
             "address": (address := address_of(view, connection)),
             "incoming": True,
             "SystemConnection": False,
-            "authIdentity": told["user"],
-            "saslMechanism": told["mechanism"],
-            "protocol": f"AMQP {told['protocol']}",
-            "bytesFromClient": told["bytes_received"],
-            "bytesToClient": told["bytes_sent"],
+            "authIdentity": row["user"],
+            "saslMechanism": row["mechanism"],
+            "protocol": f"AMQP {row['protocol']}",
+            "bytesFromClient": row["bytes_received"],
+            "bytesToClient": row["bytes_sent"],
         }
         for name, field in PROCESS.items():
             value = properties.get(field)
@@ -312,7 +312,7 @@ def connections(view: View) -> Things:
         yield Thing(address, values, connection.transport.since_ms)
 
 
-#: What clients of Qpid's say of themselves.
+#: Client properties of Qpid's clients.
 PROCESS = {
     "remoteProcessName": "qpid.client_process",
     "remotePid": "qpid.client_pid",
@@ -328,9 +328,9 @@ def sessions(view: View) -> Things:
             continue
         where = reference("connection", address_of(view, connection))
         if isinstance(connection, Connection010):
-            for number, one in list(connection.attached.items()):
+            for number, attached in list(connection.attached.items()):
                 yield session_of(
-                    view, describe_session(connection, number, cast("Session010", one)), where
+                    view, describe_session(connection, number, cast("Session010", attached)), where
                 )
         else:
             for channel in cast("list[Channel]", list(connection.channels.values())):
@@ -341,15 +341,15 @@ def sessions(view: View) -> Things:
         yield session_of(view, describe_session(None, 0, session), None) if seen else None
 
 
-def session_of(view: View, told: ChannelRow, where: dict[str, str] | None) -> Thing:
+def session_of(view: View, row: ChannelRow, where: dict[str, str] | None) -> Thing:
     """A session."""
-    name = told["name"] or channel_name(told["connection"], told["number"])
+    name = row["name"] or channel_name(row["connection"], row["number"])
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": name,
-        "channelId": told["number"],
+        "channelId": row["number"],
         "attached": where is not None,
-        "unackedMessages": told["unacked"],
+        "unackedMessages": row["unacked"],
     }
     if where is not None:
         values["connectionRef"] = where
@@ -365,19 +365,19 @@ def subscriptions(view: View) -> Things:
             if isinstance(consumer, Service) or not view.is_own(getattr(owner, "user", None)):
                 yield None
                 continue
-            told = describe_consumer(view.call, view.vhost.name, queue, consumer)
-            session = told["session"] or channel_name(told["connection"], told["channel"])
+            row = describe_consumer(view.call, view.vhost.name, queue, consumer)
+            session = row["session"] or channel_name(row["connection"], row["channel"])
             values = {
                 "sessionRef": reference("session", session),
                 "queueRef": reference(QUEUE, queue.access_name),
-                "name": told["tag"],
-                "exclusive": told["exclusive"],
-                "browsing": told["browses"],
-                "acknowledged": told["ack"],
+                "name": row["tag"],
+                "exclusive": row["exclusive"],
+                "browsing": row["browses"],
+                "acknowledged": row["ack"],
                 "creditMode": WINDOW if getattr(consumer, "window", True) else CREDIT,
-                "arguments": told["arguments"],
+                "arguments": row["arguments"],
             }
-            yield Thing(f"{session},{queue.name},{told['tag']}", values)
+            yield Thing(f"{session},{queue.name},{row['tag']}", values)
         yield None
 
 
@@ -387,20 +387,20 @@ def subscriptions(view: View) -> Things:
 def in_view(view: View) -> Iterator[ClientConnection | None]:
     """The connections to the virtual host that the user may see; None for each other."""
     for connection in list(clients_of(view.broker.context).values()):
-        known = connection.transport is not None and not connection.transport.closed
-        seen = known and connection.vhost is view.vhost and view.is_own(connection.user)
+        is_open = connection.transport is not None and not connection.transport.closed
+        seen = is_open and connection.vhost is view.vhost and view.is_own(connection.user)
         yield connection if seen else None
 
 
 def address_of(view: View, connection: ClientConnection) -> str:
     """Return the name of a connection: our end and the client's."""
-    name = view.broker.context.telling.names.get(connection.number, "")
+    name = view.broker.context.connection_events.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")
     return f"{own}-{peer}"
 
 
 def channel_name(connection: int, number: int) -> str:
-    """Return what a channel is called, which has no name of its own."""
+    """Return a name for a channel, which has none of its own."""
     return f"{connection}/{number}"
 
 

@@ -54,7 +54,7 @@ class Reply(Answer):
         assert connection.user is not None
         self.user = connection.user
         self.exchange = exchange
-        self.asked = asked  # What the request said of itself.
+        self.asked = asked  # The properties of the request.
         self._waiting: deque[Message] = deque()  # For the disk.
 
     def check(self) -> None:

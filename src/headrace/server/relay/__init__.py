@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relays: a connection to a virtual host that another broker serves passes through this one.
+"""Relays: processes that have the sockets of a broker's clients, and end their TLS.
 
-preamble   who the client is, told to the other broker under the secret of the cluster
-ends       the two sides of a relayed connection, and the beginning of one at the other broker
-relays     makes relayed connections, on both brokers
+frames      the frames between a relay process and its broker
+process     the process: ``python -m headrace.server.relay.process``
+pump        its work: bytes between clients' sockets and the stream of frames
+processes   the broker's part: starts the processes and gives them clients
+link        the broker's end of a stream, and the transports of the connections in it
+tls_facts   versions, ciphers and certificates of clients, sent to the broker
+
+Connections that pass to another broker of a cluster are in :mod:`headrace.server.cluster_relay`.
 """

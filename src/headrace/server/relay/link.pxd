@@ -12,7 +12,7 @@ cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, OUT_SIZE, PIECE_MAX, READ_S
 cdef class Link(Watched):
     cdef public Reactor reactor
     cdef public object sock
-    cdef public object told
+    cdef public object on_message
     cdef public object ended
     cdef public dict streams
     cdef public bytearray buffer
@@ -31,7 +31,7 @@ cdef class Link(Watched):
     cdef bint is_full(self) noexcept
     @cython.locals(at=Py_ssize_t, octets=bytes, buffer=bytearray)
     cdef put(self, unsigned int number, object source, Py_ssize_t lo, Py_ssize_t hi)
-    cpdef say(self, unsigned int number, int kind, unsigned int value)
+    cpdef put_number(self, unsigned int number, int kind, unsigned int value)
     @cython.locals(at=Py_ssize_t)
     cpdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)

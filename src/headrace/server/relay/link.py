@@ -48,14 +48,14 @@ class Link(Watched):
         self,
         reactor: Reactor,
         sock: Any,
-        told: "Callable[[int, RelayedTransport | None, bytes], None]",
+        on_message: "Callable[[int, RelayedTransport | None, bytes], None]",
         ended: "Callable[[], None]",
     ) -> None:
-        """``told`` is given frames of other kinds; ``ended`` is called when the stream is over."""
+        """``on_message`` gets frames of other kinds, ``ended`` the end of the stream."""
         Watched.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
-        self.told = told
+        self.on_message = on_message
         self.ended = ended
         self.streams: dict[int, RelayedTransport] = {}
         self.buffer = bytearray(READ_SIZE)
@@ -122,7 +122,7 @@ class Link(Watched):
             if transport is not None:
                 transport.leave()
         else:
-            self.told(kind, transport, cut(self.buffer, lo, hi))
+            self.on_message(kind, transport, cut(self.buffer, lo, hi))
 
     # --- Writing ------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class Link(Watched):
             buffer: bytearray = source
             copy(self.out, at, buffer, lo, hi)
 
-    def say(self, number: int, kind: int, value: int) -> None:
+    def put_number(self, number: int, kind: int, value: int) -> None:
         """Append a frame with a number as its payload."""
         put32(self.out, self.begin(number, kind, 4), value)
 
@@ -178,7 +178,7 @@ class Link(Watched):
                 self.writing = True
                 self.reactor.sockets.change(self)
                 break
-            except OSError:  # It is read to its end first: the relay may have said more.
+            except OSError:  # It is read to its end first: the relay may have sent more.
                 self.head = self.tail
                 break
             finally:
@@ -269,25 +269,25 @@ class RelayedTransport(Transport):
             have = len(rest)
             self.keep_rest(None)
             if have + n > len(reactor.buffer):
-                self.take(bytearray(rest + cut(buffer, lo, hi)), have + n)
+                self.feed(bytearray(rest + cut(buffer, lo, hi)), have + n)
                 self.give_credit()
                 return
             copy(reactor.buffer, 0, rest, 0, have)
         copy(reactor.buffer, have, buffer, lo, hi)
-        self.take(reactor.buffer, have + n)
+        self.feed(reactor.buffer, have + n)
         if self.taken >= CREDIT_AT:
             self.give_credit()
 
     def give_credit(self) -> None:
         """Let the client send more, unless it is not to be read now."""
         if self.reading and self.taken >= CREDIT_AT:
-            self.link.say(self.number, CREDIT, self.taken)
+            self.link.put_number(self.number, CREDIT, self.taken)
             self.taken = 0
 
     def resume_reading(self) -> None:
         if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
-        if (self.holds or self.barred) and not self.closing:
+        if (self.holds or self.waits) and not self.closing:
             return
         if self.fresh:
             self.due = True

@@ -27,10 +27,12 @@ FILES = ("tls_cert", "tls_key", "tls_ca", "tls_crl")
 
 
 def pack_files(settings: Settings) -> bytes:
-    """Return what a relay has to know of a broker's TLS."""
+    """Return the paths of a broker's TLS files, for its relays."""
     paths = {name: getattr(settings, name) for name in FILES}
-    told = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
-    return json.dumps({**told, "tls_server_names": settings.tls_server_names}).encode()
+    named_paths = {
+        name: str(Path(path).absolute()) for name, path in paths.items() if path is not None
+    }
+    return json.dumps({**named_paths, "tls_server_names": settings.tls_server_names}).encode()
 
 
 def read_files(octets: bytes) -> ssl.SSLContext:
@@ -39,10 +41,10 @@ def read_files(octets: bytes) -> ssl.SSLContext:
     Raises:
         ValueError: a file cannot be used.
     """
-    told = json.loads(octets)
-    paths: dict[str, Any] = {name: Path(told[name]) for name in FILES if name in told}
+    fields = json.loads(octets)
+    paths: dict[str, Any] = {name: Path(fields[name]) for name in FILES if name in fields}
     try:
-        settings = Settings(tls_port=0, tls_server_names=told["tls_server_names"], **paths)
+        settings = Settings(tls_port=0, tls_server_names=fields["tls_server_names"], **paths)
         return make_context(settings)
     except TlsError as error:
         raise ValueError(str(error)) from None
@@ -54,8 +56,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     link, control = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
-    for one in (link, control):
-        one.setblocking(False)
+    for end in (link, control):
+        end.setblocking(False)
     pump = Pump(link, control, read_files)
     gc.freeze()
     pump.run()

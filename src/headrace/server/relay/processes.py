@@ -53,7 +53,7 @@ SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local strea
 
 
 class RelayError(Exception):
-    """The relays do not start; the text says why."""
+    """The relays do not start; the text is the reason."""
 
 
 class Relay:
@@ -70,8 +70,8 @@ class Relay:
         link, far_link = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         control, far_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            for one in (link, far_link):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SIZE)
+            for end in (link, far_link):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_SIZE)
             inherited = (far_link.fileno(), far_control.fileno())
             package = str(Path(headrace.__file__).parent.parent)
             path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
@@ -91,8 +91,8 @@ class Relay:
         finally:
             far_link.close()
             far_control.close()
-        for one in (link, control):
-            one.setblocking(False)
+        for end in (link, control):
+            end.setblocking(False)
         self.began_s: float = loop.time()
         self.control = control
         self.ready = False
@@ -103,7 +103,7 @@ class Relay:
     def _told(self, kind: int, transport: RelayedTransport | None, octets: bytes) -> None:
         if kind == READY:
             self.ready = True
-            self._owner.look()
+            self._owner.note_ready()
         elif transport is not None and kind == FAILED:
             transport.failed(transport, octets.decode("utf-8", "replace"))
         elif transport is not None and kind == SECURED:
@@ -117,7 +117,7 @@ class Relay:
         self.clients = len(self.link.streams)
         self.ready = False
         self.ended.set()
-        self._owner.look()
+        self._owner.note_ready()
 
     def send(self, message: bytes, sock: socket.socket | None = None) -> bool:
         """Send a message of control; False if it does not take it."""
@@ -146,7 +146,7 @@ class RelayProcesses:
         self.count = count
         self.relays: list[Relay | None] = [None] * count
         self.files = 0  # The number of the TLS files.
-        self._files = b""  # As a relay is told; empty without TLS.
+        self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
         self._alone_s: float | None = None  # Since when no relay is ready.
@@ -174,11 +174,11 @@ class RelayProcesses:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        found = [relay for relay in self.relays if relay is not None]
-        for relay in found:
+        running = [relay for relay in self.relays if relay is not None]
+        for relay in running:
             relay.link.flush()
             relay.link.lost()
-        for relay in found:
+        for relay in running:
             await relay.reap()
 
     async def _keep(self, at: int) -> None:
@@ -205,8 +205,8 @@ class RelayProcesses:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def look(self) -> None:
-        """A relay is ready, or has ended."""
+    def note_ready(self) -> None:
+        """Note which relays are ready, after one started or ended."""
         ready = self._ready()
         if len(ready) == self.count:
             self._all_ready.set()
@@ -264,7 +264,9 @@ class RelayProcesses:
             if relay.send(message, sock):
                 own = cast("tuple[str, int]", sock.getsockname()[:2])
                 sock.close()
-                found = RelayedTransport(relay.link, ClientAddress(address, own), connection, peer)
-                found.failed = failed
-                return found
+                transport = RelayedTransport(
+                    relay.link, ClientAddress(address, own), connection, peer
+                )
+                transport.failed = failed
+                return transport
         return None

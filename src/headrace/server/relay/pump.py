@@ -102,7 +102,7 @@ class Pump:
         self.buffer = bytearray(READ_SIZE)
         self.input = memoryview(self.buffer)
         self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
-        self.eager: list[Client] = []  # To be read, whatever the epoll says.
+        self.eager: list[Client] = []  # To be read without a poll.
         self.lingering: deque[tuple[float, Client]] = deque()  # Closed by the broker; deadlines.
         self.over = False
 
@@ -117,14 +117,14 @@ class Pump:
     def step(self, timeout_s: float) -> None:
         """Wait, and serve what is ready."""
         try:
-            found = self.epoll.poll(timeout_s, EVENTS_MAX)
+            polled = self.epoll.poll(timeout_s, EVENTS_MAX)
         except InterruptedError:
             return
-        for fd, events in found:
+        for fd, events in polled:
             if fd == self.link_fd:
                 self.serve_link(events)
             elif fd == self.control_fd:
-                self.take_control()
+                self.read_control()
             else:
                 client: Client | None = self.by_fd.get(fd)
                 if client is not None:
@@ -302,25 +302,25 @@ class Pump:
             self.fail(client, str(error))
             return
         try:
-            told = pack(client.sock, client.files)
+            packed = pack(client.sock, client.files)
         except ValueError as error:
             self.fail(client, str(error))
             return
         client.shaking = False
-        self.tell(client, SECURED, told)
+        self.put_facts(client, SECURED, packed)
         self.watch(client)
         self.eager.append(client)  # Its first octets may have been read with the handshake.
 
     def fail(self, client: Client, reason: str) -> None:
-        """Say that a client gets no TLS."""
+        """Report that the TLS handshake of a client failed."""
         try:  # Unread input would turn the end of the stream, and OpenSSL's alert, into a reset.
             socket.socket.recv(client.sock, PIECE_MAX)
         except OSError:
             pass
-        self.tell(client, FAILED, reason.encode()[:1024])
+        self.put_facts(client, FAILED, reason.encode()[:1024])
         self.leave(client)
 
-    def tell(self, client: Client, kind: int, octets: bytes) -> None:
+    def put_facts(self, client: Client, kind: int, octets: bytes) -> None:
         """Append a frame of facts."""
         at = self.begin(client.number, kind, len(octets))
         self.view[at : at + len(octets)] = octets
@@ -425,7 +425,7 @@ class Pump:
         """Return a client; None when it has ended."""
         client: Client | None = self.by_number.get(number)
         if client is None:
-            self.take_control()
+            self.read_control()
             client = self.by_number.get(number)
         return client
 
@@ -452,7 +452,7 @@ class Pump:
 
     # --- Control ------------------------------------------------------------------------------
 
-    def take_control(self) -> None:
+    def read_control(self) -> None:
         """Take the sockets that the broker has sent, and files of TLS."""
         while True:
             try:
@@ -499,7 +499,7 @@ class Pump:
         self.by_fd[client.fd] = client
         self.by_number[number] = client
         if trouble or client.fd < 0:
-            self.fail(client, trouble or "it has gone")
+            self.fail(client, trouble or "it disconnected")
         else:
             self.watch(client)
 
@@ -517,6 +517,6 @@ class Pump:
             self.watch(client)
         while self.by_fd and time.monotonic() < until:
             for fd, events in self.epoll.poll(0.1, EVENTS_MAX):
-                found: Client | None = self.by_fd.get(fd)
-                if found is not None:
-                    self.serve(found, events & ~IN)
+                polled: Client | None = self.by_fd.get(fd)
+                if polled is not None:
+                    self.serve(polled, events & ~IN)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a relay process tells the broker of a client's TLS."""
+"""The facts of a client's TLS that a relay process sends to its broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pack(sock: ssl.SSLSocket, files: int) -> bytes:
         ValueError: the client's certificates are too long.
     """
     chain = chain_of(sock)
-    told = {
+    fields = {
         "files": files,
         "version": sock.version(),
         "cipher": sock.cipher(),
@@ -31,7 +31,7 @@ def pack(sock: ssl.SSLSocket, files: int) -> bytes:
         "verified": [base64.b64encode(each).decode() for each in chain.verified],
         "sent": [base64.b64encode(each).decode() for each in chain.sent],
     }
-    octets = json.dumps(told).encode()
+    octets = json.dumps(fields).encode()
     if len(octets) > FACTS_MAX:
         raise ValueError(f"its certificates take more than {FACTS_MAX} bytes")
     return octets
@@ -42,17 +42,17 @@ class RelayedTls:
 
     def __init__(self, octets: bytes) -> None:
         """``octets`` are what :func:`pack` has made."""
-        told = json.loads(octets)
-        self.files: int = told["files"]
-        self._version: str | None = told["version"]
-        self._cipher: list[object] | None = told["cipher"]
-        certificate = cast("Certificate | None", tuples(told["certificate"]))
+        fields = json.loads(octets)
+        self.files: int = fields["files"]
+        self._version: str | None = fields["version"]
+        self._cipher: list[object] | None = fields["cipher"]
+        certificate = cast("Certificate | None", tuples(fields["certificate"]))
         self._certificate = certificate or None
-        self._verified = [base64.b64decode(each) for each in told["verified"]]
-        self._sent = [base64.b64decode(each) for each in told["sent"]]
+        self._verified = [base64.b64decode(each) for each in fields["verified"]]
+        self._sent = [base64.b64decode(each) for each in fields["sent"]]
 
     def get_extra_info(self, name: str) -> object:
-        """Return what asyncio's transports have under a name."""
+        """Return the value that asyncio's transports have under a name."""
         return {"ssl_object": self, "peercert": self._certificate}.get(name)
 
     def version(self) -> str | None:
@@ -81,7 +81,7 @@ class RelayedTls:
 def tuples(value: object) -> object:
     """Return a value of JSON with tuples for its lists, as :mod:`ssl` has them."""
     if isinstance(value, list):
-        return tuple([tuples(one) for one in cast("list[object]", value)])
+        return tuple([tuples(item) for item in cast("list[object]", value)])
     if isinstance(value, dict):
-        return {key: tuples(one) for key, one in cast("dict[str, object]", value).items()}
+        return {key: tuples(item) for key, item in cast("dict[str, object]", value).items()}
     return value

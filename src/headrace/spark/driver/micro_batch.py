@@ -93,10 +93,10 @@ class MicroBatchReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.planner.aim()
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802
-        """The end of the next micro-batch; `start` itself when there is nothing new.
+        """Return the end of the next micro-batch; `start` itself if there is no new record.
 
-        Spark gives back the limit that it was told, for which the options say more; or, with
-        trigger(once=True), that there is none.
+        Spark passes the limit of `getDefaultReadLimit`, which the options refine; or, with
+        trigger(once=True), no limit.
         """
         unlimited = isinstance(limit, ReadAllAvailable)
         end = self.planner.following(Offset.from_json(start), unlimited=unlimited)

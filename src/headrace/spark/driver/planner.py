@@ -68,8 +68,8 @@ class Planner:
         self._broker = broker if archive is None else ArchivedBroker(broker, archive)
         self._clock = clock
         self._keeper = keeper
-        self._owner = ""  # As which this process has the group,
-        self._kept: dict[str, int] = {}  # and how far that is, in each stream where it has it.
+        self._owner = ""  # The name under which this process owns the group.
+        self._kept: dict[str, int] = {}  # The group's position in each stream.
         self._target: dict[str, Place] | None = None
         self._waiting_since: float | None = None  # For records, as there are too few.
         self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.
@@ -139,7 +139,7 @@ class Planner:
                 self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
 
     def _joined(self, before: Offset, places: Mapping[str, Place]) -> Offset:
-        """Have the group on all streams, under the name that the checkpoint has for the query."""
+        """Claim the group on all streams, under the query's name in the checkpoint."""
         assert self._keeper is not None
         owner = before.owner or self._owner or uuid.uuid4().hex
         if owner != self._owner:
@@ -156,7 +156,7 @@ class Planner:
     def _end(
         self, before: Offset, places: Mapping[str, Place], *, unlimited: bool
     ) -> Offset | None:
-        """The end of a batch with records; None when there are none, or too few yet."""
+        """Return the end of a batch with records; None if there are none, or too few yet."""
         start = self._start(before, places)
         first = first_of(before, start)
         if self._target is None:

@@ -51,7 +51,7 @@ class QueueReader(MicroBatchReader):
         return QueuePlanner(self.options, self.lessor, time.monotonic)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name.
-        """There is always a limit, unless Spark says that there is none."""
+        """Return the limit of a batch, which applies unless Spark asks for all messages."""
         from headrace.spark.queue.planner import RECORDS_MAX
 
         return ReadMaxRows(self.options.records_per_trigger_max or RECORDS_MAX)

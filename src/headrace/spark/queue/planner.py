@@ -8,7 +8,7 @@ parallel, as a range of a stream. Messages are settled when Spark commits their 
 
 Spark commits a batch while it plans the one after it. So when nothing new is there and the last
 batch is not settled, the planner makes Spark run a batch without messages: it has the same
-positions and the next epoch. Whether that is needed is told by the broker, not remembered.
+positions and the next epoch. The broker reports whether that is needed; it is not stored.
 """
 
 from __future__ import annotations

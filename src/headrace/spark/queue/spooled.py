@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from headrace.columns.options.options import ReadOptions
 
 BATCH_MAX: Final = PREFETCH_MAX // 3  # Of a batch: two are unacked while a third is taken.
-TAKE_MAX: Final = 1000  # Messages that are appended between two looks at the limits.
-QUIET_S: Final = 0.2  # After so long without a message there is none,
-SLOW_S: Final = 5.0  # unless the broker says that there are some.
+TAKE_MAX: Final = 1000  # Messages that are appended between two checks of the limits.
+QUIET_S: Final = 0.2  # Wait for a message; without one the queue counts as empty.
+SLOW_S: Final = 5.0  # Wait for a message if the broker reports ready ones.
 
 
 class Spooled:
@@ -60,13 +60,13 @@ class Spooled:
         """Open the spool; GroupInUseError when another process has it."""
         if self._spool is None:
             self._broker = self._identity()
-            what = {
+            identity = {
                 "broker": self._broker,
                 "queue": self.options.queue,
                 "group": self.options.group,
             }
             try:
-                self._spool = Spool(self.options.spool_directory, what)
+                self._spool = Spool(self.options.spool_directory, identity)
             except SpoolError as error:
                 if "in use" in str(error):
                     raise GroupInUseError(f"option 'spoolDirectory': {error}") from None
@@ -112,7 +112,7 @@ class Spooled:
         return spool.settled
 
     def close(self) -> None:
-        """Let another process have the spool; what is not acked returns to the queue."""
+        """Release the spool for another process; unacked messages return to the queue."""
         drain, self._drain = self._drain, None
         if drain is not None:
             LOOP.run(drain.close(), lasting=True)
@@ -173,7 +173,7 @@ class Spooled:
         patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
 
     def _draw(self, most: int) -> list[Drawn]:
-        """The next messages of the queue; none when there are none now."""
+        """Return the next messages of the queue; an empty list if none is ready."""
         drain = self._drain
         if drain is None:
             return []

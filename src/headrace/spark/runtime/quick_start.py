@@ -48,10 +48,10 @@ def cache() -> Path:
 
 
 def use() -> bool:
-    """Let the next session of this process start quickly; return True if an archive helps it.
+    """Make the next session of this process start quickly; return True if there is an archive.
 
-    A SPARK_HOME that is set stays, and nothing is changed. A cache that cannot be written costs
-    the gain alone.
+    If SPARK_HOME is set, it is used and nothing changes. Without a writable cache the session
+    starts at the usual speed.
     """
     if HOME in os.environ:
         return False
@@ -118,10 +118,10 @@ def _run(home: Path, archive: Path, scratch: Path) -> None:
 def _place() -> Path:
     """Return the directory of this PySpark, this Java and its options."""
     options = os.environ.get(JAVA_OPTIONS, "")
-    what = "\n".join(
+    identity = "\n".join(
         (str(_package()), version("pyspark"), _java(), options, BEGINNING.read_text("utf-8"))
     )
-    return cache() / hashlib.sha256(what.encode()).hexdigest()[:16]
+    return cache() / hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _package() -> Path:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each Python process of Spark begins with; `quick_start` installs it as `sitecustomize`.
+"""Start-up code of Spark's Python processes; `quick_start` installs it as `sitecustomize`.
 
-Such a process imports 600 modules, lives for one query, and ends. A fifth of its processor's time
-was the garbage collector's, which went through the imported modules again and again, and a fifth
-the interpreter's, which took them apart at the end. And each import was looked for in Spark's own
-jar, which has no Python in it.
+Such a process imports 600 modules, runs one query, and ends. The garbage collector, which traversed
+the imported modules again and again, took a fifth of its processor time. The interpreter took
+another fifth to free them at the end. And each import was searched for in Spark's jar, which has
+no Python code.
 
-It depends on nothing. Another `sitecustomize`, such as the distribution's, still runs.
+The module has no dependencies. Another `sitecustomize`, such as the distribution's, still runs.
 """
 
 import atexit

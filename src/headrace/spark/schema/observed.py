@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a query observes of its rows beside its result: how many its rules asked and refused."""
+"""Metrics that a query observes of its rows: the numbers that its rules checked and refused."""
 
 from __future__ import annotations
 

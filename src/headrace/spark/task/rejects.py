@@ -32,7 +32,7 @@ class Rejects:
     options: ReadOptions
     owner: str
     piece: Range
-    _known: set[int] | None = field(default=None, init=False)  # What the broker was told before.
+    _known: set[int] | None = field(default=None, init=False)  # Already reported.
 
     def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
         """Of the numbers from `first` to before `last`, just these are bad; they are in order.

@@ -70,7 +70,7 @@ class Encoder:
 
 
 def _fault(schema: JsonObject, value: Json, error: Exception) -> str:
-    """What is wrong with a row, without its content: the library's text would show it."""
+    """Return the mistake in a row without the row's content, which the library's text has."""
     for field in schema["fields"]:
         kind = field["type"]
         if value[field["name"]] is None and "null" not in (kind if isinstance(kind, list) else ()):
@@ -101,7 +101,7 @@ def _sorted(kind: DataType) -> DataType:
 
 
 def _mark(options: EncodeOptions) -> bytes:
-    """What stands before each datum."""
+    """Return the bytes before each datum."""
     if options.registry is not None:
         number = _registered(options)
         return b"\0" + number.to_bytes(4) if options.framing == "registry" else b""

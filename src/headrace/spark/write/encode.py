@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a DataFrame into the frames of publishes, column by column.
+"""Encode rows of a DataFrame as frames of publishes, column by column.
 
-All is done on Arrow buffers: a row costs no object. Rows in which something may be wrong are looked
-at one by one, with the same eyes as where there is no fast way (`rows`).
+The encoder works on Arrow buffers and makes no object for a row. Rows that may have a mistake are
+checked one by one, with the code of the slow path (`rows`).
 """
 
 from __future__ import annotations
@@ -215,14 +215,14 @@ def _properties(
         if column is None or column.null_count == count:
             continue
         if name == "headers":
-            there = np.diff(np.asarray(column.offsets)) > 0
+            is_present = np.diff(np.asarray(column.offsets)) > 0
         elif column.null_count:
-            there = np.asarray(pc.is_valid(column))
+            is_present = np.asarray(pc.is_valid(column))
         else:
             constant |= 1 << _FLAG[name]
             pieces.append(_piece(name, column))
             continue
-        flags |= there.astype(np.uint16) << _FLAG[name]
+        flags |= is_present.astype(np.uint16) << _FLAG[name]
         pieces.append(pc.fill_null(_piece(name, column), b""))
     if not pieces:
         return Octets(b"\0\0")

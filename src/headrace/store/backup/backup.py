@@ -87,19 +87,19 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         if path.stat().st_size > MANIFEST_OCTETS_MAX:
             raise StoreError(f"{path} is too large")
-        told = json.loads(path.read_bytes())
+        fields = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise StoreError(f"{directory} is not a complete backup: it has no {MANIFEST}") from None
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{path} is damaged: {error}") from error
-    if not isinstance(told, dict) or told.get("format") != FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise StoreError(f"{path} has a format that this Headrace does not know")
     try:
-        files = {str(name): BackedUpFile(**kept) for name, kept in told.pop("files").items()}
-        told.pop("format")
-        manifest = Manifest(**told, files=files)
+        files = {str(name): BackedUpFile(**kept) for name, kept in fields.pop("files").items()}
+        fields.pop("format")
+        manifest = Manifest(**fields, files=files)
     except (TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{path} is damaged: {error}") from error
     for name, kept in files.items():
@@ -114,14 +114,14 @@ def read_manifest(directory: Path) -> Manifest:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, which completes a backup."""
-    told = {"format": FORMAT, **asdict(manifest)}
+    fields = {"format": FORMAT, **asdict(manifest)}
     path = directory / f"{MANIFEST}.new"
     with path.open("w", encoding="utf-8") as file:
-        json.dump(told, file, indent=1)
+        json.dump(fields, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     path.rename(directory / MANIFEST)
-    for place in [directory, *(one for one in directory.rglob("*") if one.is_dir())]:
+    for place in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
         sync_directory(place)
 
 
@@ -219,11 +219,11 @@ def check_definitions(path: Path) -> None:
     """Raise StoreError if a file of definitions is damaged."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            found = db.execute("PRAGMA integrity_check").fetchone()[0]
+            result = db.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {error}") from error
-    if found != "ok":
-        raise StoreError(f"{path} is damaged: {found}")
+    if result != "ok":
+        raise StoreError(f"{path} is damaged: {result}")
 
 
 def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest:
@@ -254,7 +254,7 @@ def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest
             if made != (kept.size, kept.octets, kept.sha256):
                 raise StoreError(f"{backup / name} is not what was written there: it is damaged")
         check_definitions(data / DEFINITIONS)
-        for place in [data, *(one for one in data.rglob("*") if one.is_dir())]:
+        for place in [data, *(path for path in data.rglob("*") if path.is_dir())]:
             sync_directory(place)
     except BaseException:
         for entry in list(data.iterdir()):

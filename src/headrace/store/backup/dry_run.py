@@ -86,8 +86,8 @@ class Overlay(Disk):
         return super().read_into(handle, buffer, max(0, min(size, self.size(handle) - at)), at)
 
     def size(self, handle: int) -> int:
-        found = self._sizes.get(self._paths[handle])
-        return super().size(handle) if found is None else found
+        size = self._sizes.get(self._paths[handle])
+        return super().size(handle) if size is None else size
 
     def sync(self, handle: int) -> None:
         """Do nothing."""
@@ -104,7 +104,7 @@ class Overlay(Disk):
     def truncate(self, handle: int, size: int) -> None:
         path = self._paths[handle]
         if self._holds_something(handle, size):
-            self.done.append(f"cut {self._named(path)} back to {size} octets")
+            self.done.append(f"cut {self._named(path)} back to {size} bytes")
         self._sizes[path] = size
 
     def _holds_something(self, handle: int, size: int) -> bool:
@@ -167,7 +167,7 @@ def examine(data: Path) -> Findings:
         StoreError: a broker runs on it, or it cannot be read.
     """
     data = data.absolute()
-    found = Findings()
+    findings = Findings()
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(kept_from_brokers(data))
@@ -177,20 +177,22 @@ def examine(data: Path) -> Findings:
             stack.callback(disk.close_all)
             heard = stack.enter_context(hearing(data))
             for number, name in sorted(vhosts.items()):
-                found.vhosts += 1
+                findings.vhosts += 1
                 home = data / "vhosts" / str(number)
-                examine_vhost(disk, home, name, earlier.get(name, set()), found)
+                examine_vhost(disk, home, name, earlier.get(name, set()), findings)
         except OSError as error:
             raise StoreError(f"{error.filename or data}: {error.strerror or error}") from error
         except sqlite3.Error as error:
             raise StoreError(f"{data / DEFINITIONS[0]}: {error}") from error
-    found.damaged = heard.count
-    found.findings = heard.lines
-    found.changes = disk.done[:FINDINGS_MAX]
-    return found
+    findings.damaged = heard.count
+    findings.findings = heard.lines
+    findings.changes = disk.done[:FINDINGS_MAX]
+    return findings
 
 
-def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found: Findings) -> None:
+def examine_vhost(
+    disk: Overlay, home: Path, name: str, earlier: set[int], findings: Findings
+) -> None:
     """Recover one virtual host and count its messages.
 
     ``earlier`` are the ids of queues that its journal has not taken over yet.
@@ -208,42 +210,42 @@ def examine_vhost(disk: Overlay, home: Path, name: str, earlier: set[int], found
     held: Counter[int] = Counter()
     recovered = journal.recover()
     saved = JournalDefinitions(journal).load()
-    found.definitions += len(saved.exchanges) + len(saved.queues) + len(saved.bindings)
+    findings.definitions += len(saved.exchanges) + len(saved.queues) + len(saved.bindings)
     queues = earlier | {queue.id for queue in saved.queues}
     for queue_id, message, _ in recovered:
         if queue_id not in queues:
-            found.ownerless += 1
+            findings.ownerless += 1
             continue
         held[queue_id] += 1
-        found.message_octets += message.body_size
-        found.redelivered += bool(message.flags & REDELIVERED)
-    found.queues += len(held)
-    found.messages += held.total()
-    found.prepared += len(journal.prepared)
+        findings.message_octets += message.body_size
+        findings.redelivered += bool(message.flags & REDELIVERED)
+    findings.queues += len(held)
+    findings.messages += held.total()
+    findings.prepared += len(journal.prepared)
     for stream in logs:
         for segment in stream.segments[:-1]:
             if segment.offloaded is not None:
-                found.offloaded += 1
+                findings.offloaded += 1
                 continue
             buffer, size = stream.files.read(segment)
-            if any(buffer[StreamScan(segment).take(buffer, size) : size]):
+            if any(buffer[StreamScan(segment).read(buffer, size) : size]):
                 logging.getLogger(STORE_LOG).error("damaged: the end of %s", segment.path)
-        found.streams += 1
-        found.stream_messages += stream.next_offset - stream.first_offset
+        findings.streams += 1
+        findings.stream_messages += stream.next_offset - stream.first_offset
 
 
 @contextlib.contextmanager
 def hearing(data: Path) -> Iterator[LogCollector]:
     """Collect the store's messages instead of logging them."""
-    said = logging.getLogger(STORE_LOG)
+    logger = logging.getLogger(STORE_LOG)
     heard = LogCollector(data)
-    propagated, said.propagate = said.propagate, False
-    said.addHandler(heard)
+    propagated, logger.propagate = logger.propagate, False
+    logger.addHandler(heard)
     try:
         yield heard
     finally:
-        said.removeHandler(heard)
-        said.propagate = propagated
+        logger.removeHandler(heard)
+        logger.propagate = propagated
 
 
 @contextlib.contextmanager

@@ -68,7 +68,7 @@ class ChangeNotes:
         )
         self._db.execute("DELETE FROM acts WHERE id <= (SELECT max(id) FROM acts) - ?", (ACTS_MAX,))
 
-    def take(self) -> list[ChangeNote]:
+    def pop_all(self) -> list[ChangeNote]:
         """Remove and return all notes in order.
 
         Raises:

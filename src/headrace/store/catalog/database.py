@@ -95,14 +95,14 @@ SELECT lower(hex(randomblob(16))), 0 WHERE NOT EXISTS (SELECT 1 FROM lineage)
 
 
 class DatabaseError(Exception):
-    """The file cannot be used; the text says why."""
+    """The file is unusable; the text is the reason."""
 
 
 def open_database(path: str) -> CatalogConnection:
     """Open the file, or ``:memory:``, and migrate it.
 
     Raises:
-        DatabaseError: it is no database, of a newer version, or cannot be read or written.
+        DatabaseError: it is not a database, of a newer version, or cannot be read or written.
     """
     db: CatalogConnection | None = None
     try:
@@ -153,11 +153,11 @@ def check(db: sqlite3.Connection, path: str) -> None:
         DatabaseError: it is damaged.
     """
     try:
-        found = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
+        result = str(db.execute("PRAGMA integrity_check(1)").fetchone()[0])
     except sqlite3.Error as error:
-        found = str(error)
-    if found != "ok":
-        raise DatabaseError(f"{path} is damaged: {found}")
+        result = str(error)
+    if result != "ok":
+        raise DatabaseError(f"{path} is damaged: {result}")
 
 
 @contextlib.contextmanager

@@ -96,7 +96,7 @@ class EarlierDefinitions:
             given = self._db.execute(query).fetchone()
         return given[0] if given else 0
 
-    def taken(self, vhost: str) -> None:
+    def delete(self, vhost: str) -> None:
         """Delete the definitions of a virtual host that are durable in its journal.
 
         Raises:

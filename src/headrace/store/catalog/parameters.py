@@ -17,10 +17,10 @@ CHARACTERS_MAX = 16 << 20  # Values and names of one virtual host.
 class ParameterTable:
     """The parameters of one data directory; changes are durable when a method returns."""
 
-    def __init__(self, db: sqlite3.Connection, acts: ChangeNotes) -> None:
-        """``acts`` takes the change notes."""
+    def __init__(self, db: sqlite3.Connection, notes: ChangeNotes) -> None:
+        """``notes`` takes the change notes."""
         self._db = db
-        self._acts = acts
+        self._notes = notes
 
     def rows(self) -> dict[Key, Json]:
         """Read all parameters inside the caller's transaction.
@@ -31,13 +31,13 @@ class ParameterTable:
         rows = self._db.execute(
             "SELECT vhost, component, name, value FROM parameters ORDER BY vhost, component, name"
         )
-        found = {}
+        values = {}
         for vhost, component, name, value in rows:
             try:
-                found[Key(vhost, component, name)] = json.loads(value)
+                values[Key(vhost, component, name)] = json.loads(value)
             except (ValueError, RecursionError) as error:
                 raise AccountError(f"{component} '{name}' is damaged: {error}") from None
-        return found
+        return values
 
     def all(self) -> dict[Key, Json]:
         """Read all parameters as of one moment.
@@ -66,7 +66,7 @@ class ParameterTable:
             AccountError: it does not exist.
         """
         try:
-            self._acts.begin()
+            self._notes.begin()
             gone = self._db.execute(
                 "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
                 (vhost, component, name),
@@ -85,11 +85,11 @@ class ParameterTable:
         """
         rows = [(*key, _encoded(key, value)) for key, value in values.items()]
         try:
-            self._acts.begin()
+            self._notes.begin()
             with transaction(self._db, "IMMEDIATE"):
-                known = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
+                vhosts = {name for (name,) in self._db.execute("SELECT name FROM vhosts")}
                 for key in values:
-                    if key.vhost != EVERYWHERE and key.vhost not in known:
+                    if key.vhost != EVERYWHERE and key.vhost not in vhosts:
                         raise AccountError(f"there is no virtual host '{key.vhost}'")
                 self._db.executemany(
                     "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?", gone

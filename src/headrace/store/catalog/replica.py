@@ -18,7 +18,7 @@ import sqlite3
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.store.catalog_engine import NONE, CatalogChangedError, CatalogEngine
+from headrace.store.catalog_port import NONE, CatalogChangedError, CatalogEngine
 from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:

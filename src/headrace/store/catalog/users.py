@@ -35,7 +35,7 @@ from headrace.store.catalog.database import (
 )
 from headrace.store.catalog.parameters import ParameterTable
 from headrace.store.catalog.replica import CatalogReplica
-from headrace.store.catalog_engine import NONE
+from headrace.store.catalog_port import NONE
 from headrace.store.errors import StoreError
 
 Row = TypeVar("Row")
@@ -54,7 +54,7 @@ class _Table(Generic[Row, Made]):
         self._rows: list[Row] = []
         self._made: list[Made] = []
 
-    def take(self, rows: list[Row]) -> list[Made]:
+    def update(self, rows: list[Row]) -> list[Made]:
         """Return the objects of the rows, which are in the table's order.
 
         Only those between the first and the last changed row are made.
@@ -106,8 +106,8 @@ class UserDirectory:
             self._db = open_database(self.path)
         except DatabaseError as error:
             raise AccountError(str(error)) from None
-        self.acts = ChangeNotes(self._db, command)
-        self.parameters = ParameterTable(self._db, self.acts)
+        self.notes = ChangeNotes(self._db, command)
+        self.parameters = ParameterTable(self._db, self.notes)
         self._accounts = _Table(_account)
         self._permissions = _Table(_permission)
         self._topics = _Table(_topic_permission)
@@ -186,18 +186,18 @@ class UserDirectory:
                 "SELECT name, password_hash, tags, iterations, salt, stored_key, server_key"
                 " FROM users LEFT JOIN scram_keys ON user = name ORDER BY name"
             )
-            accounts = {found.name: found for found in self._accounts.take(rows.fetchall())}
+            accounts = {account.name: account for account in self._accounts.update(rows.fetchall())}
             vhosts = dict(self._db.execute("SELECT name, id FROM vhosts ORDER BY name").fetchall())
             rows = self._db.execute(
                 "SELECT user, vhost, configure, write, read FROM permissions ORDER BY user, vhost"
             )
-            permissions = dict(self._permissions.take(rows.fetchall()))
+            permissions = dict(self._permissions.update(rows.fetchall()))
             parameters = self.parameters.rows()
             rows = self._db.execute(
                 "SELECT user, vhost, exchange, write, read FROM topic_permissions"
                 " ORDER BY user, vhost, exchange"
             )
-            topics = dict(self._topics.take(rows.fetchall()))
+            topics = dict(self._topics.update(rows.fetchall()))
         self._version = version
         return Snapshot(accounts, vhosts, permissions, parameters, topics)
 
@@ -222,7 +222,7 @@ class UserDirectory:
             AccountError: the file cannot be written.
         """
         with self._errors():
-            self.acts.begin()
+            self.notes.begin()
 
     def is_empty(self) -> bool:
         """Return True if there are no users and virtual hosts: a new data directory."""
@@ -354,10 +354,10 @@ class UserDirectory:
 
     def clear_topic_permission(self, user: str, vhost: str, exchange: str | None = None) -> None:
         """Remove a user's topic permission for an exchange, or all in a virtual host."""
-        what = "" if exchange is None else " AND exchange = ?"
+        condition = "" if exchange is None else " AND exchange = ?"
         values = (user, vhost) if exchange is None else (user, vhost, exchange)
         self._change(
-            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{what}",  # noqa: S608 - ours
+            f"DELETE FROM topic_permissions WHERE user = ? AND vhost = ?{condition}",  # noqa: S608 - ours
             values,
             f"user '{user}' has no topic permissions there in virtual host '{vhost}'",
         )
@@ -369,7 +369,7 @@ class UserDirectory:
     def _transaction(self, kind: str = "DEFERRED") -> Iterator[None]:
         with self._errors():
             if kind != "DEFERRED":
-                self.acts.begin()
+                self.notes.begin()
             with transaction(self._db, kind):
                 yield
 
@@ -382,7 +382,7 @@ class UserDirectory:
 
     def _insert(self, query: str, values: tuple[str, ...], conflict: str) -> None:
         try:
-            self.acts.begin()
+            self.notes.begin()
             self._db.execute(query, values)
         except sqlite3.IntegrityError:
             raise AccountError(conflict) from None
@@ -391,7 +391,7 @@ class UserDirectory:
 
     def _change(self, query: str, values: tuple[str, ...], missing: str) -> None:
         try:
-            self.acts.begin()
+            self.notes.begin()
             changed = self._db.execute(query, values).rowcount
         except sqlite3.Error as error:
             raise AccountError(f"{self.path}: {error}") from None

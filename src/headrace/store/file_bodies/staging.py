@@ -138,17 +138,17 @@ class Staging(Files):
     def load_existing(self) -> None:
         """Load what an earlier process left."""
         for name in self.disk.names(self.directory):
-            found = named(name, self.now_ms)
-            if found is None:
+            entry = named(name, self.now_ms)
+            if entry is None:
                 log.warning(
                     "staging %s: %s is not one of ours and is left alone", self.directory, name
                 )
                 continue
-            self.used += found.size
-            if isinstance(found, Part):
-                self.parts[found.key] = found
+            self.used += entry.size
+            if isinstance(entry, Part):
+                self.parts[entry.key] = entry
             else:
-                self.bodies[found.number] = self.idle[found.number] = found
+                self.bodies[entry.number] = self.idle[entry.number] = entry
 
     def submit(self, work: Work, then: Then) -> None:
         """Run work on the thread."""
@@ -226,16 +226,16 @@ class Staging(Files):
             self.discard(halves[0] if halves else left[0])
         return True
 
-    def wait(self, who: object, again: Callable[[], bool]) -> bool:
+    def wait(self, waiter: object, again: Callable[[], bool]) -> bool:
         """Call ``again`` when there may be room, until it returns True; False: too many wait."""
         if len(self.waiting) >= WAITING_MAX:
             return False
-        self.waiting.append((who, again))
+        self.waiting.append((waiter, again))
         return True
 
-    def forget(self, who: object) -> None:
+    def forget(self, waiter: object) -> None:
         """Remove a waiting sender."""
-        self.waiting = deque(entry for entry in self.waiting if entry[0] is not who)
+        self.waiting = deque(entry for entry in self.waiting if entry[0] is not waiter)
 
     def retry(self) -> None:
         """Retry the waiting senders in order."""
@@ -294,7 +294,7 @@ class Staging(Files):
             transport.unhold()
 
     def fail(self, part: Part, error: OSError) -> None:
-        """Discard a part that could not be written, and tell its holder."""
+        """Discard a part that could not be written, and notify its holder."""
         log.error("staging %s: cannot write: %s", self.directory, error)
         part.error = error
         holder = part.holder
@@ -468,9 +468,9 @@ class Staging(Files):
         """Handle finished work; called when ``wake_fd`` is readable."""
         if not self.closed:
             self.writer.woken()
-            self.take_finished()
+            self.handle_finished()
 
-    def take_finished(self) -> None:
+    def handle_finished(self) -> None:
         """Call ``then`` of finished work."""
         while self.writer.finished:
             job = self.writer.finished.popleft()

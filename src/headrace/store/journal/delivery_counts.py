@@ -143,7 +143,7 @@ class DeliveryCounts:
         return True
 
 
-class FoundCounts:
+class RecoveredCounts:
     """The entries read by a recovery."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class FoundCounts:
         #: By queue id and seq: number, count, when_ms, and the segment of the entry.
         self.entries: dict[tuple[int, int], tuple[int, int, int, Segment]] = {}
 
-    def take(self, payload: bytes, segment: "Segment") -> bool:
+    def add(self, payload: bytes, segment: "Segment") -> bool:
         """Add the entries of a record; return True if a sweep is due."""
         entries = self.entries
         for at in range(0, len(payload), ENTRY):

@@ -99,7 +99,7 @@ cdef class Journal(SegmentLog):
     cpdef mark(self, bytes runs)
     cpdef start_write(self)
     cpdef roll(self, u64 size)
-    cpdef bint take_finished(self) except -1
+    cpdef bint handle_finished(self) except -1
     cpdef bint page_out(self, Message message) except -1
     cpdef release(self, Message message)
     cpdef load(self, Message message)

@@ -503,8 +503,8 @@ class Journal(SegmentLog):
         SegmentLog.roll(self, size)
         self.emptied = True
 
-    def take_finished(self) -> bool:
-        moved = SegmentLog.take_finished(self)
+    def handle_finished(self) -> bool:
+        moved = SegmentLog.handle_finished(self)
         if moved:
             self.retirement.recycle()
             self.files.close_some()

@@ -63,4 +63,4 @@ cdef class SegmentLog(Store):
     @cython.locals(before=u64)
     cpdef begin_group(self)
     cpdef woken(self)
-    cpdef bint take_finished(self) except -1
+    cpdef bint handle_finished(self) except -1

@@ -231,7 +231,7 @@ class SegmentLog(Store):
         self.end_piece()
         group = WriteGroup(self.files, self.buffer, self.pieces, self.appended)
         if self.dirty_streams:
-            group.streams = [stream.take() for stream in self.dirty_streams]
+            group.streams = [stream.hand_over() for stream in self.dirty_streams]
             self.dirty_streams = []
         self.busy = group
         self.pieces = []
@@ -256,7 +256,7 @@ class SegmentLog(Store):
         if self.closed:
             return
         self.writer.woken()
-        news = self.take_finished()
+        news = self.handle_finished()
         full = self.is_full()
         if full != self.full:
             self.full = full
@@ -266,7 +266,7 @@ class SegmentLog(Store):
         if news and self.notify is not None:
             self.notify()
 
-    def take_finished(self) -> bool:
+    def handle_finished(self) -> bool:
         """Take note of finished groups; return True if ``synced`` advanced."""
         moved = False
         self.files.close_given_up()
@@ -296,7 +296,7 @@ class SegmentLog(Store):
         """Wait for the writer to finish a group; return False if it cannot."""
         if not self.writer.wait():
             return False
-        self.take_finished()
+        self.handle_finished()
         return True
 
     def finish(self) -> None:
@@ -330,7 +330,7 @@ class SegmentLog(Store):
             )
         else:
             log.error(
-                "journal %s: less than %d octets free in %s; publishers wait",
+                "journal %s: less than %d bytes free in %s; publishers wait",
                 self.name,
                 self.writer.free_min,
                 self.directory,

@@ -89,8 +89,8 @@ class PageIn:
         if stretch is not None:
             return get64(stretch.octets, offset - stretch.lo + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
-        found = self.disk.read(handle, 8, offset + 24)
-        return get64(found, 0) if len(found) == 8 else 0
+        octets = self.disk.read(handle, 8, offset + 24)
+        return get64(octets, 0) if len(octets) == 8 else 0
 
     def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
         """Return bytes with a verified record (without a large body), and its offset there.

@@ -23,12 +23,12 @@ from collections.abc import Iterator
 
 import cython
 
-from headrace.model.transaction.prepared_branch import PreparedBranch
+from headrace.model.ports import PreparedBranch
 from headrace.model.transaction.xid import JOB
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
-from headrace.store.journal.delivery_counts import DeliveryCounts, FoundCounts
+from headrace.store.journal.delivery_counts import DeliveryCounts, RecoveredCounts
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
 from headrace.store.journal.prepared import Prepared, read_decided
@@ -110,7 +110,7 @@ class Recovery:
         self.definitions = CurrentDefinitions()
         self.oldest = 0  # Earlier segments were removed.
         self.reached = 0  # The last segment known to exist.
-        self.counts = FoundCounts()
+        self.counts = RecoveredCounts()
         self.held: set[int] = set()  # Rows of prepared branches' publishes.
         self.shared: set[int] = set()  # Committed transactions with a part in a stream's log.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
@@ -133,17 +133,17 @@ class Recovery:
         if self.reached > max(numbers, default=0):
             raise self.missing(self.reached, "the last segment of the log")
         kept = self.kept_secret() if SECRET_FILE in names else None
-        found, oldest = read_headers(self.disk, self.directory, numbers, kept)
+        headers, oldest = read_headers(self.disk, self.directory, numbers, kept)
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))  # It was removed.
             numbers.remove(number)
-            del found[number]
-        self.read_secret(found)
+            del headers[number]
+        self.read_secret(headers)
         buffer = bytearray(PIECE)
-        last = max((number for number, (_, head) in found.items() if head), default=0)
+        last = max((number for number, (_, head) in headers.items() if head), default=0)
         for number in numbers:
             self.next_number = number + 1
-            size, head = found[number]
+            size, head = headers[number]
             if head is not None:
                 self.rows.last_seq = max(self.rows.last_seq, head.first_seq - 1)
             segment = Segment(number, segment_seed(self.secret, number), size)
@@ -167,7 +167,7 @@ class Recovery:
                     self.scan(segment, buffer, 0, size, C_WHOLE if number < last else C_LAST)
                 self.segments.append(segment)
                 if number == self.reached and segment.end <= HEADER:
-                    self.tell_lost(number)
+                    self.log_lost(number)
                 if number >= last:
                     self.prove(path, handle, buffer, segment.end, size)
             finally:
@@ -175,31 +175,31 @@ class Recovery:
             segment.size = segment.end
             segment.written = segment.end
             segment.sealed = True
-        self.check_chain(found)
+        self.check_chain(headers)
         self.roll_back()
         self.end_jobs()
         self.rows.count_owed({segment.number: segment for segment in self.segments})
 
-    def check_chain(self, found: Headers) -> None:
+    def check_chain(self, headers: Headers) -> None:
         """Refuse a log that lacks a segment.
 
         Raises:
             StoreError: a segment is missing.
         """
-        said = [head.oldest for _, head in found.values() if head is not None]
-        oldest = max(self.oldest, max(said, default=0))
-        for number, (_, head) in found.items():
+        recorded = [head.oldest for _, head in headers.values() if head is not None]
+        oldest = max(self.oldest, max(recorded, default=0))
+        for number, (_, head) in headers.items():
             if head is None or number < oldest:
                 continue
             if head.version < CHAINED:
-                if number - 1 > oldest and number - 1 not in found:
+                if number - 1 > oldest and number - 1 not in headers:
                     log.error(
-                        "journal %s: there is no %s: it was never written, or is lost",
+                        "journal %s: %s is missing: it was never written, or is lost",
                         *(self.name, file_name(number - 1)),
                     )
                 continue
             previous = head.previous
-            if previous >= oldest and previous not in found:
+            if previous >= oldest and previous not in headers:
                 raise self.missing(
                     previous,
                     f"and perhaps segments before it: the log goes on in {file_name(number)}",
@@ -209,18 +209,18 @@ class Recovery:
         """Return the error for a missing segment."""
         return StoreError(
             f"journal {self.name}: {self.path(number)} is missing, {more}. Put it back, as from a "
-            "backup, or make an empty file of that name to go on without what it held"
+            "backup, or make an empty file of that name to continue without its records"
         )
 
     def leave_out(self, number: int) -> None:
         """Remove an empty segment at the end of the log."""
         if number <= self.reached:
-            self.tell_lost(number)
+            self.log_lost(number)
             last = len(self.segments) - 1
             self.go_back_to(self.segments[last].number if last >= 0 else 0)
         self.disk.remove(self.path(number))  # It was made and never written.
 
-    def tell_lost(self, number: int) -> None:
+    def log_lost(self, number: int) -> None:
         """Report that the last segment has lost its contents."""
         name = file_name(number)
         log.error("journal %s: %s is empty: its records are lost", self.name, name)
@@ -242,9 +242,9 @@ class Recovery:
         if end < size:
             self.disk.truncate(handle, end)
 
-    def read_secret(self, found: Headers) -> None:
+    def read_secret(self, headers: Headers) -> None:
         """Read the journal's secret, or make one for a new journal."""
-        for _, head in found.values():
+        for _, head in headers.values():
             if head is not None:
                 self.secret = head.secret
                 return
@@ -300,7 +300,7 @@ class Recovery:
                 continue
             type = d[at + 4]
             if type in (C_MESSAGE, C_MOVED, C_RETURNED):
-                self.rows.take(segment, d, at, type, base + at)
+                self.rows.add(segment, d, at, type, base + at)
                 self.clean = False
             elif type == C_SEALED:
                 at += length
@@ -378,7 +378,7 @@ class Recovery:
             self.define(*decode_fact(payload), segment)
         elif type == C_RETIRED:
             self.oldest = max(self.oldest, get64(payload, 0))
-        elif type == C_COUNTED and self.counts.take(payload, segment):
+        elif type == C_COUNTED and self.counts.add(payload, segment):
             self.sweep_counts()
 
     def define(self, key: bytes, value: bytes | None, segment: "Segment") -> None:
@@ -471,7 +471,7 @@ class Recovery:
     def behind_damage(self, segment: "Segment", d: bytearray, at: int, end: int, last: bool) -> int:
         """Return where to continue after a damaged place; 0 if the log ends there."""
         if last and next_group(d, at, end, segment.seed) < 0:  # No later group was written.
-            self.tell_torn(segment, d, at, end)
+            self.log_torn(segment, d, at, end)
             return 0
         following = next_intact(d, at + 8, end, segment.seed)
         stop = following
@@ -483,15 +483,15 @@ class Recovery:
         put_aside(self.disk, self.directory, self.name, segment, d, at, stop)
         return following
 
-    def tell_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
+    def log_torn(self, segment: "Segment", d: bytearray, at: int, end: int) -> None:
         """Report that a torn last write is cut off."""
         end = min(end, at + TORN_LOOK)
         if d.count(0, at, at + 4096) == len(d[at : at + 4096]):
             return  # Reserved room.
         if next_intact(d, at + 8, end, segment.seed) < end:
             log.warning(
-                "journal %s: cut at octet %d of %s, where a write was torn; what of it stands "
-                "behind that place is not used",
+                "journal %s: cut at byte %d of %s, where a write was torn; records behind that "
+                "place are not used",
                 *(self.name, at, file_name(segment.number)),
             )
 
@@ -505,7 +505,7 @@ class Recovery:
 
     def prepared_branches(self) -> list[PreparedBranch]:
         """Return the known branches with their messages."""
-        found = []
+        branches = []
         for prepared, _ in self.prepared.values():
             damaged = prepared.damaged
             publishes = []
@@ -528,8 +528,10 @@ class Recovery:
                 elif queue_id in self.rows.owing(row):
                     self.locked.add((queue_id, seq))
                     settles.append((queue_id, self.make(row, queue_id), outcome))
-            found.append(PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles))
-        return found
+            branches.append(
+                PreparedBranch(prepared.xid, prepared.status, damaged, publishes, settles)
+            )
+        return branches
 
     def messages(self) -> Iterator[tuple[int, Message, int]]:
         """Yield all unsettled messages that no branch has, in order of seq."""

@@ -44,14 +44,14 @@ class Retirement:
         Return True if the next turn may remove more.
         """
         gone: list[Segment] = []
-        more = self.take_out(gone)
+        more = self.collect(gone)
         if gone:
             journal = self.journal
             journal.append(RETIRED, journal.order[0].number.to_bytes(8, "big"))
             self.leaving.extend([(segment, journal.appended) for segment in gone])
         return more
 
-    def take_out(self, gone: "list[Segment]") -> bool:
+    def collect(self, gone: "list[Segment]") -> bool:
         """Take the oldest segments out of the order while nothing in them is needed."""
         journal = self.journal
         carried = False
@@ -66,7 +66,7 @@ class Retirement:
             if len(journal.order) == 2 and journal.segment.written == 0:
                 # Removed when the next one exists: numbers continue from the last one on disk.
                 return True
-            # It is in the order still: a segment that begins meanwhile must say so.
+            # It is in the order still: the header of a segment that begins meanwhile names it.
             if not self.carry(segment):
                 return True
             journal.order.popleft()

@@ -38,8 +38,8 @@ cdef class Rows:
         seq=u64, count=u32, i=u32, row=Py_ssize_t, base=Py_ssize_t, position=u64,
         earlier=Py_ssize_t,
     )
-    cdef take(self, Segment segment, bytearray d, Py_ssize_t at, u32 type, u32 offset)
-    cdef int take_back(self, u32 queue_id, u64 seq, Py_ssize_t row) except -1
+    cdef add(self, Segment segment, bytearray d, Py_ssize_t at, u32 type, u32 offset)
+    cdef int add_returned(self, u32 queue_id, u64 seq, Py_ssize_t row) except -1
     @cython.locals(row=Py_ssize_t, base=Py_ssize_t, owed=u32)
     cpdef settle(self, u32 queue_id, u64 seq, u32 count)
     cdef settle_one_of_several(self, Py_ssize_t row, u32 owed, u32 queue_id)

@@ -60,7 +60,7 @@ class Rows:
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def take(self, segment: "Segment", d: bytearray, at: int, type: int, offset: int) -> None:
+    def add(self, segment: "Segment", d: bytearray, at: int, type: int, offset: int) -> None:
         """Add the row of a message; ``at`` is its place in ``d``, ``offset`` in its segment."""
         seq = get64(d, at + 16)
         count = get32(d, at + 44)
@@ -79,7 +79,7 @@ class Rows:
         if count > 1:
             self.queues[row] = bytes(d[at + C_MESSAGE_HEAD : at + C_MESSAGE_HEAD + 4 * count])
         if type == C_RETURNED:
-            self.take_back(get32(d, at + C_MESSAGE_HEAD), seq, row)
+            self.add_returned(get32(d, at + C_MESSAGE_HEAD), seq, row)
             return
         if type == C_MESSAGE and seq > self.ladder_top:
             if self.ladder_count == self.ladder_room:
@@ -97,7 +97,7 @@ class Rows:
             self.forget(earlier)
         self.strays[seq] = row
 
-    def take_back(self, queue_id: int, seq: int, row: int) -> None:
+    def add_returned(self, queue_id: int, seq: int, row: int) -> None:
         """Add a RETURNED record; other queues' rows of the same seq are unchanged."""
         self.settle(queue_id, seq, 1)  # Settled before, unless a damaged place had that.
         self.returned[queue_id, seq] = row

@@ -18,14 +18,14 @@ NAME = "applied"
 
 
 class ReplicatedFile(NamedTuple):
-    """What the ledger says of a file."""
+    """A file as the entries of the ledger make it."""
 
     first: int  # The first entry that wrote to it.
     size: int  # Bytes. On a node it may be longer: reserved room, or what a spare had before.
 
 
 class Applied(NamedTuple):
-    """What the files of a node have."""
+    """The entry up to which the files of a node are durable, and the files."""
 
     number: int  # Of the last entry.
     chain: bytes  # Of the last entry.
@@ -33,7 +33,7 @@ class Applied(NamedTuple):
 
 
 def read_applied(disk: Disk, home: str) -> Applied | None:
-    """Return what the file says; None if there is none, or it is damaged."""
+    """Return the contents of the file; None if it is missing or damaged."""
     if not disk.is_directory(home) or NAME not in disk.names(home):
         return None
     handle = disk.open(os.path.join(home, NAME))
@@ -44,9 +44,9 @@ def read_applied(disk: Disk, home: str) -> Applied | None:
     text, _, check = octets.rpartition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
         return None
-    found = json.loads(text)
-    files = {path: ReplicatedFile(*told) for path, told in found["files"].items()}
-    return Applied(found["number"], bytes.fromhex(found["chain"]), files)
+    fields = json.loads(text)
+    files = {path: ReplicatedFile(*parts) for path, parts in fields["files"].items()}
+    return Applied(fields["number"], bytes.fromhex(fields["chain"]), files)
 
 
 def write_applied(disk: Disk, home: str, applied: Applied) -> None:
@@ -55,7 +55,7 @@ def write_applied(disk: Disk, home: str, applied: Applied) -> None:
     Raises:
         OSError: it could not be written.
     """
-    told = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
-    text = json.dumps(told, separators=(",", ":")).encode()
+    fields = {"number": applied.number, "chain": applied.chain.hex(), "files": applied.files}
+    text = json.dumps(fields, separators=(",", ":")).encode()
     disk.make_directory(home)
     write_whole(disk, os.path.join(home, NAME), text + b"\n%08x" % zlib.crc32(text))

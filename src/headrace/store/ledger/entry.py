@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change
 from headrace.store.ledger.port import Octets
 
 MAGIC = b"HRL1"
@@ -36,7 +36,7 @@ NO_CHAIN = bytes(CHAIN)  # Before the first entry.
 
 
 class DamagedEntryError(Exception):
-    """What the ledger holds under a number is no entry of this number."""
+    """The ledger's data under a number is not an entry of this number."""
 
 
 class Entry(NamedTuple):
@@ -62,15 +62,15 @@ def encode(number: int, before: bytes, changes: Sequence[Change]) -> tuple[list[
     check = zlib.crc32(table)
     for piece in pieces:
         check = zlib.crc32(piece, check)
-    told = struct.pack(">IQ", check, number) + before
-    chain = chain_of(told)
-    head = MAGIC + told + chain + bytes(table)
+    summed = struct.pack(">IQ", check, number) + before
+    chain = chain_of(summed)
+    head = MAGIC + summed + chain + bytes(table)
     return [head, *pieces], chain
 
 
-def chain_of(told: bytes) -> bytes:
+def chain_of(summed: bytes) -> bytes:
     """Return the hash of a head without its chain."""
-    return hashlib.blake2b(told, digest_size=CHAIN).digest()
+    return hashlib.blake2b(summed, digest_size=CHAIN).digest()
 
 
 def decode(number: int, octets: bytes) -> Entry:
@@ -82,11 +82,11 @@ def decode(number: int, octets: bytes) -> Entry:
     view = memoryview(octets)
     if len(octets) <= HEAD or view[:4] != MAGIC:
         raise DamagedEntryError(f"entry {number} of the ledger is not a valid entry")
-    told, chain = octets[4:24], octets[24:HEAD]
-    check, found = struct.unpack_from(">IQ", told)
-    if found != number or chain_of(told) != chain or zlib.crc32(view[HEAD:]) != check:
-        raise DamagedEntryError(f"entry {number} of the ledger is damaged, or entry {found}")
-    return Entry(number, told[12:], chain, list(changes_of(view)))
+    summed, chain = octets[4:24], octets[24:HEAD]
+    check, own_number = struct.unpack_from(">IQ", summed)
+    if own_number != number or chain_of(summed) != chain or zlib.crc32(view[HEAD:]) != check:
+        raise DamagedEntryError(f"entry {number} of the ledger is damaged, or entry {own_number}")
+    return Entry(number, summed[12:], chain, list(changes_of(view)))
 
 
 def changes_of(view: memoryview) -> Iterator[Change]:

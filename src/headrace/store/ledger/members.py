@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine says of the brokers of a cluster and of its ledgers."""
+"""Rows of an engine about the brokers of a cluster and about its ledgers."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class NameTakenError(StoreError):
 
 
 class BrokerRow(NamedTuple):
-    """A broker, as its row says."""
+    """The row of a broker."""
 
     name: str
     seen: int
@@ -25,7 +25,7 @@ class BrokerRow(NamedTuple):
 
 
 class LedgerRow(NamedTuple):
-    """A ledger, as its row says."""
+    """The row of a ledger."""
 
     name: str
     owner: str  # The name of a broker; empty after a regular stop.
@@ -34,6 +34,16 @@ class LedgerRow(NamedTuple):
     last: int
     front: int
     wanted: str  # The broker that an operator wants to own it; empty: any.
+
+
+class Silent(NamedTuple):
+    """A broker whose counter has stood still for a lease; its ledgers are taken only while it does.
+
+    The heartbeat of a broker that came back may have confirmed meanwhile that it still owns them.
+    """
+
+    broker: str
+    seen: int
 
 
 class StandbyRow(NamedTuple):
@@ -45,8 +55,9 @@ class StandbyRow(NamedTuple):
     behind: int  # Bytes; -1 where the role may not see it.
 
 
-class Look(NamedTuple):
-    """What a heartbeat has found."""
+class ClusterRows(NamedTuple):
+    """The brokers and the ledgers of a cluster, as a heartbeat read them."""
 
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
+    unfit: str  # Why the engine would lose what it confirms; empty if it would not.

@@ -54,8 +54,8 @@ class Ledger(Protocol):
             OSError: the engine does not answer, or it is in doubt that this call is durable.
         """
 
-    def look(self) -> Position:
-        """Return where the ledger stands, without taking it.
+    def read_position(self) -> Position:
+        """Return the position of the ledger, without taking it.
 
         Raises:
             OSError: the engine does not answer.

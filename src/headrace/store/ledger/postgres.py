@@ -20,10 +20,11 @@ import logging
 import secrets
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from headrace.store.ledger.port import Fenced, Gap, Octets, Position
-from headrace.store.ledger.postgres_access import CHECK, HOLDERS, LedgerAccess
-from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_access import HOLDERS, LedgerAccess
+from headrace.store.ledger.postgres_cluster import CHECK, Cluster
 from headrace.store.ledger.postgres_objects import PostgresObjects
 from headrace.store.ledger.postgres_schema import (
     AGAIN,
@@ -41,6 +42,9 @@ from headrace.store.ledger.postgres_session import (
     StatementError,
 )
 
+if TYPE_CHECKING:
+    from headrace.store.ledger.members import Silent
+
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 1 << 30  # Of a table; then the next one begins.
@@ -54,8 +58,13 @@ ADVANCE = b"advance"
 INSERT = b"insert"
 PROMISE = b"promise"
 
-TAKE = b"""update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
-    where name = $1 and ($4 = '*' or taken = $4) returning id, epoch, last, front"""
+# The lock lets a heartbeat of the owner before come either before this, which takes nothing then,
+# or after it, and that one finds another owner.
+TAKE = b"""with silent as (
+        select name from headrace.broker where name = $5 and seen = $6::bigint for update)
+    update headrace.log set epoch = epoch + 1, owner = $2, taken = $3, wanted = ''
+    where name = $1 and ($4 = '*' or taken = $4) and ($5 = '' or exists (select 1 from silent))
+    returning id, epoch, last, front"""
 ANY = "*"
 REPEAT = b"""update headrace.log set last = last
     where id = $1 and taken = $2 and epoch = $3 and last = $4 returning last"""
@@ -81,7 +90,8 @@ class PostgresLedger(LedgerAccess):
         """
         super().__init__(cluster, name, owner)
         self.segment_bytes = SEGMENT_BYTES
-        self.rival = ANY  # Names the only epoch that open() may end.
+        self.rival = ANY  # Names the only epoch that open() may end,
+        self.silent: Silent | None = None  # and only while this broker has no heartbeats.
         self.front = 1
         self.filled = 0  # Bytes of the segment.
 
@@ -94,22 +104,22 @@ class PostgresLedger(LedgerAccess):
             self.find(session)
             self.lock(session)
             taken = secrets.token_hex(16)
-            found = self.position(self.take(session, taken))
+            position = self.position(self.take(session, taken))
             self.check_answer(session)
-            self.epoch, self.taken = found.epoch, taken
-            self.durable, self.front = found.last, found.front
+            self.epoch, self.taken = position.epoch, taken
+            self.durable, self.front = position.last, position.front
             self.begin_append(session)
-        return found
+        return position
 
-    def look(self) -> Position:
+    def read_position(self) -> Position:
         """Return where the ledger stands; see `Ledger`.
 
         The last entry is one that is durable for certain: that of the ledger only for its owner.
         """
         with self.session() as session:
-            found = self.find(session)
-            self.durable = max(found.last - 1, found.front - 1, self.durable)
-            return found._replace(last=self.durable)
+            position = self.find(session)
+            self.durable = max(position.last - 1, position.front - 1, self.durable)
+            return position._replace(last=self.durable)
 
     def append(self, number: int, entry: Sequence[Octets]) -> None:
         """Add an entry; see `Ledger`."""
@@ -132,12 +142,12 @@ class PostgresLedger(LedgerAccess):
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
         """Yield the entries behind a number; see `Ledger`."""
-        last = self.durable if self.epoch else self.look().last
+        last = self.durable if self.epoch else self.read_position().last
         number = after
         while number < last:
             with self.session() as session:
-                found = self.read_some(session, number, last)
-            for number, octets in found:
+                entries = self.read_some(session, number, last)
+            for number, octets in entries:
                 yield number, octets
 
     def trim(self, before: int) -> None:
@@ -169,11 +179,14 @@ class PostgresLedger(LedgerAccess):
 
     def take(self, session: Session, taken: str) -> Row:
         """Become the owner, though an owner that stands still may have the row locked."""
+        broker, seen = self.silent or ("", 0)
         for _ in range(TAKE_ATTEMPTS):
             try:
-                rows = session.query(TAKE, self.name, self.owner, taken, self.rival)
+                rows = session.query(TAKE, self.name, self.owner, taken, self.rival, broker, seen)
                 if not rows:
-                    raise Fenced(f"ledger {self.name!r}: another broker was first")
+                    raise Fenced(
+                        f"ledger {self.name!r}: another broker was first, or its owner is back"
+                    )
                 return rows[0]
             except StatementError as error:
                 if error.sqlstate != LOCK_NOT_AVAILABLE:

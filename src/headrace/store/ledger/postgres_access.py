@@ -22,12 +22,10 @@ HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
     and database = (select oid from pg_database where datname = current_database())
     and pid <> pg_backend_pid()
     and (pid = any($3::integer[]) or cardinality($3::integer[]) = 0)"""
-CHECK = b"""select current_setting('synchronous_standby_names'),
-    current_setting('synchronous_commit')"""
 
 
 class LedgerAccess:
-    """What a ledger and its objects use of one database, on one thread."""
+    """Access of a ledger and its objects to one database, on one thread."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
         """See `PostgresLedger`."""
@@ -50,7 +48,7 @@ class LedgerAccess:
         """Yield a session; after an error without an answer, the next call has a new one.
 
         Raises:
-            Fenced, Gap, OSError: as the server says.
+            Fenced, Gap, OSError: by the answer of the server.
         """
         try:
             if self.open_session is None:
@@ -86,7 +84,7 @@ class LedgerAccess:
             self.abandoned.clear()
 
     def find(self, session: Session) -> Position:
-        """Return where the ledger stands; make it if there is none.
+        """Return the position of the ledger, which is created if missing.
 
         Raises:
             Gap: it lacks entries that were durable.
@@ -94,33 +92,29 @@ class LedgerAccess:
         while not (rows := session.query(FIND_LOG, self.name)):
             session.query(NEW_LOG, self.name)
         self.id = int(rows[0][0] or 0)
-        found = self.position(rows[0])
-        if found.last < self.durable:
+        position = self.position(rows[0])
+        if position.last < self.durable:
             raise Gap(
-                f"ledger {self.name!r} ends at entry {found.last}, but entry {self.durable} was "
+                f"ledger {self.name!r} ends at entry {position.last}, but entry {self.durable} was "
                 "durable: a standby that lacked it was promoted, or an older database restored"
             )
-        return found
+        return position
 
     def lock(self, session: Session) -> None:
         """Mark the session as one that may hold the ledger's row locked; others may do so, too."""
         session.query(LOCK_LOG, LOCK, self.id)
 
     def check_answer(self, session: Session) -> None:
-        """Raise OSError unless the last answer says that a standby has the commit."""
-        warnings = list(session.warnings)
-        (found,) = session.query(CHECK)
-        session.warnings[:0] = warnings
-        self.check_promise(session, found)
+        """Raise OSError unless a standby has the commit, by the last answer."""
+        self.cluster.check_answer(session)
 
-    def check_promise(self, session: Session, found: Row) -> None:
+    def check_promise(self, session: Session, row: Row) -> None:
         """Raise OSError after a warning, or when commits wait for no standby."""
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
-        self.cluster.check_promise(*found)
+        self.cluster.check_warnings(session, session.warnings)
+        self.cluster.check_promise(*row)
 
     def position(self, row: Row) -> Position:
-        """Return the position that a row of headrace.log tells."""
+        """Return the position in a row of headrace.log."""
         _, epoch, last, front = (int(value or 0) for value in row)
         return Position(epoch, last, front)
 

@@ -3,7 +3,7 @@
 
 import secrets
 
-from headrace.store.catalog_engine import NONE, CatalogChangedError
+from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_session import Session
 
@@ -16,7 +16,7 @@ NEXT = b"""update headrace.catalog set version = $1, content = $2 where version 
 
 
 class PostgresCatalog:
-    """See :class:`headrace.store.catalog_engine.CatalogEngine`."""
+    """See :class:`headrace.store.catalog_port.CatalogEngine`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -49,8 +49,7 @@ class PostgresCatalog:
             rows = session.query(NEXT, version, octets, expected)
         if not rows:
             raise CatalogChangedError
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        self.cluster.check_answer(session)
         return version
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ commits of its own disk alone, that is read only, or that belongs to another clu
 
 import contextlib
 import secrets
+from collections.abc import Sequence
 
 from headrace.store.ledger.postgres_schema import LOCK, STATEMENTS, VERSION
 from headrace.store.ledger.postgres_session import (
@@ -35,10 +36,12 @@ FACTS = b"""select current_setting('server_version_num'), pg_is_in_recovery(),
     current_setting('synchronous_standby_names'), current_setting('synchronous_commit'),
     to_regclass('headrace.cluster') is not null"""
 SET = b"select set_config($1, $2, false)"
+CHECK = b"""select current_setting('synchronous_standby_names'),
+    current_setting('synchronous_commit')"""
 
 
 class UnfitServerError(OSError):
-    """A server that may hold no ledger as it is; the text says why, and what to do."""
+    """A server that cannot hold a ledger as it is; the text has the reason and a remedy."""
 
 
 class Cluster:
@@ -123,6 +126,22 @@ class Cluster:
             raise self.unfit("fsync is off: a power cut loses what it confirmed; set fsync = on")
         self.check_promise(names, commit)
 
+    def check_answer(self, session: Session) -> None:
+        """Raise OSError unless a standby has the commit, by the last answer of a session.
+
+        A warning may say that it has not. And standbys may be configured away while a commit waits;
+        the server reloads the setting for a session before it ends the session's wait.
+        """
+        warnings = list(session.warnings)
+        (row,) = session.query(CHECK)
+        self.check_warnings(session, [*warnings, *session.warnings])
+        self.check_promise(*row)
+
+    def check_warnings(self, session: Session, warnings: Sequence[str]) -> None:
+        """Raise OSError if an answer came with a warning."""
+        if warnings:
+            raise ConnectionError(f"PostgreSQL at {session.address}: {warnings[0]}")
+
     def check_promise(self, names: bytes | None, commit: bytes | None) -> None:
         """Refuse a server whose commits wait for no standby."""
         if commit not in (ON, b"remote_apply"):
@@ -156,13 +175,13 @@ class Cluster:
 
     def check_schema(self, session: Session) -> None:
         """Refuse a schema that this version does not know, or that is of another cluster."""
-        found = session.query(
+        rows = session.query(
             b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
             b"from headrace.cluster, pg_class where pg_class.oid = 'headrace.log'::regclass"
         )
-        if len(found) != 1:
+        if len(rows) != 1:
             raise self.unfit("headrace.cluster has not one row: restore the database")
-        id, version, owns, owner, role = (str(value or b"", "utf-8") for value in found[0])
+        id, version, owns, owner, role = (str(value or b"", "utf-8") for value in rows[0])
         if int(version) > VERSION:
             raise self.unfit(
                 f"its schema has version {version}, this Headrace knows {VERSION}: upgrade Headrace"

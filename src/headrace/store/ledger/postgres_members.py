@@ -7,22 +7,32 @@ owner. No clocks are compared; that an owner who was replaced too early does no 
 work.
 """
 
+import contextlib
+import logging
 import os
 import secrets
 
 from headrace.store.ledger.members import (
     LEFT,
     BrokerRow,
+    ClusterRows,
     LedgerRow,
-    Look,
     NameTakenError,
     StandbyRow,
 )
-from headrace.store.ledger.postgres_cluster import Cluster
-from headrace.store.ledger.postgres_session import Row, Session
+from headrace.store.ledger.postgres_cluster import CHECK, Cluster, UnfitServerError
+from headrace.store.ledger.postgres_session import Row, Session, StatementError
+
+log = logging.getLogger(__name__)
 
 LOCK = 1213354061  # First key of advisory locks: "HRLM".
 TRY_NAME = b"select pg_try_advisory_lock($1, hashtext($2))"
+WAIT_FOR_NAME = b"select pg_advisory_lock($1, hashtext($2))"  # For the lock_timeout at most.
+END_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
+    where locktype = 'advisory' and classid = $1 and objsubid = 2
+    and objid::bigint = (hashtext($2)::bigint & 4294967295)
+    and database = (select oid from pg_database where datname = current_database())
+    and pid <> pg_backend_pid()"""
 SEEN = b"select seen, state from headrace.broker where name = $1"
 JOIN = b"""insert into headrace.broker (name, incarnation, seen, host, port, state)
     values ($1, $2, 0, $3, $4, 'running')
@@ -34,7 +44,7 @@ BEAT = b"""update headrace.broker set seen = seen + 1, state = $3
 BROKERS = b"select name, seen, host, port, state from headrace.broker order by name"
 LEDGERS = b"select name, owner, taken, epoch, last, front, wanted from headrace.log order by name"
 WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
-RELEASE = b"""update headrace.log set owner = '' where name = $1 and owner = $2
+RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
 STANDBYS = b"""select application_name, state, sync_state,
@@ -43,7 +53,7 @@ STANDBYS = b"""select application_name, state, sync_state,
 
 
 class Members:
-    """This broker's row, and the look at the others; calls block, from one thread at a time."""
+    """This broker's row, and the rows of the others; calls block, from one thread at a time."""
 
     def __init__(self, cluster: Cluster, name: str, host: str, port: int) -> None:
         """``host`` and ``port`` are where other brokers and clients reach this one."""
@@ -69,6 +79,17 @@ class Members:
         """
         return self.session().query(TRY_NAME, LOCK, self.name)[0][0] == b"t"
 
+    def oust(self) -> None:
+        """End the session that holds the name of this broker, and hold it here.
+
+        Raises:
+            OSError: the engine does not answer.
+        """
+        session = self.session()
+        session.query(END_HOLDERS, LOCK, self.name)
+        with contextlib.suppress(StatementError):  # It may take longer to end.
+            session.query(WAIT_FOR_NAME, LOCK, self.name)
+
     def seen(self) -> int:
         """Return the counter of the broker with this name; -1 if there is none, or it left.
 
@@ -88,8 +109,10 @@ class Members:
         session.query(JOIN, self.name, self.incarnation, self.host, self.port)
         self.check_answer(session)
 
-    def beat(self, state: str) -> Look:
+    def beat(self, state: str) -> ClusterRows:
         """Advance the counter durably; return the brokers and the ledgers.
+
+        A broker that the engine does not know is entered again, unless another one has its name.
 
         Raises:
             NameTakenError: another broker has taken the name.
@@ -97,10 +120,22 @@ class Members:
         """
         session = self.session()
         if not session.query(BEAT, self.name, self.incarnation, state):
-            raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
+            if not self.is_free():
+                raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
+            log.warning("the database does not know this broker: an older one was restored")
+            session.query(JOIN, self.name, self.incarnation, self.host, self.port)
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
-        return Look(brokers, [ledger_of(row) for row in session.query(LEDGERS)])
+        ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
+        return ClusterRows(brokers, ledgers, self.unfit(session))
+
+    def unfit(self, session: Session) -> str:
+        """Return why commits wait for no standby now; empty if they do."""
+        try:
+            self.cluster.check_promise(*session.query(CHECK)[0])
+        except UnfitServerError as error:
+            return str(error)
+        return ""
 
     def want(self, ledger: str, broker: str) -> bool:
         """Note which broker shall own a ledger; return False if there is no such ledger.
@@ -109,18 +144,22 @@ class Members:
             OSError: the engine does not answer.
         """
         session = self.session()
-        found = session.query(WANT, ledger, broker)
+        rows = session.query(WANT, ledger, broker)
         self.check_answer(session)
-        return bool(found)
+        return bool(rows)
 
-    def release(self, ledger: str) -> None:
-        """Give up a ledger of this broker, for others to take at once.
+    def release(self, ledger: str, taken: str) -> None:
+        """Give up a ledger, for others to take at once.
+
+        Args:
+            ledger: its name.
+            taken: names the epoch of this broker; that of another one does not end.
 
         Raises:
             OSError: the engine does not answer.
         """
         session = self.session()
-        session.query(RELEASE, ledger, self.name)
+        session.query(RELEASE, ledger, taken)
         self.check_answer(session)
 
     def drop(self, ledger: str) -> None:
@@ -145,9 +184,8 @@ class Members:
         ]
 
     def check_answer(self, session: Session) -> None:
-        """Raise OSError unless a standby has the last commit."""
-        if session.warnings:
-            raise ConnectionError(f"PostgreSQL at {session.address}: {session.warnings[0]}")
+        """Raise OSError if no standby has the commit, by the last answer."""
+        self.cluster.check_warnings(session, session.warnings)
 
     def close(self) -> None:
         """Release the connection."""

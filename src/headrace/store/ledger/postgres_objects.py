@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a ledger in PostgreSQL: rows of parts, and a row that says that all parts are there.
+"""Objects of a ledger in PostgreSQL: rows of parts, and a row once all parts are there.
 
 The last statement of a change locks the row of the ledger, so it fails for an earlier owner, and
 its commit waits for a standby even when it repeats what is there.

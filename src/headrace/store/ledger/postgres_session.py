@@ -39,6 +39,7 @@ CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "keepalives_interval": 2,
     "tcp_user_timeout": 5000,
 }
+SCHEMES = ("postgresql", "postgres")
 INT4, INT8, BYTEA, TEXT = 23, 20, 17, 25  # OIDs of types.
 
 
@@ -57,16 +58,17 @@ class Address:
         """Read a URL of PostgreSQL, or a connection string.
 
         Raises:
-            StoreError: it is neither.
+            StoreError: it is neither, or a part of it has to be percent-encoded.
         """
+        check_quoting(url)
         try:
-            found = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.Error:  # Its text would quote the URL.
             raise StoreError(
                 "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
                 "and name user, hosts and database, as postgresql://user@host1,host2/database"
             ) from None
-        given = {name: value for name, value in found.items() if value is not None}
+        given = {name: value for name, value in parameters.items() if value is not None}
         self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}
         self.parameters["target_session_attrs"] = "read-write"
         host = str(given.get("host", given.get("hostaddr", "local socket")))
@@ -86,6 +88,23 @@ class Address:
         except psycopg.Error as error:
             raise ConnectionError(f"PostgreSQL at {self.text}: {first_line(error)}") from None
         return Session(connection, self.text, answer_s)
+
+
+def check_quoting(url: str) -> None:
+    """Refuse a URL whose password ends early: libpq takes the rest for a host, which texts name.
+
+    Raises:
+        StoreError: it has an @ or a / that is not percent-encoded.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        return
+    servers, _, database = rest.partition("?")[0].partition("/")
+    if servers.count("@") > 1 or "@" in database:
+        raise StoreError(
+            "the URL of the cluster has an @ or a / in the password, or in the name of the user or "
+            "the database: write %40 for @ and %2F for /"
+        )
 
 
 class Session:
@@ -220,14 +239,14 @@ class Session:
             unsent = self.libpq.flush()
 
     def refused(self, result: pq.abc.PGresult) -> StatementError:
-        """Return the error that a result says."""
+        """Return the error of a result."""
         field = pq.DiagnosticField
         text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message).decode()
         sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
         return StatementError(f"PostgreSQL at {self.address}: {text.strip()}", sqlstate)
 
     def broken(self, error: Exception) -> OSError:
-        """Close the session; return the error that says so."""
+        """Close the session; return an error with the reason."""
         self.close()
         if isinstance(error, StatementError):
             return error if error.sqlstate else ConnectionError(str(error))
@@ -249,5 +268,5 @@ class Session:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error, which says enough."""
+    """Return the first line of an error."""
     return str(error).strip().partition("\n")[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk whose files are a copy of what a ledger says.
+"""A disk whose files are a copy of a ledger's entries.
 
 The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
 file holds what the ledger lacks. The files are written without a sync, and are read as those of the
@@ -16,8 +16,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import REMOVE, REMOVE_DIRECTORY, TRUNCATE, WRITE, Change
+from headrace.store.disk import REMOVE, REMOVE_DIRECTORY, TRUNCATE, WRITE, Change, Disk
 from headrace.store.ledger.applied import Applied, ReplicatedFile, read_applied, write_applied
 from headrace.store.ledger.entry import NO_CHAIN, DamagedEntryError, decode, encode
 from headrace.store.ledger.object_files import ObjectFiles
@@ -129,7 +128,7 @@ class ReplicatedDisk(PassingDisk):
             OSError: the engine does not answer; try again.
         """
         before = self.applied.number
-        self.apply_until(self.ledger.look())
+        self.apply_until(self.ledger.read_position())
         self.bodies.bring()
         if self.since_mark > self.mark_every:
             self.mark()
@@ -163,14 +162,14 @@ class ReplicatedDisk(PassingDisk):
 
     def is_complete(self) -> bool:
         """Return True if all files are there, and none is too short."""
-        for path, told in self.applied.files.items():
+        for path, file in self.applied.files.items():
             try:
                 handle = self.local.open(os.path.join(self.home, path))
             except FileNotFoundError:
                 log.error("%s/%s is missing", self.home, path)
                 return False
             try:
-                if path in self.missing or self.local.size(handle) < told.size:
+                if path in self.missing or self.local.size(handle) < file.size:
                     log.error("%s/%s has become shorter", self.home, path)
                     return False
             finally:
@@ -238,8 +237,8 @@ class ReplicatedDisk(PassingDisk):
 
         See :mod:`headrace.store.replacement`.
         """
-        known = self.applied.files.get(self.relative(path))
-        if known is None:
+        file = self.applied.files.get(self.relative(path))
+        if file is None:
             self.local.remove(path)
         else:
             try:
@@ -248,7 +247,7 @@ class ReplicatedDisk(PassingDisk):
                 self.missing.add(self.relative(path))
                 return
             try:
-                made, _, lost = make(self.local, path, handle, known.size, [], 0)
+                made, _, lost = make(self.local, path, handle, file.size, [], 0)
                 self.local.close(made)
                 if lost:
                     log.error("%s: %d bytes of the old file could not be read", path, lost)
@@ -273,9 +272,9 @@ class ReplicatedDisk(PassingDisk):
         number = self.applied.number
         if self.applied.chain == NO_CHAIN or not position.front <= number <= position.last:
             return
-        for found, octets in self.ledger.read(number - 1):
+        for entry_number, octets in self.ledger.read(number - 1):
             try:
-                entry = decode(found, octets)
+                entry = decode(entry_number, octets)
             except DamagedEntryError as error:
                 raise Gap(str(error)) from error
             if entry.chain != self.applied.chain:
@@ -329,19 +328,19 @@ class ReplicatedDisk(PassingDisk):
         """Note an entry, and the files that it changes."""
         files = self.applied.files
         for change in changes:
-            path, known = change.path, files.get(change.path)
+            path, file = change.path, files.get(change.path)
             if change.kind == WRITE:
                 size = sum(map(len, change.pieces))
                 self.since_mark += size
                 self.dirty.add(path)
-                if known is None:
+                if file is None:
                     files[path] = ReplicatedFile(number, change.at + size)
-                elif change.at + size > known.size:
-                    files[path] = known._replace(size=change.at + size)
+                elif change.at + size > file.size:
+                    files[path] = file._replace(size=change.at + size)
             elif change.kind == TRUNCATE:
                 self.dirty.add(path)
-                if known is not None:
-                    files[path] = known._replace(size=change.at)
+                if file is not None:
+                    files[path] = file._replace(size=change.at)
             else:
                 gone = [path]
                 if change.kind == REMOVE_DIRECTORY:
@@ -353,17 +352,17 @@ class ReplicatedDisk(PassingDisk):
         self.applied = Applied(number, chain, files)
 
     def cut_files(self) -> None:
-        """Cut files to what the ledger says: recovery takes a longer one for a torn write."""
-        for path, told in self.applied.files.items():
+        """Cut files to their sizes in the ledger: recovery takes a longer one for a torn write."""
+        for path, file in self.applied.files.items():
             handle = self.local.open(os.path.join(self.home, path))
             try:
-                if self.local.size(handle) > told.size:
-                    self.local.truncate(handle, told.size)
+                if self.local.size(handle) > file.size:
+                    self.local.truncate(handle, file.size)
             finally:
                 self.local.close(handle)
 
     def mark(self) -> None:
-        """Make the files durable here, and say so.
+        """Make the files durable here, and write ``applied``.
 
         Where it fails, more entries are applied again at the next start.
         """
@@ -423,7 +422,7 @@ class ReplicatedDisk(PassingDisk):
     # --- The port of files ------------------------------------------------------------------
 
     def is_replicated(self, path: str) -> bool:
-        """Return True if a file is a copy of what the ledger says."""
+        """Return True if a file is replicated by the ledger."""
         return path.endswith(SEGMENT) or os.path.basename(path) == SECRET_FILE
 
     def open(self, path: str, *, create: bool = False) -> int:
@@ -482,7 +481,7 @@ class ReplicatedDisk(PassingDisk):
             self.fresh.add(new)
 
     def contents(self, path: str) -> bytes:
-        """Return what a small file holds."""
+        """Return the contents of a small file."""
         handle = self.local.open(path)
         try:
             return self.local.read(handle, self.local.size(handle), 0)

@@ -151,15 +151,15 @@ class BlockCache:
         self.post = post
         self.size = 0  # Bytes of all blocks that are here.
         self.used: OrderedDict[OffloadedSegment, None] = OrderedDict()  # The latest last.
-        self.known: OrderedDict[OffloadedSegment, Places] = OrderedDict()
+        self.recent: OrderedDict[OffloadedSegment, Places] = OrderedDict()
         self.stopping = threading.Event()
-        self.trouble = ""  # What the store said when it did not answer.
+        self.trouble = ""  # The error of the store while it does not answer.
 
     def fetch(self, segment: OffloadedSegment, blocks: range) -> None:
         """Ask for those blocks that are neither here nor on their way."""
         for block in blocks:
-            known = segment.present | segment.pending | segment.lost
-            wanted = block not in known and not segment.gone and not self.stopping.is_set()
+            handled = segment.present | segment.pending | segment.lost
+            wanted = block not in handled and not segment.gone and not self.stopping.is_set()
             if wanted and block * BLOCK < segment.size:
                 segment.pending.add(block)
                 self.threads.submit(self.run, segment, block)
@@ -172,12 +172,12 @@ class BlockCache:
 
     def places(self, segment: OffloadedSegment) -> Places:
         """Return where the records of a segment are, from memory or its sidecar."""
-        places = self.known.pop(segment, None)
+        places = self.recent.pop(segment, None)
         if places is None:
             places = Places(segment.sidecar, segment.groups)
-        self.known[segment] = places
-        while len(self.known) > PLACES_MAX:
-            self.known.popitem(last=False)
+        self.recent[segment] = places
+        while len(self.recent) > PLACES_MAX:
+            self.recent.popitem(last=False)
         return places
 
     def run(self, segment: OffloadedSegment, block: int) -> None:
@@ -271,6 +271,6 @@ class BlockCache:
     def forget(self, segment: OffloadedSegment) -> None:
         """Remove what is here of a segment that retention removed."""
         segment.gone = True
-        self.known.pop(segment, None)
+        self.recent.pop(segment, None)
         if not segment.pending:  # Otherwise when the last of them has ended.
             self.remove(segment)

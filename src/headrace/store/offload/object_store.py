@@ -2,7 +2,7 @@
 """An object store, as much of it as segments need, and the adapter for S3, GCS and Azure.
 
 Credentials come from the environment, as the tools of each store have them (``AWS_ACCESS_KEY_ID``,
-``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error tells them.
+``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_ACCOUNT_KEY`` and so on). No error has them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ObjectStore(Protocol):
         """Return a range of an object, fewer bytes at its end.
 
         Raises:
-            FileNotFoundError: there is none of that name.
+            FileNotFoundError: no object has that name.
         """
 
     def names(self, prefix: str) -> list[str]:
@@ -156,5 +156,5 @@ def translated(error: Exception) -> OSError:
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says, without the details of its source."""
+    """Return the first line of an error, without the details of its source."""
     return str(error).partition("\n")[0][:500]

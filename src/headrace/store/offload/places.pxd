@@ -24,7 +24,7 @@ cdef class PlaceScan:
     cdef long long ms
 
     @cython.locals(end=Py_ssize_t, following=Py_ssize_t, length=u32)
-    cpdef Py_ssize_t take(
+    cpdef Py_ssize_t read_group(
         self, bytes window, Py_ssize_t at, u64 begins, bint last
     ) except -1
     @cython.locals(entries=bytearray)
@@ -33,7 +33,7 @@ cdef class PlaceScan:
 
 @cython.locals(
     at=Py_ssize_t, end=Py_ssize_t, offset=cython.longlong, place=cython.longlong,
-    ms=cython.longlong, step=cython.longlong, found=cython.longlong,
+    ms=cython.longlong, step=cython.longlong, value=cython.longlong,
     earlier_offset=cython.longlong, earlier_place=cython.longlong,
 )
 cpdef tuple find_in_group(bytes entries, int column, long long least, bint before)

@@ -36,7 +36,7 @@ class PlaceScan:
         self.place = 0
         self.ms = 0
 
-    def take(self, window: bytes, at: int, begins: int, last: bool) -> int:
+    def read_group(self, window: bytes, at: int, begins: int, last: bool) -> int:
         """Read records until a group is full; return where in the window to go on.
 
         ``begins`` is the place of the window in the segment, ``last`` that nothing follows it. A
@@ -105,8 +105,8 @@ def find_in_group(entries: bytes, column: int, least: int, before: bool) -> tupl
         if step > 0x7FFFFFFF:
             step -= 0x100000000
         ms += step
-        found = offset if column == 0 else (place if column == 1 else ms)
-        if found >= least:
+        value = offset if column == 0 else (place if column == 1 else ms)
+        if value >= least:
             if before:
                 offset = earlier_offset
                 place = earlier_place

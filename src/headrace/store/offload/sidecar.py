@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stays here of a segment that moved: its header, and where its records are.
+"""Sidecars: what stays on disk of an offloaded segment, its header and places of records.
 
 The file ``0000000012.offloaded`` stands in place of ``0000000012.segment``::
 
@@ -42,7 +42,7 @@ OFFSET, PLACE, TIME = 0, 1, 2  # Columns of a group.
 
 
 class SidecarError(Exception):
-    """The file is damaged, or of a newer version; the text says which."""
+    """The file is damaged, or of a newer version; the text is the reason."""
 
 
 class Facts(NamedTuple):
@@ -68,13 +68,13 @@ def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> No
     handle = disk.open(source)
     try:
         head = disk.read(handle, HEADER, 0)
-        told = read_header(head)
-        if told is None:
+        header = read_header(head)
+        if header is None:
             raise SidecarError(f"{source} has no intact header")
         scan = scan_places(disk, handle, size, seed)
     finally:
         disk.close(handle)
-    first = FIRST.pack(MAGIC, VERSION, told.number, size, len(scan.groups), head)
+    first = FIRST.pack(MAGIC, VERSION, header.number, size, len(scan.groups), head)
     rests = [zlib.compress(rest, 1) for _, _, _, rest in scan.groups]
     at = len(first) + CHECK + GROUP.size * len(rests) + CHECK
     groups = bytearray()
@@ -93,7 +93,7 @@ def scan_places(disk: Disk, handle: int, size: int, seed: int) -> PlaceScan:
         window = disk.read(handle, min(window_size, size - begins), begins)
         last = begins + len(window) >= size or not window
         at = 0
-        while (following := scan.take(window, at, begins, last)) > at:
+        while (following := scan.read_group(window, at, begins, last)) > at:
             at = following
         if last:
             break
@@ -141,10 +141,10 @@ class Sidecar:
             SidecarError, OSError: see :meth:`facts`.
         """
         octets = self.read(GROUP.size * groups + CHECK, FIRST.size + CHECK)
-        told = octets[: GROUP.size * groups]
-        if len(octets) < len(told) + CHECK or check(told) != octets[len(told) :]:
+        entries = octets[: GROUP.size * groups]
+        if len(octets) < len(entries) + CHECK or check(entries) != octets[len(entries) :]:
             raise SidecarError(f"{self.path} is damaged")
-        return list(GROUP.iter_unpack(told))
+        return list(GROUP.iter_unpack(entries))
 
     def rest(self, at: int, size: int) -> bytes:
         """Read the records of a group.

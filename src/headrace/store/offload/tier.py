@@ -56,7 +56,7 @@ class Tier:
         self.fetches = fetches or ThreadPoolExecutor(FETCHES, "headrace-fetch")
         self.cache = BlockCache(store, size_max=cache_size, threads=self.fetches, post=post)
         self.stopping = threading.Event()
-        self.trouble = ""  # What the store said when it took no segment.
+        self.trouble = ""  # The error of the store while it accepts no segment.
 
     def own(self, data: str) -> None:
         """Take this identity's part of the store for a data directory, or recognize it.
@@ -85,13 +85,13 @@ class Tier:
             raise StoreError(f"stream_store: {error.strerror or error}") from error
 
     def prefix(self, stream: str, secret: int) -> str:
-        """Return what the names of a stream's objects begin with."""
+        """Return the prefix of the names of a stream's objects."""
         return f"{self.identity}/{stream}-{secret:016x}/"
 
     def upload(
         self, disk: Disk, name: str, path: str, sidecar: str, size: int, seed: int, job: Upload
     ) -> None:
-        """Upload a sealed segment and make its sidecar, then tell the job."""
+        """Upload a sealed segment and make its sidecar, then end the job."""
         self._submit(partial(self._upload, disk, name, path, sidecar, size, seed, job))
 
     def _submit(self, call: Callable[[], None]) -> None:
@@ -106,9 +106,9 @@ class Tier:
             try:
                 make_sidecar(disk, path, sidecar, size, seed)
                 self.store.put(name, self._pieces(disk, path, size, job))
-                found = self.store.size(name)
-                if found != size:
-                    raise OSError(f"{name} has {found} bytes there, not {size}")
+                stored = self.store.size(name)
+                if stored != size:
+                    raise OSError(f"{name} has {stored} bytes there, not {size}")
             except SidecarError as error:
                 log.error("not moved to the stream store: %s", error)
                 break

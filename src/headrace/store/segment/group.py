@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups: what is written and synced at once."""
+"""Groups: records that are written and synced at once."""
 
 from typing import TYPE_CHECKING
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.replacement import failed
 
 if TYPE_CHECKING:
@@ -69,13 +68,13 @@ class WriteGroup:
             self.files.reach(self.pieces[len(self.pieces) - 1].segment.number)
 
     def changes(self) -> list[Change]:
-        """Return what the group writes, by file."""
-        found = [change for stream in self.streams for change in stream.changes()]
+        """Return the changes of files that the group makes."""
+        changes = [change for stream in self.streams for change in stream.changes()]
         view = memoryview(self.buffer)
         for piece in self.pieces:
             octets = piece.parts if piece.parts is not None else [view[piece.lo : piece.hi]]
-            found.append(Change(WRITE, self.files.path(piece.segment), piece.offset, octets))
-        return found
+            changes.append(Change(WRITE, self.files.path(piece.segment), piece.offset, octets))
+        return changes
 
     def write(self, disk: Disk, segment: "Segment", first: int, stop: int) -> None:
         """Write pieces of one segment, and sync it."""

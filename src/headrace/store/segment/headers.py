@@ -22,7 +22,7 @@ def read_headers(
     Raises:
         StoreError: a segment has an unknown version, or is of another log.
     """
-    found: Headers = {}
+    headers: Headers = {}
     oldest = 0
     for number in numbers:
         path = os.path.join(directory, file_name(number))
@@ -41,18 +41,18 @@ def read_headers(
                     f"(format {head.version}; this one reads up to {VERSION})"
                 )
             oldest = max(oldest, head.oldest)
-        found[number] = size, head
-    check_secrets(directory, found, secret)
-    return found, oldest
+        headers[number] = size, head
+    check_secrets(directory, headers, secret)
+    return headers, oldest
 
 
-def check_secrets(directory: str, found: Headers, secret: int | None) -> None:
+def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
     """Refuse a log with a segment of another one: its header would have others removed.
 
     Raises:
-        StoreError: there is one.
+        StoreError: a segment is of another log.
     """
-    heads = {number: head for number, (_, head) in found.items() if head is not None}
+    heads = {number: head for number, (_, head) in headers.items() if head is not None}
     paths = {number: os.path.join(directory, file_name(number)) for number in heads}
     votes = Counter(([] if secret is None else [secret]) + [h.secret for h in heads.values()])
     chosen = max(votes, key=votes.__getitem__, default=0)  # The first of several.
@@ -62,5 +62,5 @@ def check_secrets(directory: str, found: Headers, secret: int | None) -> None:
             other = beside[0] if beside else os.path.join(directory, "secret")
             raise StoreError(
                 f"{paths[number]} is of another log than {other}: put back the right one, as from "
-                "a backup, or make the segment empty to go on without what it held"
+                "a backup, or make the segment empty to continue without its records"
             )

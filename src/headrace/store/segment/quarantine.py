@@ -34,7 +34,7 @@ def put_aside(
     finally:
         disk.close(handle)
     log.error(
-        "journal %s: damaged at octet %d of %s: %d octets%s put aside in %s; the rest is used",
+        "journal %s: damaged at byte %d of %s: %d bytes%s put aside in %s; the rest is used",
         name,
         lo,
         file_name(segment.number),

@@ -205,10 +205,10 @@ def next_intact(d: bytes | bytearray, at: int, end: int, seed: int) -> int:
 def next_group(d: bytearray, at: int, end: int, seed: int) -> int:
     """Return the offset of the next GROUP record from ``at`` on; -1 if there is none."""
     length = HEAD + 8
-    mark = bytes((length,)) + head_word(seed, length, GROUP).to_bytes(4, "big")
-    at = d.find(mark, at, end)  # Starts 3 bytes into the record: a search for zeros is slow.
+    head = bytes((length,)) + head_word(seed, length, GROUP).to_bytes(4, "big")
+    at = d.find(head, at, end)  # Starts 3 bytes into the record: a search for zeros is slow.
     while at >= 0:
         if at & 7 == 3 and intact(d, at - 3, end, seed):
             return at - 3
-        at = d.find(mark, at + 1, end)
+        at = d.find(head, at + 1, end)
     return -1

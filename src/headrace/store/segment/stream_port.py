@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.store.disk import Disk
-    from headrace.store.file_change import Change
+    from headrace.store.disk import Change, Disk
 
 
 class StreamRecords(Protocol):
@@ -17,13 +16,13 @@ class StreamRecords(Protocol):
 
     @property
     def files(self) -> object:
-        """The files of the stream, which tell whose records these are."""
+        """The files of the stream, which identify the stream."""
 
     def run(self, disk: Disk) -> None:
         """Write and sync on the writer's thread, skipping what is durable."""
 
     def changes(self) -> list[Change]:
-        """Return what is written, by file."""
+        """Return the changes of files."""
 
     def finish(self) -> None:
         """Note that the group is durable; on the loop's thread."""
@@ -35,7 +34,7 @@ class JournaledStream(Protocol):
     def announce(self, ahead: int) -> None:
         """Define in the journal the durable offset, and ``ahead`` more as possible."""
 
-    def take(self) -> StreamRecords:
+    def hand_over(self) -> StreamRecords:
         """Pass the appended records to the journal's next group."""
 
     def doubts(self, number: int) -> bool:
@@ -51,7 +50,7 @@ class JournaledStream(Protocol):
         """Yield the files that are appended to, with their durable bytes."""
 
     def delete_objects(self) -> None:
-        """Delete what the object store has of the stream."""
+        """Delete the stream's objects in the object store."""
 
     def close(self) -> None:
         """Close the files."""

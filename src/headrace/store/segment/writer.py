@@ -44,7 +44,7 @@ class Job(Protocol):
 
 
 class Followed:
-    """A job whose end is told on the loop's thread."""
+    """A job whose end is reported on the loop's thread."""
 
     def run(self, disk: Disk) -> None:
         """See :class:`Job`."""

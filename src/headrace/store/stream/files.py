@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.store.disk import Disk
-from headrace.store.file_change import WRITE, Change
+from headrace.store.disk import WRITE, Change, Disk
 from headrace.store.replacement import failed, prove, read_old, write_anew
 from headrace.store.segment.segment import file_name
 
@@ -38,7 +37,7 @@ class StreamSegment:
         self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
         self.suspect = False  # A write failed: see headrace.store.replacement.
-        self.told = False  # The damage was logged.
+        self.logged = False  # The damage was logged.
         self.sealed = False
         self.offloaded: OffloadedSegment | None = None  # Once it is in the object store.
 
@@ -49,6 +48,7 @@ class StreamFiles:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.directory = directory
+        self.secret = 0  # In the header of each segment, and in the names of its objects.
         self.open: deque[StreamSegment] = deque()  # Old segments whose files may be open.
         self.given_up: deque[int] = deque()  # Open files that were replaced.
         self.deleted = False  # The stream is deleted; its files will be removed.
@@ -84,9 +84,9 @@ class StreamFiles:
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
             self.note_end(segment, size)
         except OSError:
-            found = self.read_at(segment, segment.written, 0)
-            size = len(found)
-            buffer[:size] = found
+            octets = self.read_at(segment, segment.written, 0)
+            size = len(octets)
+            buffer[:size] = octets
         return buffer, size
 
     def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
@@ -97,19 +97,21 @@ class StreamFiles:
         """
         if segment.offloaded is not None:
             return self.read_offloaded(segment, size, place)
-        found = b""
+        octets = b""
         try:
             handle = self.handle(segment)
             try:
-                found = self.disk.read(handle, size, place)
+                octets = self.disk.read(handle, size, place)
             except OSError as error:
-                self.tell(segment, "damaged: %s cannot be read whole: %s", segment.path, error)
-                found = read_old(self.disk, handle, size, place)[0]
+                self.log_damage(
+                    segment, "damaged: %s cannot be read whole: %s", segment.path, error
+                )
+                octets = read_old(self.disk, handle, size, place)[0]
         except OSError as error:
-            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
-        if len(found) < size:
-            self.note_end(segment, place + len(found))
-        return found
+            self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
+        if len(octets) < size:
+            self.note_end(segment, place + len(octets))
+        return octets
 
     def read_offloaded(self, segment: StreamSegment, size: int, place: int) -> bytes:
         """Read a segment that is in the object store; see :meth:`read_at`."""
@@ -117,20 +119,20 @@ class StreamFiles:
         try:
             return segment.offloaded.read(size, place)
         except OSError as error:
-            self.tell(segment, "damaged: %s is left out: %s", segment.path, error)
+            self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
             return b""
 
     def note_end(self, segment: StreamSegment, end: int) -> None:
         """Log if a segment has become shorter."""
         left = segment.written - end
         if left > 0:
-            text = "damaged: %s ends at octet %d: %d octets behind it are left out"
-            self.tell(segment, text, segment.path, end, left)
+            text = "damaged: %s ends at byte %d: %d bytes behind it are missing"
+            self.log_damage(segment, text, segment.path, end, left)
 
-    def tell(self, segment: StreamSegment, text: str, *values: object) -> None:
+    def log_damage(self, segment: StreamSegment, text: str, *values: object) -> None:
         """Log damage to a segment, once."""
-        if not segment.told:
-            segment.told = True
+        if not segment.logged:
+            segment.logged = True
             log.error(text, *values)
 
     def prove(self, segment: StreamSegment) -> None:
@@ -184,7 +186,7 @@ class StreamGroup:
         self.next_offset = next_offset
 
     def changes(self) -> list[Change]:
-        """Return what is written, by file."""
+        """Return the changes of files."""
         view = memoryview(self.buffer)
         return [
             Change(WRITE, segment.path, place, [view[lo:hi]])

@@ -41,7 +41,7 @@ class StreamIndex:
         if segment.index is None:
             scan = StreamScan(segment)
             buffer, size = self.files.read(segment)
-            scan.take(buffer, size)
+            scan.read(buffer, size)
             segment.index = scan.index
         return segment.index
 
@@ -56,7 +56,7 @@ class StreamIndex:
         """Return the segment after one that lacks an offset."""
         following = self.following(segment)
         if following is not None and offset < following.first_offset:
-            self.files.tell(
+            self.files.log_damage(
                 segment,
                 "damaged: %s holds nothing from offset %d on, and the next one begins with %d: "
                 "what was between them is left out",
@@ -139,16 +139,16 @@ class StreamIndex:
         return segment.written, -1
 
     def look_up(self, segment: StreamSegment, offset: int, limit: int) -> tuple[int, int]:
-        """Walk a segment in the object store by what its sidecar says; see :meth:`walk`.
+        """Walk a segment in the object store by its sidecar; see :meth:`walk`.
 
         Of records beyond a limit it may be the one before: a sidecar has no ends of records.
         """
         assert segment.offloaded is not None
         if limit < segment.written:
-            found, place = segment.offloaded.at(limit)
+            first, place = segment.offloaded.at(limit)
         else:
-            found, place = segment.offloaded.find(OFFSET, offset)
-        return (segment.written, -1) if found < 0 else (place, found)
+            first, place = segment.offloaded.find(OFFSET, offset)
+        return (segment.written, -1) if first < 0 else (place, first)
 
     def moment(self, offset: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first record of a time in the segment of an offset, if it is offloaded.
@@ -161,9 +161,9 @@ class StreamIndex:
         segment = self.segments[k]
         if segment.offloaded is None:
             return -1, -1
-        found, _ = segment.offloaded.find(TIME, timestamp_ms)
-        if found >= 0:
-            return found, 0
+        first, _ = segment.offloaded.find(TIME, timestamp_ms)
+        if first >= 0:
+            return first, 0
         return -1, self.segments[k + 1].first_offset if k + 1 < len(self.segments) else -1
 
     def roughly_from(self, offset: int, place: int, next_offset: int) -> int:

@@ -22,7 +22,6 @@ cdef class DiskStreamLog(StreamLog):
     cdef public u64 segment_size
     cdef public u64 segment_size_max
     cdef u64 segment_size_usual
-    cdef public u64 secret
     cdef public Py_ssize_t tail
     cdef public u64 seed
     cdef public list segments
@@ -44,7 +43,7 @@ cdef class DiskStreamLog(StreamLog):
     cdef public long long newest_ms
     cdef public bint dirty
     cdef public bytes key
-    cdef public tuple said
+    cdef public tuple announced
     cdef public u64 lost
     cdef public object offloading
 

@@ -94,7 +94,6 @@ class DiskStreamLog(StreamLog):
             else Offloading(self, self.files, self.segments, self.reader, journal.writer, tier)
         )
         self.size_segments()
-        self.secret = 0
         self.tail = 0  # Bytes at the end of a record's data that readers do not see.
         self.buffer = bytearray(BUFFER_SIZE)
         self.capacity = BUFFER_SIZE
@@ -115,7 +114,7 @@ class DiskStreamLog(StreamLog):
         self.newest_ms = 0
         self.dirty = False
         self.key = stream_key(directory)
-        self.said = (0, 0, 0)  # The stream's definition in the journal; see :func:`stream_value`.
+        self.announced = (0, 0, 0)  # The definition in the journal; see :func:`stream_value`.
         self.lost = 0  # The last segment, if it is lost: the next number is higher.
         journal.disk.make_directory(directory)
         self.start()
@@ -209,7 +208,7 @@ class DiskStreamLog(StreamLog):
 
     def doubts(self, number: int) -> bool:
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
-        return any(known == number for _, known in self.doubtful)
+        return any(segment_number == number for _, segment_number in self.doubtful)
 
     def mark_group(self, goes_on: bool) -> None:
         """Append the GROUP record that proves the previous group, unless that goes on."""
@@ -224,14 +223,15 @@ class DiskStreamLog(StreamLog):
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; the writer makes its file."""
-        self.seed = segment_seed(self.secret, number)
+        self.seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(
             self.files.path(number), number, self.seed, self.next_offset, arrived_ms
         )
         self.index = segment.index = []
         self.segments.append(segment)
         self.limit_age(arrived_ms)
-        first = header(number, self.secret, self.next_offset, self.segments[0].number, arrived_ms)
+        oldest, secret = self.segments[0].number, self.files.secret
+        first = header(number, secret, self.next_offset, oldest, arrived_ms)
         copy(self.buffer, self.at, first, 0, HEADER)
         self.piece_lo = self.at
         self.piece_place = 0
@@ -266,12 +266,12 @@ class DiskStreamLog(StreamLog):
         self.size_segments()
         if self.segments:
             self.limit_age(self.active().begun_ms)
-            self.offloading.look(self.newest_ms)
+            self.offloading.start_moves(self.newest_ms)
 
     def offload(self, now_ms: int) -> None:
         """See :class:`StreamLog`."""
         if self.offloading is not None:
-            self.offloading.look(now_ms)
+            self.offloading.start_moves(now_ms)
 
     def size_segments(self) -> None:
         """Set the segment size so that retention by length can remove some."""
@@ -306,7 +306,7 @@ class DiskStreamLog(StreamLog):
         self.piece_lo = self.at
         self.piece_place = self.place
 
-    def take(self) -> StreamGroup:
+    def hand_over(self) -> StreamGroup:
         """Pass the appended records to the journal's next group."""
         self.end_piece()
         group = StreamGroup(
@@ -329,12 +329,14 @@ class DiskStreamLog(StreamLog):
         """Define in the journal the durable offset, and ``ahead`` more as possible."""
         if not self.segments or self.lost:
             return
-        number, _, end = self.said
-        said = (self.active().number, self.next_offset, self.next_offset + ahead)
-        if said == self.said or (ahead and number == said[0] and self.next_offset <= end):
+        number, _, end = self.announced
+        announced = (self.active().number, self.next_offset, self.next_offset + ahead)
+        if announced == self.announced or (
+            ahead and number == announced[0] and self.next_offset <= end
+        ):
             return
-        self.said = said
-        self.journal.carry(self.key, stream_value(*said))
+        self.announced = announced
+        self.journal.carry(self.key, stream_value(*announced))
 
     def finished(self, group: StreamGroup) -> None:
         """Note that a group is durable."""
@@ -348,7 +350,7 @@ class DiskStreamLog(StreamLog):
         if len(self.segments) > 1:
             self.trim(self.newest_ms)
             if self.offloading is not None:
-                self.offloading.look(self.newest_ms)
+                self.offloading.start_moves(self.newest_ms)
         if self.files.deleted:
             self.close()
         self.files.close_some()
@@ -440,9 +442,9 @@ class DiskStreamLog(StreamLog):
             batch = self.read(offset, 1 << 18)
             if not batch:
                 break
-            for found in batch:
-                if found[4] >= timestamp_ms:
-                    return found[0]
+            for record in batch:
+                if record[4] >= timestamp_ms:
+                    return record[0]
             offset = batch[len(batch) - 1][0] + 1
         return self.committed_offset
 
@@ -480,44 +482,43 @@ class DiskStreamLog(StreamLog):
 
     def start(self) -> None:
         """Load the existing segments."""
-        found = StreamRecovery(self.files)
-        self.secret = found.secret
-        if self.offloading is not None:
-            self.offloading.secret = found.secret
-        self.segments[:] = found.segments
-        self.octets = found.octets
-        self.groups = max(self.groups, found.groups)
-        self.begun = found.begun
-        self.doubtful = deque((self.groups, number) for number, _, _ in found.begun)
-        self.open_offloaded(found)
-        said = self.journal.definitions.get(self.key)
-        if said is not None:
-            self.said = read_stream(said)
-        if found.last is None:
+        recovery = StreamRecovery(self.files)
+        self.segments[:] = recovery.segments
+        self.octets = recovery.octets
+        self.groups = max(self.groups, recovery.groups)
+        self.begun = recovery.begun
+        self.doubtful = deque((self.groups, number) for number, _, _ in recovery.begun)
+        self.open_offloaded(recovery)
+        announced = self.journal.definitions.get(self.key)
+        if announced is not None:
+            self.announced = read_stream(announced)
+        if recovery.last is None:
             if self.segments:
                 self.go_on_after_loss()
             self.see_end()
             self.first_offset = self.segments[0].first_offset if self.segments else self.next_offset
             return
-        last = found.last.segment
+        last = recovery.last.segment
         self.first_offset = self.segments[0].first_offset
-        self.next_offset = self.committed_offset = found.last.next_offset
-        self.index = found.last.index
+        self.next_offset = self.committed_offset = recovery.last.next_offset
+        self.index = recovery.last.index
         self.seed = last.seed
         self.limit_age(last.begun_ms)
         self.place = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
         self.see_end()
 
-    def open_offloaded(self, found: StreamRecovery) -> None:
+    def open_offloaded(self, recovery: StreamRecovery) -> None:
         """Read segments in the object store from there, if this log has one."""
         if self.offloading is None:
             return
         for segment in self.segments:
             if segment.offloaded is not None:
-                known = segment.offloaded
-                segment.offloaded = self.offloading.opened(segment, known.sidecar, known.groups)
-        for number in found.forgotten:
+                recovered = segment.offloaded
+                segment.offloaded = self.offloading.opened(
+                    segment, recovered.sidecar, recovered.groups
+                )
+        for number in recovery.forgotten:
             self.offloading.tier.delete([self.offloading.name(number)])
 
     def go_on_after_loss(self) -> None:
@@ -535,7 +536,7 @@ class DiskStreamLog(StreamLog):
 
     def see_end(self) -> None:
         """Continue after all possible offsets if the last records are lost."""
-        number, durable, end = self.said
+        number, durable, end = self.announced
         if self.next_offset >= durable:
             return
         log.error(
@@ -551,7 +552,7 @@ class DiskStreamLog(StreamLog):
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
         """Cut off an uncommitted transaction and what follows it.
 
-        If the journal is damaged and cannot tell, nothing is cut. Unless the journal was closed
+        If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.
         """
         begun, self.begun = self.begun, []
@@ -599,7 +600,7 @@ class DiskStreamLog(StreamLog):
             self.files.close(segment)
 
     def delete_objects(self) -> None:
-        """Delete what the object store has of the stream."""
+        """Delete the stream's objects in the object store."""
         if self.offloading is not None:
             self.offloading.delete()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the segments of a stream move to the object store, and what happens to each.
+"""Offloading: when the segments of a stream move to the object store, and how.
 
 A sealed segment moves when the segments here exceed ``local_max_length_bytes`` or are older than
 ``local_max_age_ms``; the two newest stay. Its object and a sidecar are made durable first, then the
@@ -51,8 +51,7 @@ class Offloading:
         self.reader = reader
         self.writer = writer
         self.tier = tier
-        self.secret = 0  # Of the stream's files; part of the names of objects.
-        self.now_ms = 0  # Of the last look.
+        self.now_ms = 0  # Of the last call of :meth:`start_moves`.
         self.max_length_bytes = -1
         self.max_age_ms = -1
         self.moving: dict[StreamSegment, Upload] = {}
@@ -60,14 +59,14 @@ class Offloading:
 
     @property
     def prefix(self) -> str:
-        """What the names of its objects begin with."""
-        return self.tier.prefix(self.files.directory.rpartition("/")[2], self.secret)
+        """The prefix of the names of its objects."""
+        return self.tier.prefix(self.files.directory.rpartition("/")[2], self.files.secret)
 
     def name(self, number: int) -> str:
         """Return the name of the object of a segment."""
         return self.prefix + file_name(number)
 
-    def look(self, now_ms: int) -> None:
+    def start_moves(self, now_ms: int) -> None:
         """Begin to move what is beyond the limits."""
         self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
@@ -130,10 +129,10 @@ class Offloading:
             self.files.open.remove(segment)
         self.reader.forget()
         self.writer.submit(Removal([segment.path], None))
-        self.look(self.now_ms)
+        self.start_moves(self.now_ms)
 
     def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
-        """Return what reads a segment from the store."""
+        """Return the reader of a segment in the store."""
         name, disk = self.name(segment.number), self.files.disk
         cache, size = self.tier.cache, segment.end
         return OffloadedSegment(
@@ -169,14 +168,14 @@ class Offloading:
                 segment.offloaded.close()
 
     def delete(self) -> None:
-        """The stream is deleted: delete its objects."""
-        some = bool(self.moving)
+        """Delete the objects of a deleted stream."""
+        has_objects = bool(self.moving)
         for segment in self.segments:
             if segment.offloaded is not None:
-                some = True
+                has_objects = True
                 self.tier.cache.forget(segment.offloaded)
         self.close()
-        if some:
+        if has_objects:
             self.tier.delete_all(self.prefix)
 
 

@@ -23,7 +23,7 @@ cdef class StreamReader:
     cdef object recent
 
     cpdef forget(self)
-    @cython.locals(found=list, segment=StreamSegment, following=StreamSegment, place=u64, after=u64)
+    @cython.locals(records=list, segment=StreamSegment, following=StreamSegment, place=u64, after=u64)
     cdef list read(self, u64 offset, u64 committed, Py_ssize_t octets_max)
     @cython.locals(
         segment=StreamSegment, following=StreamSegment,
@@ -39,5 +39,5 @@ cdef class StreamReader:
     )
     cdef u64 read_some(
         self, StreamSegment segment, u64 place, u64 offset, u64 committed, Py_ssize_t octets_max,
-        list found,
+        list records,
     ) except? 0

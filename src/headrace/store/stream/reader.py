@@ -57,22 +57,22 @@ class StreamReader:
             if first == offset and wanted == octets_max:
                 return list(earlier)
         segment, place = self.find(offset)
-        found: list[tuple[int, bytes, int, int, int]] = []
-        while not found:
+        records: list[tuple[int, bytes, int, int, int]] = []
+        while not records:
             if place >= segment.written:
                 following = self.index.follow(segment, offset)
                 if following is None:
                     return []
                 segment, place = following, HEADER
                 continue
-            after = self.read_some(segment, place, offset, committed, octets_max, found)
-            if after == place and not found:
+            after = self.read_some(segment, place, offset, committed, octets_max, records)
+            if after == place and not records:
                 return []
             place = after
-        last = found[len(found) - 1][0]
+        last = records[len(records) - 1][0]
         self.leave_off(last + 1, segment, place)
-        self.recent.append((offset, octets_max, found))
-        return list(found)
+        self.recent.append((offset, octets_max, records))
+        return list(records)
 
     def pour(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
         """See :class:`StreamLog`; writes records straight to the consumer's output.
@@ -126,8 +126,8 @@ class StreamReader:
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
         """Return a segment and a place at or before an offset."""
-        known = self.places.pop(offset, None)
-        return known if known is not None else self.index.find(offset)
+        place = self.places.pop(offset, None)
+        return place if place is not None else self.index.find(offset)
 
     def read_some(
         self,
@@ -136,7 +136,7 @@ class StreamReader:
         offset: int,
         committed: int,
         octets_max: int,
-        found: list[tuple[int, bytes, int, int, int]],
+        records: list[tuple[int, bytes, int, int, int]],
     ) -> int:
         """Read records from ``offset`` on, starting at a place; return where to continue."""
         left = segment.written - place
@@ -168,7 +168,7 @@ class StreamReader:
                 if seq >= offset:
                     lo = at + C_MESSAGE_HEAD
                     n = get32(d, at + 48)
-                    found.append(
+                    records.append(
                         (
                             seq,
                             cut(d, lo, lo + n),

@@ -29,7 +29,6 @@ class StreamRecovery:
             StoreError, OSError: it cannot be read.
         """
         self.files = files
-        self.secret = 0
         self.octets = 0
         self.segments: list[StreamSegment] = []
         self.offloaded: dict[int, Facts] = {}  # By number.
@@ -51,17 +50,17 @@ class StreamRecovery:
             if name.endswith((NEW, MADE, CACHE)):
                 disk.remove(os.path.join(directory, name))  # It was incomplete, or fetched.
         self.find_offloaded(names)
-        found, oldest = read_headers(
+        headers, oldest = read_headers(
             disk, directory, [n for n in numbered(names) if n not in self.offloaded]
         )
-        found |= {n: (facts.size, facts.header) for n, facts in self.offloaded.items()}
-        numbers = sorted(found)
-        heads = [found[n][1] for n in numbers]
+        headers |= {n: (facts.size, facts.header) for n, facts in self.offloaded.items()}
+        numbers = sorted(headers)
+        heads = [headers[n][1] for n in numbers]
         intact = [head for head in heads if head is not None]
         oldest = max([oldest, *(facts.header.oldest for facts in self.offloaded.values())])
-        self.secret = intact[0].secret if intact else secrets.randbits(63)
+        self.files.secret = intact[0].secret if intact else secrets.randbits(63)
         for number in numbers:
-            size, head = found[number]
+            size, head = headers[number]
             if number < oldest:
                 self.remove_left(number)
                 continue
@@ -71,10 +70,10 @@ class StreamRecovery:
             elif not self.rescue(segment, number == numbers[-1]):
                 continue
             if self.segments and number > self.segments[-1].number + 1:
-                self.segments[-1].told = True
+                self.segments[-1].logged = True
                 log.error(
-                    "damaged: the segments %d to %d of %s are missing: what they held before "
-                    "offset %d is left out",
+                    "damaged: the segments %d to %d of %s are missing: their records before "
+                    "offset %d are skipped",
                     self.segments[-1].number + 1,
                     number - 1,
                     directory,
@@ -114,7 +113,7 @@ class StreamRecovery:
 
     def segment(self, number: int, size: int) -> StreamSegment:
         """Return a segment with a valid header."""
-        seed = segment_seed(self.secret, number)
+        seed = segment_seed(self.files.secret, number)
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
         segment.sealed = True
@@ -139,7 +138,7 @@ class StreamRecovery:
             disk.remove(path)
             return False
         scan = StreamScan(segment)
-        scan.take(buffer, size)
+        scan.read(buffer, size)
         if not scan.index:
             log.error("damaged: nothing is to be had of %s, which is %s.damaged now", path, path)
             self.forget(segment)
@@ -157,28 +156,28 @@ class StreamRecovery:
 
     def read_last(self, last: StreamSegment) -> StreamScan:
         """Read the last segment, and cut off what was torn."""
-        found = StreamScan(last, last=True)
-        end = found.take(*self.files.read(last))
+        scan = StreamScan(last, last=True)
+        end = scan.read(*self.files.read(last))
         if end < last.written:
             self.files.disk.truncate(self.files.handle(last), end)
             self.octets -= last.written - end
-        last.index = found.index
+        last.index = scan.index
         last.end = last.written = last.allocated = end
         last.sealed = False
         self.files.open.remove(last)  # This one stays open.
-        return found
+        return scan
 
     def find_begun(self, last: StreamScan) -> list[tuple[int, StreamSegment, int]]:
         """Return the transactions of the last group, which may begin in an earlier segment.
 
         Each is its number, and the segment and place of its BEGIN.
         """
-        found, begun = last, last.begun
+        scan, begun = last, last.begun
         for segment in reversed(self.segments[:-1]):
-            if found.whole or segment.offloaded is not None:  # Its groups were durable.
+            if scan.whole or segment.offloaded is not None:  # Its groups were durable.
                 break
-            found = StreamScan(segment)
-            found.take(*self.files.read(segment))
-            self.groups = max(self.groups, found.groups)
-            begun = found.begun + begun
+            scan = StreamScan(segment)
+            scan.read(*self.files.read(segment))
+            self.groups = max(self.groups, scan.groups)
+            begun = scan.begun + begun
         return begun

@@ -24,5 +24,5 @@ cdef class StreamScan:
         at=Py_ssize_t, end=Py_ssize_t, marked=Py_ssize_t, following=Py_ssize_t,
         length=u32, seq=u64, seed=u64,
     )
-    cpdef Py_ssize_t take(self, bytearray d, Py_ssize_t size) except -1
+    cpdef Py_ssize_t read(self, bytearray d, Py_ssize_t size) except -1
     cdef note(self, u32 type, u64 number, Py_ssize_t place)

@@ -39,7 +39,7 @@ class StreamScan:
         self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
         self.whole = False  # The start of that group was found.
 
-    def take(self, d: bytearray, size: int) -> int:
+    def read(self, d: bytearray, size: int) -> int:
         """Read all records; return where they end."""
         at = HEADER
         end = size & ~7
@@ -55,7 +55,7 @@ class StreamScan:
                 if following == end and not self.last:
                     return at
                 log.error(
-                    "damaged at octet %d of %s: %d octets are left out",
+                    "damaged at byte %d of %s: %d bytes are skipped",
                     at,
                     self.segment.path,
                     following - at,

@@ -19,10 +19,8 @@ from headrace.protocol.codec_0_x import (
     StreamConsumeOk,
     StreamProperties,
     StreamPublish,
-    encode_content_header,
 )
 from headrace.spec.tables import V0_8, V0_9
-from headrace.wire.frame import FRAME_HEADER, encode_frame
 from support.brokers.broker_process import Served
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     home = tmp_path_factory.mktemp("tickets")
     broker = Served(home, "--realms", "/data=.*", memory=True).start()
     yield broker
-    assert broker.stop() == 0
+    broker.end()
 
 
 def ticket(one: FileClient, **rights: bool) -> int:
@@ -74,9 +72,8 @@ def test_publishing_needs_write_access(
             one.stage("i", b"")
             one.send(FilePublish(routing_key=name, identifier="i", ticket=number))
             return
-        one.send(StreamPublish(routing_key=name, ticket=number))
-        header = encode_content_header(one.version, 80, 0, StreamProperties())
-        one.send_bytes(encode_frame(FRAME_HEADER, 1, header))
+        method = StreamPublish(routing_key=name, ticket=number)
+        one.send_content(method, StreamProperties(), b"")
 
     publish(ticket(one, write=True))
     assert one.count(name) == 1

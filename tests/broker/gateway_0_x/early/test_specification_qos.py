@@ -16,7 +16,7 @@ from support.brokers.broker_process import Served
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     broker = Served(tmp_path_factory.mktemp("qos"), "--specification-qos", memory=True).start()
     yield broker
-    assert broker.stop() == 0
+    broker.end()
 
 
 @pytest.fixture

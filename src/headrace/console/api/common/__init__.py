@@ -1,2 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the handlers of several areas share: lookups, the node, rates."""
+"""Parts that the handlers of several resources share.
+
+:mod:`.body` reads fields of bodies, :mod:`.lookups` finds virtual hosts and objects,
+:mod:`.samples` adds rates and samples to rows, :mod:`.own_counts` the key ``headrace``.
+"""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The alarms that block publishers, by what raised them."""
+"""The alarms that block publishers, by source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
 
-#: What raises an alarm: the values of ``source`` in the broker's list.
+#: The sources of alarms in the broker's list.
 MEMORY, DISK, OPERATOR, CLUSTER = SOURCES = ("memory", "disk", "operator", "cluster")
 
 
@@ -26,10 +26,10 @@ async def active_alarms(call: HttpCall) -> list[AlarmRow]:
 
 
 def sources_of(alarms: list[AlarmRow]) -> AbstractSet[str]:
-    """Return what raised the alarms."""
+    """Return the sources of alarms."""
     return {alarm["source"] for alarm in alarms}
 
 
 def reasons_in(alarms: list[AlarmRow], vhost: str) -> str:
-    """Return why the publishers of a virtual host are blocked, as clients get it; empty: not."""
+    """Return the reason that blocks the publishers of a virtual host; empty if they are not."""
     return " & ".join(alarm["reason"] for alarm in alarms if alarm["vhost"] in ("", vhost))

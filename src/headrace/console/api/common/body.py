@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields of request bodies, as loosely typed as RabbitMQ takes them.
+"""Fields of request bodies, with the loose types that RabbitMQ accepts.
 
-Booleans and numbers may be strings, an empty list may stand for an empty object. Unknown fields
+Booleans and numbers may be strings; an empty list may stand for an empty object. Unknown fields
 are ignored.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.console.http.errors import bad_request
+from headrace.console.http_errors import bad_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Body:
         """Return the body of a request.
 
         Raises:
-            HttpError: it is no JSON object, or lacks a required field.
+            HttpError: the body is not a JSON object, or lacks a required field.
         """
         values = await call.body()
         for name in required:
@@ -84,14 +84,14 @@ class Body:
         return self._refuse(name, "a whole number")
 
     def table(self, name: str) -> JsonObject:
-        """Return an object; an empty one for an empty list, as clients in PHP and pyrabbit send."""
+        """Return an object; an empty list of clients in PHP and pyrabbit is an empty object."""
         value = self.values.get(name)
         if value is None or value == [] or value == "":
             return {}
         return value if isinstance(value, dict) else self._refuse(name, "an object")
 
     def texts(self, name: str) -> list[str] | None:
-        """Return a list of texts, or of those that commas separate; None without the field."""
+        """Return a list of texts, from a list or a text with commas; None without the field."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -102,7 +102,7 @@ class Body:
         return [text.strip() for text in value if text.strip()]
 
     def names(self, name: str) -> list[str]:
-        """Return a list of names, each as it was given; no string stands for one."""
+        """Return a list of names, unchanged; a string is refused."""
         value = self.values.get(name)
         if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             self._refuse(name, "a list of strings")
@@ -112,11 +112,11 @@ class Body:
         raise bad_request(f"'{name}' is not {expected}")
 
 
-def asked(call: HttpCall, name: str) -> bool:
-    """Return True where the query has a flag that is true.
+def query_flag(call: HttpCall, name: str) -> bool:
+    """Return True if a flag of the query is true.
 
     Raises:
-        HttpError: it is not true or false.
+        HttpError: the flag is neither true nor false.
     """
     value = call.query.get(name, "false").lower()  # Clients in Python send True.
     if value not in ("true", "false"):

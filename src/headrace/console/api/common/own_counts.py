@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that RabbitMQ's API does not have: the key ``headrace`` of objects and the overview."""
+"""Counts that RabbitMQ's API lacks: the key ``headrace`` of objects and of the overview."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEY = "headrace"
 DEAD, OLDEST, AGE = "dead_lettered", "oldest_ready_ms", "oldest_ready_age_ms"
-AGE_PATH = f"{KEY}.{AGE}"  # What lists of queues are sorted by to find the one that is behind most.
+AGE_PATH = f"{KEY}.{AGE}"  # The sort column that finds the queue with the oldest message.
 OF_REASONS: Mapping[str, Columns] = {reason: (f"dead_{reason}",) for reason in REASONS}
 #: The columns of queues by which lists are sorted, by the path of the number.
 PATHS: Mapping[str, Columns] = {
@@ -27,14 +27,14 @@ PATHS: Mapping[str, Columns] = {
 
 
 class OwnCounts:
-    """Puts the numbers of queues into their rows."""
+    """Returns the counts of queues for their rows."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._dead = Counted(table, OF_REASONS)
 
     def of(self, queue: SampledObject) -> JsonObject:
-        """Return when the oldest ready message came, its age, and the dead letters by reason."""
+        """Return arrival and age of the oldest ready message, and the dead letters by reason."""
         dead: JsonObject = {}
         self._dead.put(dead, queue)
         oldest_ms = self._table.number(queue.slot, "oldest_ms")
@@ -43,30 +43,30 @@ class OwnCounts:
 
 
 def ages_of(table: Table) -> Callable[[int], int]:
-    """Return how long the oldest ready message of a queue waits, in ms; 0 without one."""
+    """Return a function for the age of a queue's oldest ready message, in ms; 0 without one."""
     since, now_ms = table.totals(("oldest_ms",)), table.now_ms
     return lambda slot: int(max(0, now_ms - since[slot])) if since[slot] else 0
 
 
 def longest_wait_ms(table: Table) -> int | None:
-    """Return how long the oldest ready message of all queues waits; None without one."""
+    """Return the age of the oldest ready message of all queues, in ms; None without one."""
     since = [int(value) for value in table.totals(("oldest_ms",)) if value]
     return max(0, table.now_ms - min(since)) if since else None
 
 
-def dead_letters(several: list[SampledObject]) -> JsonObject:
+def dead_letters(objects: list[SampledObject]) -> JsonObject:
     """Return the dead letters of virtual hosts, or of the broker, by reason."""
     return {
-        reason: sum(sums.number(*columns) for sums in several)
+        reason: sum(sums.number(*columns) for sums in objects)
         for reason, columns in OF_REASONS.items()
     }
 
 
 def of_broker(totals: SampledObject) -> JsonObject:
-    """Return the dead letters by what became of them, and the sizes of published bodies."""
+    """Return the dead letters by reason and strategy, and the sizes of published bodies."""
     return {
         "dead_letter_strategies": {
-            reason: {way: totals.number(f"dead_{reason}_{way}") for way in STRATEGIES}
+            reason: {name: totals.number(f"dead_{reason}_{name}") for name in STRATEGIES}
             for reason in REASONS
         },
         "dead_letters_confirmed": totals.number("dead_confirmed"),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues as RabbitMQ describes them, and what lists of them are sorted by."""
+"""Queues as RabbitMQ describes them, and the sort keys of lists of queues.
+
+The parameter ``disable_stats`` leaves out rates and message counters.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from headrace.node_name import node_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from headrace.console.api.common.policies import Policies
+    from headrace.console.api.common.effective_policies import Policies
     from headrace.console.state.table import Table
     from headrace.untyped import JsonObject
 
@@ -35,8 +38,7 @@ NUMBERS: Mapping[str, tuple[str, ...]] = {
     "message_bytes_unacknowledged": ("unacked_bytes",),
     "message_bytes_ram": ("ready_bytes", "unacked_bytes"),
 }
-#: What stays the same of a queue, with the value where the broker does not send it. The
-#: columns of a row that are not named in this module are the same for all queues.
+#: Fields of a queue, with the value if the broker does not send it.
 FIELDS: Mapping[str, object] = {
     **dict.fromkeys(("name", "vhost", "type"), ""),
     **dict.fromkeys(("durable", "auto_delete", "exclusive"), False),
@@ -44,13 +46,13 @@ FIELDS: Mapping[str, object] = {
 }
 RATE = "_details.rate"
 STREAM = "stream"
-#: What the ready ones of a stream are already: a record that a reader has not settled stays in it.
-WHOLE_STREAM = ("messages", "message_bytes")
-WHOLE = 1000  # Per mille.
+#: Totals of a stream equal those of its ready records: an unsettled record stays in the stream.
+TOTALS_OF_STREAM = ("messages", "message_bytes")
+PER_MILLE = 1000
 
 
 class QueueRows:
-    """Makes rows for one request."""
+    """Makes the rows of one request."""
 
     def __init__(self, table: Table, policies: Policies, query: Mapping[str, str]) -> None:
         """Raise HttpError when the query asks for too many samples."""
@@ -61,9 +63,9 @@ class QueueRows:
         self._depths = Counted(table, DEPTHS, window(query, LENGTHS))
         self._stats = Counted(table, self._counters, window(query, MESSAGE_RATES))
         self._own = own_counts.OwnCounts(table)
-        self._is_short = query.get("disable_stats") == "true"
+        self._without_stats = query.get("disable_stats") == "true"
         node = node_name()
-        self._same: JsonObject = {
+        self._constants: JsonObject = {
             "node": node,
             "leader": node,
             "members": [node],
@@ -78,7 +80,7 @@ class QueueRows:
         self._fields = [(name, self._column(name), none) for name, none in FIELDS.items()]
 
     def _column(self, name: str) -> Sequence[object]:
-        """Return what stays the same of all queues."""
+        """Return a field of all queues, by slot."""
         values = self._table.fields.get(name)
         return [None] * len(self._table.ids) if values is None else values
 
@@ -91,21 +93,21 @@ class QueueRows:
         table = self._table
         queue = SampledObject(table, slot)
         row = {name: column[slot] or none for name, column, none in self._fields}
-        row.update(self._same)
+        row.update(self._constants)
         row["arguments"] = table.field("arguments", slot) or {}
         row["user_who_performed_action"] = table.field("user", slot) or ""
-        ruled = row["policy"] or row["operator_policy"]
-        row["effective_policy_definition"] = self._policies.of(queue) if ruled else {}
+        has_policy = row["policy"] or row["operator_policy"]
+        row["effective_policy_definition"] = self._policies.of(queue) if has_policy else {}
         row["idle_since"] = idle_since(queue)
         self._numbers.put(row, queue)
         self._depths.put(row, queue)
         self._put_shares(row, slot)
         if row["type"] == STREAM:
-            row["message_bytes_ram"] = 0  # They are on disk.
-            row.update({name: row[f"{name}_ready"] for name in WHOLE_STREAM})
+            row["message_bytes_ram"] = 0  # The records are on disk.
+            row.update({name: row[f"{name}_ready"] for name in TOTALS_OF_STREAM})
         row["message_bytes_persistent"] = row["message_bytes"] if row["durable"] else 0
         row[own_counts.KEY] = self._own.of(queue)
-        if not self._is_short:
+        if not self._without_stats:
             self._depths.put_details(row, queue)
             stats: JsonObject = {}
             self._stats.put(stats, queue)
@@ -114,13 +116,13 @@ class QueueRows:
         return row
 
     def _put_shares(self, row: JsonObject, slot: int) -> None:
-        """Put the time that consumers could take, and the age of the oldest message."""
-        share = self._table.number(slot, "utilisation") / WHOLE
+        """Put the capacity of consumers, and the time of the oldest message."""
+        share = self._table.number(slot, "utilisation") / PER_MILLE
         row["consumer_capacity"] = row["consumer_utilisation"] = share
         row["head_message_timestamp"] = self._table.number(slot, "oldest_ms") // MS or None
 
     def key(self, column: str) -> Callable[[int], object]:
-        """Return what queues are sorted by, without rows being made; a missing field is 0."""
+        """Return the sort key of a column, which makes no rows; 0 for a missing field."""
         table = self._table
         first, _, rest = column.partition(".")
         if column in FIELDS:
@@ -134,26 +136,26 @@ class QueueRows:
             return lambda slot: inner(table.field("arguments", slot), rest)
         if first == "effective_policy_definition" and rest and self._policies:
             return lambda slot: inner(self._policies.of(SampledObject(table, slot)), rest)
-        numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **SAME_NUMBERS}
+        numbers: Mapping[str, tuple[str, ...]] = {**NUMBERS, **DEPTHS, **COMPUTED_NUMBERS}
         if first == "message_stats":
             column, numbers = rest, self._counters
-        if column in (*WHOLE_STREAM, "message_bytes_persistent"):
-            return self._whole_key(numbers[column])
+        if column in (*TOTALS_OF_STREAM, "message_bytes_persistent"):
+            return self._total_key(numbers[column])
         if column in numbers:
             return table.totals(numbers[column]).__getitem__
         if column.endswith(RATE) and column.removesuffix(RATE) in numbers:
             return table.rates(numbers[column.removesuffix(RATE)]).__getitem__
         return nothing
 
-    def _whole_key(self, columns: tuple[str, ...]) -> Callable[[int], float]:
-        """Return a key of ready and unacked ones together; of streams only the ready ones."""
+    def _total_key(self, columns: tuple[str, ...]) -> Callable[[int], float]:
+        """Return the sort key of ready and unacked messages; of streams only of the ready ones."""
         ready, both = self._table.totals(columns[:1]), self._table.totals(columns)
         kinds = self._column("type")
         return lambda slot: ready[slot] if kinds[slot] == STREAM else both[slot]
 
 
-#: Numbers of which a row is made in another way.
-SAME_NUMBERS: Mapping[str, tuple[str, ...]] = {
+#: Columns of numbers that a row computes.
+COMPUTED_NUMBERS: Mapping[str, tuple[str, ...]] = {
     "consumer_capacity": ("utilisation",),
     "consumer_utilisation": ("utilisation",),
     "head_message_timestamp": ("oldest_ms",),
@@ -163,17 +165,17 @@ SAME_NUMBERS: Mapping[str, tuple[str, ...]] = {
 
 
 def nothing(_: int) -> int:
-    """Return what queues without a column are sorted by."""
+    """Return the sort key of an unknown column."""
     return 0
 
 
 def inner(value: object, path: str) -> object:
-    """Return a value in an object; its name may have dots."""
+    """Return a value in an object, whose name may have dots; 0 without it."""
     return value.get(path, 0) if isinstance(value, dict) else 0
 
 
 def idle_since(queue: SampledObject) -> str | None:
-    """Return when a queue was last seen to change, or was seen first; None where that is now."""
+    """Return the time of a queue's last change, or of its first sample; None for a recent one."""
     at_ms = queue.moved_ms or queue.born_ms
     if queue.table.now_ms - at_ms < SAMPLE_S * MS:
         return None

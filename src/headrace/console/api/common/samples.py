@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates and samples in answers: ``K_details`` beside a counter ``K``."""
+"""Counters, rates and samples in answers: a counter ``K`` and its ``K_details``.
+
+The parameters ``K_age`` and ``K_incr`` ask for samples over time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.console.http.errors import bad_request
 from headrace.console.http.routes import Parameter
+from headrace.console.http_errors import bad_request
 from headrace.console.state.table import POINTS_MAX, Window
-from headrace.measures import CHANNEL_COUNTS, DELIVERED, EXCHANGE_COUNTS, QUEUE_COUNTS
+from headrace.measures import CHANNEL_COUNTS, CHURN, DELIVERED, EXCHANGE_COUNTS, QUEUE_COUNTS
 
 if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
     from headrace.console.state.table import SampledObject, Table
     from headrace.untyped import JsonObject
 
@@ -33,11 +37,13 @@ COUNTERS: Mapping[str, Columns] = {
     },
     "deliver_get": tuple(measure.column for measure in QUEUE_COUNTS if measure.total == DELIVERED),
 }
+#: The columns of created and ended objects, by the name of the API.
+CHURNED: Mapping[str, Columns] = {measure.api: (measure.column,) for measure in CHURN}
 DATA: Mapping[str, Columns] = {"recv_oct": ("bytes_received",), "send_oct": ("bytes_sent",)}
 PARAMETERS = tuple(
-    Parameter(f"{kind}_{what}", about, "integer")
+    Parameter(f"{kind}_{suffix}", about, "integer")
     for kind in (LENGTHS, MESSAGE_RATES)
-    for what, about in (
+    for suffix, about in (
         ("age", "Age of the oldest sample, in seconds."),
         ("incr", "Seconds between two samples."),
     )
@@ -45,16 +51,16 @@ PARAMETERS = tuple(
 
 
 def counters_of(table: Table) -> dict[str, Columns]:
-    """Return the counters of messages that a kind of objects has, with their columns."""
-    known = table.columns.keys()
-    return {name: columns for name, columns in COUNTERS.items() if known >= set(columns)}
+    """Return the counters of messages that a table has, with their columns."""
+    present = table.columns.keys()
+    return {name: columns for name, columns in COUNTERS.items() if present >= set(columns)}
 
 
 def window(query: Mapping[str, str], kind: str) -> Window | None:
-    """Return the samples of a kind that a query asks for; None for none.
+    """Return the samples of a kind that a query requests; None for none.
 
     Raises:
-        HttpError: the numbers are none, or give too many samples.
+        HttpError: the numbers are not whole, or give too many samples.
     """
     age, incr = query.get(f"{kind}_age"), query.get(f"{kind}_incr")
     if not age or not incr:
@@ -67,7 +73,7 @@ def window(query: Mapping[str, str], kind: str) -> Window | None:
 
 
 def depths(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
-    """Return the lengths of a queue, or of several, with their details."""
+    """Return the depths of an object, with their details."""
     return counted(sampled, DEPTHS, window(query, LENGTHS))
 
 
@@ -82,10 +88,10 @@ def octets(sampled: SampledObject, query: Mapping[str, str]) -> JsonObject:
 
 
 def counted(
-    sampled: SampledObject, columns: Mapping[str, Columns], wanted: Window | None
+    sampled: SampledObject, columns: Mapping[str, Columns], samples: Window | None
 ) -> JsonObject:
     """Return numbers by the name of the API, with their details."""
-    numbers = Counted(sampled.table, columns, wanted)
+    numbers = Counted(sampled.table, columns, samples)
     row: JsonObject = {}
     numbers.put(row, sampled)
     numbers.put_details(row, sampled)
@@ -93,23 +99,23 @@ def counted(
 
 
 class Counted:
-    """Puts numbers into the rows of many objects, and their details."""
+    """Writes the numbers of many objects, and their details, into rows."""
 
     def __init__(
-        self, table: Table, columns: Mapping[str, Columns], wanted: Window | None = None
+        self, table: Table, columns: Mapping[str, Columns], samples: Window | None = None
     ) -> None:
-        """``columns`` are those of each number, by its name."""
-        known = table.columns
+        """``columns`` has the columns of each number, by its name."""
+        present = table.columns
         self._columns = [(f"{name}_details", some) for name, some in columns.items()]
         self._single = []
         self._several = []
         for name, some in columns.items():
-            arrays = [known[column] for column in some if column in known]
+            arrays = [present[column] for column in some if column in present]
             if len(arrays) == 1:
                 self._single.append((name, arrays[0]))
             else:
                 self._several.append((name, arrays))
-        self._wanted = wanted
+        self._samples = samples
         self._idle = {name: NO_RATE for name, _ in self._columns}
 
     def put(self, row: JsonObject, sampled: SampledObject) -> None:
@@ -121,16 +127,24 @@ class Counted:
             row[name] = sum([array[slot] for array in arrays])
 
     def put_details(self, row: JsonObject, sampled: SampledObject) -> None:
-        """Put the rates of an object into its row, and samples where they are asked for."""
-        if self._wanted is None and sampled.is_idle():
+        """Put the rates of an object into its row, with samples if they are requested."""
+        if self._samples is None and sampled.is_idle():
             row.update(self._idle)
             return
         for name, some in self._columns:
-            row[name] = sampled.details(some, self._wanted)
+            row[name] = sampled.details(some, self._samples)
+
+
+def churn(call: HttpCall) -> JsonObject:
+    """Return the numbers of created and ended objects; 0 for users who do not see all."""
+    if not call.identity.sees_all:
+        return {**dict.fromkeys(CHURNED, 0), **{f"{name}_details": NO_RATE for name in CHURNED}}
+    (totals,) = call.state.totals.sampled()
+    return counted(totals, CHURNED, window(call.query, NODE))
 
 
 def summed(several: list[JsonObject]) -> JsonObject:
-    """Return the sum of such numbers, which have the same windows."""
+    """Return the sums of such rows; all have the same samples."""
     sums: JsonObject = {}
     for numbers in several:
         for name, value in numbers.items():

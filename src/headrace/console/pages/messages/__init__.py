@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on pages: looking at them, and moving, requeueing and deleting them."""
+"""Pages of messages: browsing them, their dead letters, and jobs that move or delete them."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages of a queue or stream, and one of them."""
+"""The pages of the messages of a queue or stream, and of one message. Browsing changes nothing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 from headrace.console.api import browse
 from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.errors import HttpError, not_found, of_operation
-from headrace.console.http.routes import Route
-from headrace.console.pages.commands import line
-from headrace.console.pages.listings import CSV, JSON, Column, file_of
+from headrace.console.http.routes import Routes
+from headrace.console.http_errors import HttpError, not_found, of_operation
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.exports import FORMATS, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
 from headrace.console.pages.objects.queues import here as queue_at
 from headrace.console.pages.rendering import page
@@ -30,11 +31,13 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-BYTES = 400  # Of each body in the list.
+BODY_BYTES = 400  # Of each body in the list.
 PATH = "/queues/{vhost}/{queue}/messages"
-PARTS = ("selector", "from", "count")
+FIELDS = ("selector", "from", "count")  # Of the form.
 FILE_BYTES = 64 << 10  # Of each body in a file.
-COLUMNS = (  # Of a file; the page shows messages as they are.
+READ = "read on the queue"
+ROUTES = Routes()
+COLUMNS = (  # Of a file; the page shows messages as cards.
     Column("Position", "position", "number"),
     Column("Exchange", "exchange"),
     Column("Routing key", "routing_key"),
@@ -46,8 +49,8 @@ COLUMNS = (  # Of a file; the page shows messages as they are.
     Column("Payload in base64", "body_base64"),
     Column("Payload", "body"),
 )
-# What is not told beside the properties: the body, and what has a place of its own.
-APART = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
+#: Fields of a message that are not shown among its properties.
+NOT_PROPERTIES = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
 
 def here(call: HttpCall) -> str:
@@ -55,70 +58,85 @@ def here(call: HttpCall) -> str:
     return f"{queue_at(call)}/messages"
 
 
-async def show_list(call: HttpCall) -> object:
+@ROUTES.get(
+    {PATH: "Messages of a queue."},
+    tag=MANAGEMENT,
+    permission=READ,
+    query=browse.QUERY,
+    payloads=True,
+    page=True,
+)
+async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of messages, or the messages as a file."""
-    queue = await show_queue(call, **call.path)
-    query = {name: call.query.get(name, "") for name in PARTS}
-    form = call.query.get("format", "")
-    said = ""
-    found: JsonObject = {"messages": [], "next": None}
+    shown = await show_queue(call, vhost, queue)
+    query = {name: call.query.get(name, "") for name in FIELDS}
+    file_format = call.query.get("format", "")
+    problem = ""
+    listed: JsonObject = {"messages": [], "next": None}
     try:
-        found = await browse.page_of_messages(
+        listed = await browse.page_of_messages(
             call,
-            **call.path,
+            vhost,
+            queue,
             count=browse.count_in(query),
-            shown=FILE_BYTES if form else BYTES,
+            shown=FILE_BYTES if file_format else BODY_BYTES,
             selector=query["selector"],
             start=browse.place(query["from"] or "first"),
         )
     except HttpError as error:
         if error.status != 400:
             raise
-        said = error.reason
+        problem = error.reason
     except OperationRefused as error:
         refusal = of_operation(error)
         if refusal.status != 400:
             raise refusal from None
-        said = refusal.reason
-    if form and not said:
-        return file_of("messages", COLUMNS, found["messages"], form)
-    asked = {name: value for name, value in query.items() if value}
-    more = {**asked, "from": str(found["next"])}
+        problem = refusal.reason
+    if file_format and not problem:
+        return file_of("messages", COLUMNS, listed["messages"], file_format)
+    parameters = {name: value for name, value in query.items() if value}
+    more = {**parameters, "from": str(listed["next"])}
     return page(
         call,
         "messages.html",
-        f"Messages of {call.path['queue']}",
-        status=400 if said else 200,
-        queue=queue,
+        f"Messages of {queue}",
+        status=400 if problem else 200,
+        queue=shown,
         queue_at=queue_at(call),
         at=here(call),
         query=query,
-        said=said,
-        rows=[(row, *shown_as(row, AUTO)) for row in found["messages"]],
-        more=f"{here(call)}?{urlencode(more)}" if found["next"] else "",
+        problem=problem,
+        rows=[(row, *shown_as(row, AUTO)) for row in listed["messages"]],
+        more=f"{here(call)}?{urlencode(more)}" if listed["next"] else "",
         files=[
-            (one.upper(), f"{here(call)}?{urlencode({**asked, 'format': one})}")
-            for one in (CSV, JSON)
+            (each.upper(), f"{here(call)}?{urlencode({**parameters, 'format': each})}")
+            for each in FORMATS
         ],
         command=line(
             "peek",
-            call.path["queue"],
-            vhost=call.path["vhost"],
+            queue,
+            vhost=vhost,
             selector=query["selector"],
             **{"from": query["from"]},
         ),
     )
 
 
-async def show_one(call: HttpCall) -> object:
+@ROUTES.get(
+    {f"{PATH}/{{position}}": "One message."},
+    tag=MANAGEMENT,
+    permission=READ,
+    payloads=True,
+    page=True,
+)
+async def show_message(call: HttpCall, vhost: str, queue: str, position: str) -> object:
     """Return the page of one message."""
-    vhost, queue, position = (call.path[name] for name in ("vhost", "queue", "position"))
     if not position.isascii() or not position.isdecimal():
         raise not_found()
-    found = await browse.page_of_messages(
+    listed = await browse.page_of_messages(
         call, vhost, queue, count=1, shown=browse.SHOWN_MAX, start=browse.place(position)
     )
-    rows: list[JsonObject] = found["messages"]
+    rows: list[JsonObject] = listed["messages"]
     if not rows or rows[0]["position"] != int(position):
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
@@ -133,7 +151,9 @@ async def show_one(call: HttpCall) -> object:
         at=at,
         row=row,
         properties=[
-            (name, property_shown(name, value)) for name, value in row.items() if name not in APART
+            (name, property_shown(name, value))
+            for name, value in row.items()
+            if name not in NOT_PROPERTIES
         ],
         headers=sorted((row.get("headers") or {}).items()),
         text=text,
@@ -152,34 +172,9 @@ async def show_one(call: HttpCall) -> object:
 
 
 def property_shown(name: str, value: object) -> Markup:
-    """Return the value of a property as text."""
+    """Return the value of a property for its page."""
     if name == "exchange":
         return exchange(value)
     if name == "delivery_mode":
         return shown(DELIVERY_MODES.get(str(value), value))
     return compact_shown(value)
-
-
-ROUTES = (
-    Route(
-        "GET",
-        PATH,
-        show_list,
-        MANAGEMENT,
-        "read on the queue",
-        "Messages of a queue.",
-        browse.QUERY,
-        payloads=True,
-        page=True,
-    ),
-    Route(
-        "GET",
-        f"{PATH}/{{position}}",
-        show_one,
-        MANAGEMENT,
-        "read on the queue",
-        "One message.",
-        payloads=True,
-        page=True,
-    ),
-)

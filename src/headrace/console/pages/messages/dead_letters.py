@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters of a queue by reason, queue and time. Requeueing a group is a job (:mod:`.jobs`)."""
+"""The page of the dead letters of a queue, in groups. A job requeues a group (:mod:`.jobs`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from headrace.console.api.dead_letters import groups_of
-from headrace.console.http.routes import Route
-from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column
+from headrace.console.http.routes import Routes
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.objects.queues import here as queue_at
-from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import counted, number, segment
 from headrace.user_tags import MANAGEMENT
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-PARTS = (
-    Part(
+ROUTES = Routes()
+TABLES = (
+    InnerTable(
         "Groups",
         (
             Column("Reason", "reason"),
-            Column("Queue", "queue", leads=lambda row: row["of"]),
+            Column("Queue", "queue", leads=lambda row: row["queue_address"]),
             Column("Exchange", "exchange", "exchange"),
             Column("Messages", "count", "number"),
-            Column("View", "look", "address", sorts=False),
+            Column("View", "view", "address", sorts=False),
             Column("Requeue", "requeue", "address", sorts=False),
             Column("First death", "first", "time"),
             Column("Last death", "last", "time"),
         ),
         field="groups",
     ),
-    Part(
+    InnerTable(
         "By hour",
         (
             Column("Hour", "hour", "time"),
@@ -47,73 +48,79 @@ PARTS = (
 )
 
 
-async def show(call: HttpCall) -> object:
+@ROUTES.get(
+    {"/queues/{vhost}/{queue}/dead-letters": "Dead letters of a queue."},
+    tag=MANAGEMENT,
+    permission="read on the queue",
+    query=QUERY,
+    payloads=True,
+    page=True,
+)
+async def show(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page."""
-    found = await groups_of(call, **call.path)
+    dead_letters = await groups_of(call, vhost, queue)
     at = queue_at(call)
-    rows = rows_of(found, call.path["vhost"], at)
-    file = await file_of_part(call, "Dead letters", PARTS, rows)
+    rows = rows_of(dead_letters, vhost, at)
+    file = await file_of_table(call, "Dead letters", TABLES, rows)
     if file is not None:
         return file
     return page(
         call,
         "dead_letters.html",
-        f"Dead letters in {call.path['queue']}",
-        queue=call.path["queue"],
+        f"Dead letters in {queue}",
+        queue=queue,
         at=at,
-        examined=examined(found),
-        tables=await tables_of(call, PARTS, rows),
+        examined=examined(dead_letters),
+        tables=await tables_of(call, TABLES, rows),
         path=call.request.rel_url.raw_path,
-        command=line("pipeline", "dead-letters", "list", call.path["queue"]),
+        command=line("pipeline", "dead-letters", "list", queue),
     )
 
 
-def examined(found: JsonObject) -> str:
+def examined(dead_letters: JsonObject) -> str:
     """Return how many messages were examined, and how many of them are not dead letters."""
-    others = found["others"]
-    amount = counted(found["looked"], "message")
-    if not found["is_all"]:
+    others = dead_letters["others"]
+    amount = counted(dead_letters["looked"], "message")
+    if not dead_letters["is_all"]:
         amount = f"the oldest {amount}; the queue has more"
-    kinds = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"
+    rest = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"
     dead = "a dead letter" if others == 1 else "dead letters"
-    return f"Examined {amount}." if not found["looked"] else f"Examined {amount}; {kinds} {dead}."
+    return (
+        f"Examined {amount}."
+        if not dead_letters["looked"]
+        else f"Examined {amount}; {rest} {dead}."
+    )
 
 
-def rows_of(found: JsonObject, vhost: str, at: str) -> JsonObject:
-    """Return the rows of the tables, for the queue whose page is at an address."""
-    most = max((one["count"] for one in found["hours"]), default=1)
+def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
+    """Return the rows of the tables; ``at`` is the address of the queue's page."""
+    peak = max((hour["count"] for hour in dead_letters["hours"]), default=1)
     return {
         "groups": [
             {
-                **one,
-                "of": f"/queues/{segment(vhost)}/{segment(one['queue'])}" if one["queue"] else "",
-                "look": f"{at}/messages?{urlencode({'selector': one['selector']})}",
-                "requeue": f"{at}/job?{query_of(one['selector'])}",
+                **group,
+                "queue_address": queue_address(vhost, group["queue"]),
+                "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",
+                "requeue": f"{at}/job?{query_of(group['selector'])}",
             }
-            for one in found["groups"]
+            for group in dead_letters["groups"]
         ],
         "hours": [
-            {"hour": f"{one['hour']}:00:00Z", "count": one["count"], "share": one["count"] / most}
-            for one in found["hours"]
+            {
+                "hour": f"{hour['hour']}:00:00Z",
+                "count": hour["count"],
+                "share": hour["count"] / peak,
+            }
+            for hour in dead_letters["hours"]
         ],
     }
+
+
+def queue_address(vhost: str, queue: str | None) -> str:
+    """Return the address of the queue in which messages died; empty if it is unknown."""
+    return f"/queues/{segment(vhost)}/{segment(queue)}" if queue else ""
 
 
 def query_of(selector: str) -> str:
     """Return the query of the job that requeues a group."""
     return urlencode({"do": "requeue", "selector": selector})
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/queues/{vhost}/{queue}/dead-letters",
-        show,
-        MANAGEMENT,
-        "read on the queue",
-        "Dead letters of a queue.",
-        QUERY,
-        payloads=True,
-        page=True,
-    ),
-)

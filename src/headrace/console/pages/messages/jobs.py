@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on pages: a dry run says what would be hit, then a confirmation runs it."""
+"""The pages of jobs, which move, copy, requeue and delete messages.
+
+The form begins with a dry run that counts the messages; a typed confirmation starts the job.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,12 @@ from headrace.console.api import jobs
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
-from headrace.console.http.errors import HttpError, bad_request, of_operation
-from headrace.console.http.routes import Route
-from headrace.console.pages.actions import Action
-from headrace.console.pages.commands import in_vhost, line
-from headrace.console.pages.listings import Column, ListPage
+from headrace.console.http.routes import Routes
+from headrace.console.http_errors import HttpError, bad_request, of_operation
+from headrace.console.pages.actions import CONFIRMATION, Actions
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import in_vhost, line
+from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.queues import here as queue_at
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
@@ -21,19 +25,22 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
 PATH = "/queues/{vhost}/{queue}/job"
-ONE = "/jobs/{vhost}/{id}"
-WORDS = {
+JOB = "/jobs/{vhost}/{id}"
+ROUTES = Routes()
+ACTIONS = Actions()
+LABELS = {
     "move": "Move messages to another queue",
     "copy": "Copy messages to another queue",
     "requeue": "Return dead letters to their original queues",
     "delete": "Delete messages",
 }
-VERBS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
+BUTTONS = {"move": "Move", "copy": "Copy", "requeue": "Requeue", "delete": "Delete"}
 FIELDS = ("do", "to", "selector", "count", "first", "last")
-FACTS = (  # Of a job that runs, and of the result of one that is over.
+FACTS = (  # Of a running job, and of the result of one that ended.
     Column("Error", "error_text"),
     Column("Examined", "looked", "number"),
     Column("Selected", "selected", "number"),
@@ -49,45 +56,49 @@ FACTS = (  # Of a job that runs, and of the result of one that is over.
 )
 
 
-async def show(call: HttpCall) -> object:
-    """Return the form; the address may fill it."""
-    return form(call, {name: call.query.get(name, "") for name in FIELDS})
+@ROUTES.get({PATH: "A job on a queue."}, tag=MANAGEMENT, page=True)
+async def show(call: HttpCall, vhost: str, queue: str) -> object:
+    """Return the form; the query may set its fields."""
+    return form(call, vhost, queue, {name: call.query.get(name, "") for name in FIELDS})
 
 
-async def send(call: HttpCall) -> object:
-    """Count what the job would hit; with the typed confirmation, begin it."""
-    sent = await call.form()
-    given = {name: sent.get(name).strip() for name in FIELDS}
+@ROUTES.post({PATH: "Start a job."}, tag=MANAGEMENT, permission="read on the queue", page=True)
+async def send(call: HttpCall, vhost: str, queue: str) -> object:
+    """Count the messages of the job; with the typed confirmation, start it."""
+    fields = await call.form()
+    given = {name: fields.get(name).strip() for name in FIELDS}
     body = Body({name: value for name, value in given.items() if value})
     try:
-        if "confirmation" not in sent:
-            dry = await jobs.run(call, **call.path, body=body, dry_run=True, wait=True)
-            return form(call, given, counted=dry)
-        if sent.get("confirmation") != plain(call.path["queue"]):
-            dry = await jobs.run(call, **call.path, body=body, dry_run=True, wait=True)
-            said = "To confirm, type the name of the queue as it is shown; nothing was changed."
-            return form(call, given, counted=dry, said=said, status=400)
-        begun = await jobs.run(call, call.path["vhost"], call.path["queue"], body)
-    except HttpError as error:
-        return form(call, given, said=error.reason, status=error.status)
-    except OperationRefused as error:
-        refusal = of_operation(error)
-        return form(call, given, said=refusal.reason, status=refusal.status)
-    where = f"/jobs/{segment(call.path['vhost'])}/{segment(begun['id'])}"
-    return Answer(303, headers={"Location": where})
+        if fields.get(CONFIRMATION) == plain(queue):
+            job = await jobs.run(call, vhost, queue, body)
+            return Answer(303, headers={"Location": job_address({**job, "vhost": vhost})})
+        dry_run = await jobs.run(call, vhost, queue, body, dry_run=True, wait=True)
+    except (HttpError, OperationRefused) as error:
+        refusal = error if isinstance(error, HttpError) else of_operation(error)
+        return form(call, vhost, queue, given, problem=refusal.reason, status=refusal.status)
+    if CONFIRMATION not in fields:
+        return form(call, vhost, queue, given, dry_run=dry_run)
+    problem = "To confirm, type the name of the queue as it is shown; nothing was changed."
+    return form(call, vhost, queue, given, dry_run=dry_run, problem=problem, status=400)
+
+
+def job_address(row: JsonObject) -> str:
+    """Return the address of a job's page."""
+    return f"/jobs/{segment(row['vhost'])}/{segment(row['id'])}"
 
 
 def form(
     call: HttpCall,
+    vhost: str,
+    queue: str,
     given: dict[str, str],
     *,
-    counted: JsonObject | None = None,
-    said: str = "",
+    dry_run: JsonObject | None = None,
+    problem: str = "",
     status: int = 200,
 ) -> object:
-    """Return the page with the form."""
-    vhost, queue = call.path["vhost"], call.path["queue"]
-    do = given["do"] if given["do"] in WORDS else "move"
+    """Return the page with the form; ``dry_run`` has the counts of a dry run."""
+    do = given["do"] if given["do"] in LABELS else "move"
     words = [queue] if do not in jobs.WITH_TARGET else [queue, given["to"] or "TO"]
     return page(
         call,
@@ -97,10 +108,10 @@ def form(
         queue=queue,
         at=queue_at(call),
         given={**given, "do": do},
-        words=WORDS,
-        verbs=VERBS,
-        counted=counted,
-        said=said,
+        labels=LABELS,
+        buttons=BUTTONS,
+        dry_run=dry_run,
+        problem=problem,
         address=call.request.rel_url.raw_path,
         command=line(
             "messages",
@@ -113,14 +124,15 @@ def form(
     )
 
 
-async def show_job(call: HttpCall) -> object:
+@ROUTES.get({JOB: "The progress of a job."}, tag=MANAGEMENT, page=True)
+async def show_job(call: HttpCall, vhost: str, id: str) -> object:  # noqa: A002 - as in the path.
     """Return the progress of a job, or its result."""
-    job = await jobs.show(call, **call.path)
+    job = await jobs.show(call, vhost, id)
     running = job.get("state") in jobs.RUNNING
     return page(
         call,
         "job_state.html",
-        f"Job {call.path['id']}",
+        f"Job {id}",
         job=job,
         running=running,
         facts=[(fact, job[fact.path]) for fact in FACTS if job.get(fact.path) not in (None, "")],
@@ -128,35 +140,51 @@ async def show_job(call: HttpCall) -> object:
     )
 
 
-def refuse_over(job: JsonObject) -> None:
-    """Refuse to cancel what is over.
+def check_running(job: JsonObject) -> None:
+    """Refuse to cancel a job that has ended.
 
     Raises:
-        HttpError: the job is over.
+        HttpError: the job has ended.
     """
     if job.get("state") not in jobs.RUNNING:
         raise bad_request("the job has ended")
 
 
-async def cancel(call: HttpCall, form: Body) -> None:
-    """Cancel a job that runs."""
-    refuse_over(await jobs.show(call, **call.path))
-    await jobs.cancel(call, **call.path)
-
-
 async def hits(call: HttpCall) -> str:
-    """Return how far a job is."""
+    """Return the progress of a job as a sentence."""
     job = await jobs.show(call, **call.path)
     state = JOB_STATES.get(job["state"], job["state"])
     return f"The job is {state}: {counted(job['done'], 'message')} so far."
 
 
+def cancel_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that cancels a job."""
+    return line("messages", "cancel", call.path["id"], vhost=call.path["vhost"])
+
+
+@ACTIONS.page(
+    f"{JOB}/cancel",
+    "Cancel job {id}",
+    back=JOB,
+    done="The job is cancelled: nothing was changed.",
+    command=cancel_command,
+    hits=hits,
+    parent=("Jobs", "/jobs"),
+    button="Cancel the job",
+    danger=True,
+)
+async def cancel(call: HttpCall, form: Body) -> None:
+    """Cancel a job that runs."""
+    check_running(await jobs.show(call, **call.path))
+    await jobs.cancel(call, **call.path)
+
+
 LISTS = (
     ListPage(
-        "/jobs",
-        "Jobs",
-        jobs.list_jobs,
-        (
+        path="/jobs",
+        title="Jobs",
+        rows=jobs.list_jobs,
+        columns=(
             Column("Job", "id"),
             Column("Action", "do"),
             Column("From", "from"),
@@ -166,31 +194,10 @@ LISTS = (
             Column("Examined", "looked", "number"),
             Column("Done", "done", "number"),
         ),
-        lambda row: f"/jobs/{segment(row['vhost'])}/{segment(row['id'])}",
+        link=job_address,
         about="Running jobs, which move, copy, requeue or delete messages.",
         command=line("list", "jobs"),
         searched=("id", "do", "from", "to"),
         empty="No running jobs.",
     ),
-)
-ACTIONS = (
-    Action(
-        f"{ONE}/cancel",
-        "Cancel job {id}",
-        cancel,
-        lambda call, values: f"/jobs/{segment(call.path['vhost'])}/{segment(call.path['id'])}",
-        lambda call, values: "The job is cancelled: nothing was changed.",
-        hits=hits,
-        command=lambda call, values: line(
-            "messages", "cancel", call.path["id"], vhost=call.path["vhost"]
-        ),
-        parent=("Jobs", "/jobs"),
-        button="Cancel the job",
-        danger=True,
-    ),
-)
-ROUTES = (
-    Route("GET", PATH, show, MANAGEMENT, "", "A job on a queue.", page=True),
-    Route("POST", PATH, send, MANAGEMENT, "read on the queue", "Start a job.", page=True),
-    Route("GET", ONE, show_job, MANAGEMENT, "", "The progress of a job.", page=True),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Payloads as people read them: JSON with indents, text, or bytes in hexadecimal.
+"""Payloads for people: indented JSON, text, records of Avro, or bytes in hexadecimal.
 
 Users whose only tag is ``viewer`` see none: routes that show messages have ``payloads`` (see
 :class:`headrace.console.http.routes.Route`). The broker checks again: the operation ``peek`` needs
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 AUTO, TEXT, JSON, HEX, AVRO = "auto", "text", "json", "hex", "avro"
 FORMS = (AUTO, TEXT, JSON, HEX, AVRO)
 LINE = 16  # Bytes of a line in hexadecimal.
-HEX_MAX = 16_384  # Bytes shown so.
-RECORDS_MAX = 100  # Of an Avro file.
+HEX_MAX = 16_384  # Bytes that are shown in hexadecimal.
+RECORDS_MAX = 100  # Of an Avro file that are shown.
 AVRO_MAGIC = b"Obj\x01"
 
 
 def shown_as(row: JsonObject, form: str) -> tuple[str, str]:
-    """Return a payload's text and the form that it has: the wished one where that is possible."""
+    """Return the text of a payload and its form: the requested one if the payload has it."""
     raw = body_of(row)
-    for wanted in order(row, raw, form):
-        text = in_form(raw, wanted, is_cut=bool(row.get("cut")))
+    for candidate in order(row, raw, form):
+        text = in_form(raw, candidate, is_cut=bool(row.get("cut")))
         if text is not None:
-            return text, wanted
+            return text, candidate
     return in_hex(raw), HEX
 
 
 def order(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
-    """Return the forms to try: the wished one first, else by content type."""
+    """Return the forms to try: the requested one first; for ``auto`` by content type."""
     if form != AUTO:
         return (form, TEXT)
     content_type = str(row.get("content_type", "")).lower()
@@ -49,7 +49,7 @@ def order(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
 
 
 def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
-    """Return bytes in a form; None where they are not of it."""
+    """Return bytes in a form; None if the bytes are not of that form."""
     if form == HEX:
         return in_hex(raw)
     if form == AVRO:
@@ -61,7 +61,7 @@ def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
     if form == TEXT or is_cut:
         return text if form == TEXT else None
     try:
-        # A body that readers differ on is shown as its text, with all that it has.
+        # JSON that parsers read differently is shown as text, unchanged.
         return json.dumps(read_json(text), indent=2, ensure_ascii=False)
     except ValueError:
         return None
@@ -71,16 +71,16 @@ def in_hex(raw: bytes) -> str:
     """Return bytes as offsets, hexadecimal digits and printable characters."""
     lines = []
     for at in range(0, min(len(raw), HEX_MAX), LINE):
-        some = raw[at : at + LINE]
-        printed = "".join(chr(one) if 32 <= one < 127 else "." for one in some)
-        lines.append(f"{at:08x}  {some.hex(' '):<{LINE * 3}} {printed}")
+        octets = raw[at : at + LINE]
+        printed = "".join(chr(octet) if 32 <= octet < 127 else "." for octet in octets)
+        lines.append(f"{at:08x}  {octets.hex(' '):<{LINE * 3}} {printed}")
     if len(raw) > HEX_MAX:
         lines.append(f"… {len(raw) - HEX_MAX} more bytes")
     return "\n".join(lines)
 
 
 def in_avro(raw: bytes) -> str | None:
-    """Return the records of an Avro object container file; None where it is none, or damaged."""
+    """Return the records of an Avro object container file; None for any other bytes."""
     try:
         import fastavro
     except ImportError:
@@ -91,6 +91,6 @@ def in_avro(raw: bytes) -> str | None:
             records.append(record)
             if len(records) >= RECORDS_MAX:
                 break
-    except Exception:  # noqa: BLE001 - the library raises what it meets; the bytes are anybody's.
+    except Exception:  # noqa: BLE001 - the library raises any error for bytes that are not Avro.
         return None
     return json.dumps(records, indent=2, default=str, ensure_ascii=False)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the broker's objects."""
+"""The pages of the broker's objects, one resource a module; :mod:`.charts` has their charts."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Definitions, down and up."""
+"""The page that imports definitions, with a link that exports them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.console.api import definitions
-from headrace.console.pages.actions import Action, Field, Report
-from headrace.console.pages.commands import is_on, line
+from headrace.console.pages.actions import Actions, Field, Report
+from headrace.console.pages.command_lines import is_on, line
 from headrace.console.pages.listings import Link
 from headrace.console.pages.texts import number
 from headrace.user_tags import ADMINISTRATOR
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.console.pages.actions import Values
     from headrace.untyped import JsonObject
 
-#: Outcomes of elements, as the broker calls them, with the words of a report, in its order.
+#: Outcomes of elements as the broker names them, with the words of a report, in its order.
 OUTCOMES = {
     "made": "created",
     "changed": "changed",
@@ -27,19 +27,50 @@ OUTCOMES = {
     "in part": "imported in part",
     "no equivalent": "without equivalent",
 }
+ACTIONS = Actions()
 
 
-def command(call: HttpCall, values: Values) -> str:
-    """Return the command line that does the same."""
-    known, dry_run = (
-        not is_on(values.get(definitions.LENIENT)),
-        is_on(values.get(definitions.DRY_RUN)),
-    )
-    return line("definitions", "import", "FILE", known=known, dry_run=dry_run)
+def import_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that imports definitions."""
+    is_lenient = is_on(values.get(definitions.LENIENT))
+    is_dry_run = is_on(values.get(definitions.DRY_RUN))
+    return line("definitions", "import", "FILE", known=not is_lenient, dry_run=is_dry_run)
 
 
-async def upload(call: HttpCall, form: Body) -> Report | None:
-    """Import the file of a form; return None where every element is as in the file."""
+def export_link(call: HttpCall) -> list[Link]:
+    """Return the link that exports all definitions."""
+    return [Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)]
+
+
+@ACTIONS.page(
+    "/definitions",
+    "Definitions",
+    back="/definitions",
+    done="The definitions are imported; all elements match the file.",
+    command=import_command,
+    fields=(
+        Field(
+            "file",
+            "Definitions file",
+            "file",
+            help="JSON of Headrace or RabbitMQ. Elements that exist and differ are kept and "
+            "listed; users, permissions and policies take the value of the file.",
+        ),
+        Field(
+            definitions.LENIENT,
+            "Skip elements without an equivalent here, such as shovels",
+            "flag",
+            help="Otherwise a file with such an element is refused as a whole.",
+        ),
+        Field(definitions.DRY_RUN, "Dry run: report the changes without making them", "flag"),
+    ),
+    button="Import",
+    tag=ADMINISTRATOR,
+    links=export_link,
+    body_max=definitions.DEFINITIONS_BYTES_MAX,
+)
+async def import_file(call: HttpCall, form: Body) -> Report | None:
+    """Import the file of a form; return None if all elements match the file."""
     report = await definitions.import_definitions(
         call,
         await definitions.document_of(call),
@@ -52,62 +83,24 @@ async def upload(call: HttpCall, form: Body) -> Report | None:
 def report_of(report: JsonObject) -> Report:
     """Return the report of an import for its page."""
     counts = counted(report["counts"])
-    title = (
+    summary = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
     )
     lines = [line_of(finding) for finding in report["findings"]]
     if report["omitted"]:
         lines.append(f"… and {number(report['omitted'])} more")
-    return Report(title, tuple(lines))
+    return Report(summary, tuple(lines))
 
 
 def counted(sections: JsonObject) -> str:
-    """Return how many elements had each outcome, as a sentence."""
-    sums = {name: sum(one.get(name, 0) for one in sections.values()) for name in OUTCOMES}
+    """Return the numbers of elements by outcome, as a sentence."""
+    sums = {name: sum(counts.get(name, 0) for counts in sections.values()) for name in OUTCOMES}
     words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]
     return f"Elements: {', '.join(words) or 'none'}."
 
 
 def line_of(finding: JsonObject) -> str:
-    """Return a line about an element that is not as the file says."""
+    """Return the line of a report for an element that does not match the file."""
     name = f" {finding['name']}" if finding["name"] else ""
     outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])
     return f"{finding['path']}{name}: {outcome}: {finding['text']}"
-
-
-ACTIONS = (
-    Action(
-        "/definitions",
-        "Definitions",
-        upload,
-        lambda call, values: "/definitions",
-        lambda call, values: "The definitions are imported; all elements match the file.",
-        (
-            Field(
-                "file",
-                "Definitions file",
-                "file",
-                help="JSON of Headrace or RabbitMQ. Elements that exist and differ are kept and "
-                "listed; users, permissions and policies take the value of the file.",
-            ),
-            Field(
-                definitions.LENIENT,
-                "Skip elements without an equivalent here, such as shovels",
-                "flag",
-                help="Otherwise a file with such an element is refused as a whole.",
-            ),
-            Field(
-                definitions.DRY_RUN,
-                "Dry run: report the changes without making them",
-                "flag",
-            ),
-        ),
-        command=command,
-        button="Import",
-        tag=ADMINISTRATOR,
-        links=lambda call: [
-            Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)
-        ],
-        body_max=definitions.DEFINITIONS_BYTES_MAX,
-    ),
-)

@@ -4,31 +4,31 @@
 from __future__ import annotations
 
 from headrace.console.api import audit_log, logs
-from headrace.console.pages.listings import Column, ListPage, everywhere
+from headrace.console.pages.columns import Column
+from headrace.console.pages.listings import ListPage, everywhere
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
-        "/log",
-        "Log",
-        everywhere(logs.broker_log),
-        (
+        path="/log",
+        title="Log",
+        rows=everywhere(logs.broker_log),
+        columns=(
             Column("Time", "time"),
             Column("Level", "level"),
             Column("Message", "message", sorts=False),
             Column("Logger", "logger"),
         ),
         tag=ADMINISTRATOR,
-        in_vhosts=False,
         is_live=False,
         about="The last 1,000 lines of the file that the setting log_file names, the newest first.",
         empty="No matching lines. Without log_file the log goes to standard error.",
     ),
     ListPage(
-        "/audit",
-        "Audit log",
-        everywhere(audit_log.audit_log),
-        (
+        path="/audit",
+        title="Audit log",
+        rows=everywhere(audit_log.audit_log),
+        columns=(
             Column("Time", "time"),
             Column("Action", "what"),
             Column("Allowed", "allowed", "flag"),
@@ -39,7 +39,6 @@ LISTS = (
             Column("Details", "facts", "json", sorts=False),
         ),
         tag=ADMINISTRATOR,
-        in_vhosts=False,
         is_live=False,
         about="The newest 1,000 matching lines of the file that the setting audit_log names.",
         empty="No matching lines. Without audit_log there is no audit log.",

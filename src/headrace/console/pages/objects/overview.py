@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first page: what the broker holds and does."""
+"""The first page: totals, charts, alarms, and the facts of the node."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from headrace.console.api import overview
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.own_counts import AGE_PATH, longest_wait_ms
 from headrace.console.api.common.samples import NO_RATE
-from headrace.console.http.routes import ALLOWED, Route
-from headrace.console.pages.listings import Column
-from headrace.console.pages.parts import QUERY, Part, file_of_part, tables_of
+from headrace.console.http.routes import ALLOWED, Routes
+from headrace.console.pages.columns import Column
+from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.state.broker_process import BrokerProcess
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
-    from headrace.console.auth.logins import Identity
+    from headrace.console.auth.broker_login import Identity
     from headrace.console.broker.answers import AlarmRow, Status
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-PARTS = (
-    Part(
+ROUTES = Routes()
+TABLES = (
+    InnerTable(
         "Listeners",
         (Column("Protocol", "protocol"), Column("Address", "ip_address"), Column("Port", "port")),
         field="listeners",
@@ -40,13 +41,14 @@ NODE_CHARTS = (
     ("/charts/node/syncs", "Journal syncs/s"),
     ("/charts/node/files", "Files"),
 )
-Tile = tuple[str, object, str, str]
+Tile = tuple[str, object, str, str]  # Label, value, kind and address.
 
 
+@ROUTES.get({"/": "The first page."}, tag=MANAGEMENT, query=QUERY, page=True)
 async def show(call: HttpCall) -> object:
     """Return the first page."""
-    found = await overview.show(call)
-    file = await file_of_part(call, "Overview", PARTS, found)
+    totals = await overview.show(call)
+    file = await file_of_table(call, "Overview", TABLES, totals)
     if file is not None:
         return file
     sees_node = not ALLOWED[MONITORING].isdisjoint(call.identity.tags)
@@ -55,15 +57,15 @@ async def show(call: HttpCall) -> object:
         call,
         "overview.html",
         "Overview",
-        name=found["cluster_name"],
-        tiles=tiles(call, found),
+        name=totals["cluster_name"],
+        tiles=tiles(call, totals),
         charts=CHARTS + (NODE_CHARTS if sees_node else ()),
-        alarms=[one for one in await active_alarms(call) if concerns(call.identity, one)],
+        alarms=[alarm for alarm in await active_alarms(call) if concerns(call.identity, alarm)],
         drains=status["draining"],
-        node=node_of(found, status)
+        node=node_of(totals, status)
         if sees_node
-        else [("Version", found["product_version"], "text")],
-        tables=await tables_of(call, PARTS, found),
+        else [("Version", totals["product_version"], "text")],
+        tables=await tables_of(call, TABLES, totals),
     )
 
 
@@ -72,18 +74,22 @@ def concerns(identity: Identity, alarm: AlarmRow) -> bool:
     return not alarm["vhost"] or identity.sees_vhost(alarm["vhost"])
 
 
-def tiles(call: HttpCall, found: JsonObject) -> list[Tile]:
-    """Return the numbers at the top, each with the page that it leads to."""
-    messages, objects, stats = found["queue_totals"], found["object_totals"], found["message_stats"]
+def tiles(call: HttpCall, totals: JsonObject) -> list[Tile]:
+    """Return the numbers at the top, each with the address of its page."""
+    messages, objects, stats = (
+        totals["queue_totals"],
+        totals["object_totals"],
+        totals["message_stats"],
+    )
     ready = "/queues?sort=messages_ready&sort_reverse=true"
     unacked = "/queues?sort=messages_unacknowledged&sort_reverse=true"
-    seen_all = call.identity.sees_all  # The others may not know of it.
-    waits = longest_wait_ms(call.state.queues.table) if seen_all else None
+    sees_all = call.identity.sees_all  # Other users may not see the queue of that message.
+    wait_ms = longest_wait_ms(call.state.queues.table) if sees_all else None
     oldest = f"/queues?sort={AGE_PATH}&sort_reverse=true"
     return [
         ("ready", messages["messages_ready"], "number", ready),
         ("unacked", messages["messages_unacknowledged"], "number", unacked),
-        *([("oldest ready", waits, "duration", oldest)] if seen_all else []),
+        *([("oldest ready", wait_ms, "duration", oldest)] if sees_all else []),
         ("published", rate_of(stats, "publish"), "rate", rates("publish")),
         ("delivered", rate_of(stats, "deliver_get"), "rate", rates("deliver_get")),
         ("queues", objects["queues"], "number", "/queues"),
@@ -94,22 +100,22 @@ def tiles(call: HttpCall, found: JsonObject) -> list[Tile]:
 
 
 def rate_of(stats: JsonObject, name: str) -> object:
-    """Return a rate; none for a user who sees no virtual host."""
+    """Return a rate; 0 for a user who sees no virtual host."""
     return stats.get(f"{name}_details", NO_RATE)["rate"]
 
 
 def rates(name: str) -> str:
-    """Return the address of the queues, those with the highest rate first."""
+    """Return the address of the queues in descending order of a rate."""
     return f"/queues?sort=message_stats.{name}_details.rate&sort_reverse=true"
 
 
-def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
-    """Return facts of the broker's process."""
+def node_of(totals: JsonObject, status: Status) -> list[tuple[str, object, str]]:
+    """Return the facts of the node: label, value and kind of each."""
     process = BrokerProcess(status)
     return [
-        ("Node", found["node"], "text"),
-        ("Version", found["product_version"], "text"),
-        ("Python", found["erlang_version"], "text"),
+        ("Node", totals["node"], "text"),
+        ("Version", totals["product_version"], "text"),
+        ("Python", totals["erlang_version"], "text"),
         ("Uptime", process.uptime_ms, "duration"),
         ("Memory", process.resident, "bytes"),
         ("Disk free", process.disk_free, "bytes"),
@@ -117,6 +123,3 @@ def node_of(found: JsonObject, status: Status) -> list[tuple[str, object, str]]:
         ("Threads", process.threads, "number"),
         ("Data directory", status["data"], "text"),
     ]
-
-
-ROUTES = (Route("GET", "/", show, MANAGEMENT, "", "The first page.", QUERY, page=True),)

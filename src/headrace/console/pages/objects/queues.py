@@ -1,28 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues and streams."""
+"""The pages of queues: their list, one queue, and its actions: declare, purge, publish, delete.
+
+:mod:`.streams` has the pages of streams.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges, leases, messages, queues
+from headrace.console.api import bindings, leases, messages, queues
 from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Action, Field
-from headrace.console.pages.commands import assigned, in_vhost, is_on, line, publishing, table
+from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import assigned, in_vhost, is_on, line, publishing, table
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Column, Link, ListPage
-from headrace.console.pages.objects.charts import depths_and_rates
-from headrace.console.pages.objects.clients import channel_of, consumer_address
-from headrace.console.pages.objects.exchanges import BINDING_COLUMNS, binding_address
+from headrace.console.pages.inner_tables import InnerTable
+from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
+from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
-from headrace.console.pages.parts import Part
 from headrace.console.pages.texts import DELIVERY_MODES, counted, plain, segment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 PARENT = ("Queues", "/queues")
 STREAM = "stream"
 DETAIL = "/queues/{vhost}/{queue}"
-LEASES = tuple(one for one in LEASE_COLUMNS if one.title not in ("Queue", "Virtual host"))
+ACTIONS = Actions()
+LEASES = tuple(column for column in LEASE_COLUMNS if column.title not in ("Queue", "Virtual host"))
 COLUMNS = (
     Column("Name", "name"),
     Column("Virtual host", "vhost"),
@@ -47,16 +50,6 @@ COLUMNS = (
     Column("Size", "message_bytes", "bytes"),
     Column("Policy", "policy"),
     Column("Durable", "durable", "flag"),
-)
-CONSUMERS = (
-    Column("Consumer tag", "consumer_tag", leads=consumer_address),
-    Column("Channel", "channel_details.name", leads=channel_of),
-    Column("User", "channel_details.user"),
-    Column("Ack mode", "ack_required", "ack"),
-    Column("Prefetch", "prefetch_count", "number"),
-    Column("Active", "active", "flag"),
-    Column("Exclusive", "exclusive", "flag"),
-    Column("Arguments", "arguments", "json"),
 )
 BINDINGS = (*BINDING_COLUMNS[:2], Column("Arguments", "arguments", "json"))
 FACTS = (
@@ -85,7 +78,7 @@ FACTS = (
 )
 
 
-def address(row: JsonObject) -> str:
+def queue_address(row: JsonObject) -> str:
     """Return the address of a queue's page."""
     return f"/queues/{segment(row['vhost'])}/{segment(row['name'])}"
 
@@ -97,18 +90,17 @@ def stream_address(row: JsonObject) -> str:
 
 def page_address(row: JsonObject) -> str:
     """Return the address of the page of a queue or a stream."""
-    return stream_address(row) if row["type"] == STREAM else address(row)
+    return stream_address(row) if row["type"] == STREAM else queue_address(row)
 
 
 def here(call: HttpCall) -> str:
     """Return the address of the queue in a path."""
-    return address({"vhost": call.path["vhost"], "name": call.path["queue"]})
+    return queue_address({"vhost": call.path["vhost"], "name": call.path["queue"]})
 
 
-def charts(row: JsonObject) -> Charts:
-    """Return the charts of a queue: how much is in it, and what it does."""
-    at = f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}"
-    return depths_and_rates(at)
+def queue_charts(row: JsonObject) -> Charts:
+    """Return the charts of a queue or a stream."""
+    return depths_and_rates(f"/charts/queue/{segment(row['vhost'])}/{segment(row['name'])}")
 
 
 async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
@@ -117,77 +109,100 @@ async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
     return Listed([row for row in listed.rows if row["queue"] == queue])
 
 
-def links(call: HttpCall, row: JsonObject) -> list[Link]:
-    """Return what can be done with a queue; a stream is not purged."""
-    at, is_stream = address(row), row["type"] == STREAM
-    letters = [] if is_stream else [Link("Dead letters", f"{at}/dead-letters")]
+def queue_links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return the links of the page of a queue or a stream; a stream is not purged."""
+    at, is_stream = queue_address(row), row["type"] == STREAM
+    dead_letters = [] if is_stream else [Link("Dead letters", f"{at}/dead-letters")]
     purge = [] if is_stream else [Link("Purge", f"{at}/purge", danger=True)]
-    binds = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
+    bind = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
     return [
         Link("Topology", f"{at}/topology", changes=False),
         Link("Messages", f"{at}/messages"),
-        *letters,
+        *dead_letters,
         Link("Publish", f"{at}/publish"),
-        Link("Bind", binds),
+        Link("Bind", bind),
         *purge,
         Link("Delete", f"{at}/delete", danger=True),
     ]
 
 
-async def hits(call: HttpCall) -> str:
-    """Return what emptying or deleting a queue takes away."""
-    row = await queues.show_queue(call, **call.path)
-    ready = counted(row["messages_ready"], "ready message")
-    unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
-    return (
-        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
-        f"and {counted(row['consumers'], 'consumer')}."
-    )
+def show_command(row: JsonObject) -> str:
+    """Return the command line that shows a queue."""
+    return line("show", "queue", row["name"], vhost=row["vhost"])
 
 
-def name_of(call: HttpCall) -> str:
-    """Return the name that the user types to confirm."""
-    return plain(call.path["queue"])
-
-
-def done(text: str, call: HttpCall) -> str:
-    """Return what the next page tells."""
-    return f"Queue {plain(call.path['queue'])} {text}."
+LISTS = (
+    ListPage(
+        path="/queues",
+        title="Queues",
+        rows=queues.list_queues,
+        columns=COLUMNS,
+        link=page_address,
+        actions=(Link("Declare a queue", "/queues/new"),),
+        command=line("list", "queues"),
+        empty="No matching queues.",
+    ),
+)
+PAGES = (
+    DetailPage(
+        path=DETAIL,
+        kind="Queue",
+        parent=PARENT,
+        show_object=by_path(queues.show_queue),
+        name=lambda row: row["name"],
+        facts=FACTS,
+        tables=(
+            InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
+            InnerTable(
+                "Bindings", BINDINGS, by_path(bindings.bindings_of_queue), link=binding_address
+            ),
+            InnerTable(
+                "Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."
+            ),
+        ),
+        links=queue_links,
+        charts=queue_charts,
+        command=show_command,
+    ),
+)
 
 
 def declare_command(call: HttpCall, values: Values) -> str:
-    """Return the command that declares a queue."""
-    name, vhost = values.get("name") or "QUEUE", str(values.get("vhost") or "/")
+    """Return the command line that declares a queue."""
     return line(
         "declare",
         "queue",
-        name,
+        values.get("name") or "QUEUE",
         type=values.get("queue_type"),
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
         arg=assigned(table(values.get("arguments"))),
-        url=in_vhost(vhost),
+        url=in_vhost(str(values.get("vhost") or "/")),
     )
 
 
-def command(*words: str) -> Callable[[HttpCall, Values], str]:
-    """Return a command line about the queue of a page, with the flags of its form."""
-
-    def made(call: HttpCall, values: Values) -> str:
-        flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
-        return line(*words, call.path["queue"], **flags, url=in_vhost(call.path["vhost"]))
-
-    return made
-
-
-def publish_command(call: HttpCall, values: Values) -> str:
-    """Return the command that publishes to a queue."""
-    properties = table(values.get("properties"))
-    for name in ("content_type", "delivery_mode"):
-        properties[name] = values.get(name) or properties.get(name)
-    return publishing(call.path["queue"], values, properties, call.path["vhost"])
-
-
+@ACTIONS.page(
+    "/queues/new",
+    "Declare a queue",
+    back="/queues/{vhost}/{name}",
+    done="Queue {name} is declared.",
+    command=declare_command,
+    fields=(
+        Field("vhost", "Virtual host", default="/", required=True),
+        Field("name", "Name", required=True),
+        Field("queue_type", "Type", "choice", ("", "classic", "quorum", "stream")),
+        Field("durable", "Durable: survives a broker restart", "flag", default="true"),
+        Field("auto_delete", "Auto-delete: deleted with its last consumer", "flag"),
+        Field(
+            "arguments",
+            "Arguments",
+            "json",
+            help='A JSON object, such as {"x-message-ttl": 60000, "x-max-length": 1000}.',
+        ),
+    ),
+    parent=PARENT,
+    button="Declare",
+)
 async def declare(call: HttpCall, form: Body) -> None:
     """Declare the queue of a form."""
     await queues.declare_queue(
@@ -201,12 +216,102 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
+async def queue_hits(call: HttpCall) -> str:
+    """Describe the contents of a queue before it is purged or deleted."""
+    row = await queues.show_queue(call, **call.path)
+    ready = counted(row["messages_ready"], "ready message")
+    unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
+    return (
+        f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
+        f"and {counted(row['consumers'], 'consumer')}."
+    )
+
+
+def purge_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that purges a queue."""
+    return line("purge", call.path["queue"], url=in_vhost(call.path["vhost"]))
+
+
+@ACTIONS.page(
+    f"{DETAIL}/purge",
+    "Purge queue {queue}",
+    back=DETAIL,
+    done="Queue {queue} is empty.",
+    command=purge_command,
+    confirm="{queue}",
+    hits=queue_hits,
+    parent=PARENT,
+    button="Purge",
+    danger=True,
+)
+async def purge(call: HttpCall, form: Body) -> None:
+    """Purge the queue of a page."""
+    await queues.purge_queue(call, **call.path)
+
+
+def delete_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that deletes a queue."""
+    flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
+    return line("delete", "queue", call.path["queue"], **flags, url=in_vhost(call.path["vhost"]))
+
+
+@ACTIONS.page(
+    f"{DETAIL}/delete",
+    "Delete queue {queue}",
+    back="/queues",
+    done="Queue {queue} is deleted.",
+    command=delete_command,
+    fields=(
+        Field("if-unused", "Only if it has no consumers", "flag"),
+        Field("if-empty", "Only if it has no messages", "flag"),
+    ),
+    confirm="{queue}",
+    hits=queue_hits,
+    parent=PARENT,
+    button="Delete with all messages",
+    danger=True,
+)
 async def delete(call: HttpCall, form: Body) -> None:
     """Delete the queue of a page."""
     if_unused, if_empty = form.flag("if-unused"), form.flag("if-empty")
     await queues.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
 
 
+def publish_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that publishes to a queue."""
+    properties = table(values.get("properties"))
+    for name in ("content_type", "delivery_mode"):
+        properties[name] = values.get(name) or properties.get(name)
+    return publishing(call.path["queue"], values, properties, call.path["vhost"])
+
+
+@ACTIONS.page(
+    f"{DETAIL}/publish",
+    "Publish to queue {queue}",
+    back=DETAIL,
+    done="The message is published to queue {queue}.",
+    command=publish_command,
+    fields=(
+        Field("payload", "Payload", "area"),
+        Field("payload_encoding", "Payload encoding", "choice", ("string", "base64")),
+        Field("content_type", "Content type"),
+        Field(
+            "delivery_mode",
+            "Delivery mode",
+            "choice",
+            tuple(DELIVERY_MODES),
+            words=DELIVERY_MODES,
+        ),
+        Field(
+            "properties",
+            "Other properties",
+            "json",
+            help='A JSON object, such as {"headers": {"n": 1}, "priority": 3}.',
+        ),
+    ),
+    parent=PARENT,
+    button="Publish",
+)
 async def publish(call: HttpCall, form: Body) -> None:
     """Publish to the queue of a page by the default exchange."""
     properties = dict(form.table("properties"))
@@ -224,123 +329,3 @@ async def publish(call: HttpCall, form: Body) -> None:
         payload=form.text("payload"),
         payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),
     )
-
-
-LISTS = (
-    ListPage(
-        "/queues",
-        "Queues",
-        queues.list_queues,
-        COLUMNS,
-        page_address,
-        (Link("Declare a queue", "/queues/new"),),
-        command=line("list", "queues"),
-        empty="No matching queues.",
-    ),
-)
-PAGES = (
-    DetailPage(
-        DETAIL,
-        "Queue",
-        PARENT,
-        by_path(queues.show_queue),
-        lambda row: row["name"],
-        FACTS,
-        (
-            Part("Consumers", CONSUMERS, field="consumer_details"),
-            Part(
-                "Bindings",
-                BINDINGS,
-                by_path(exchanges.bindings_of_queue),
-                link=binding_address,
-            ),
-            Part("Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."),
-        ),
-        links,
-        charts=charts,
-        command=lambda row: line("show", "queue", row["name"], vhost=row["vhost"]),
-    ),
-)
-ACTIONS = (
-    Action(
-        "/queues/new",
-        "Declare a queue",
-        declare,
-        lambda call, values: address({"vhost": values["vhost"], "name": values["name"]}),
-        lambda call, values: f"Queue {plain(str(values['name']))} is declared.",
-        (
-            Field("vhost", "Virtual host", default="/", required=True),
-            Field("name", "Name", required=True),
-            Field("queue_type", "Type", "choice", ("", "classic", "quorum", "stream")),
-            Field("durable", "Durable: survives a broker restart", "flag", default="true"),
-            Field("auto_delete", "Auto-delete: deleted with its last consumer", "flag"),
-            Field(
-                "arguments",
-                "Arguments",
-                "json",
-                help='A JSON object, such as {"x-message-ttl": 60000, "x-max-length": 1000}.',
-            ),
-        ),
-        command=declare_command,
-        parent=PARENT,
-        button="Declare",
-    ),
-    Action(
-        f"{DETAIL}/purge",
-        "Purge queue {queue}",
-        lambda call, form: queues.purge_queue(call, **call.path),
-        lambda call, values: here(call),
-        lambda call, values: done("is empty", call),
-        command=command("purge"),
-        confirm=name_of,
-        hits=hits,
-        parent=PARENT,
-        button="Purge",
-        danger=True,
-    ),
-    Action(
-        f"{DETAIL}/delete",
-        "Delete queue {queue}",
-        delete,
-        lambda call, values: "/queues",
-        lambda call, values: done("is deleted", call),
-        (
-            Field("if-unused", "Only if it has no consumers", "flag"),
-            Field("if-empty", "Only if it has no messages", "flag"),
-        ),
-        command=command("delete", "queue"),
-        confirm=name_of,
-        hits=hits,
-        parent=PARENT,
-        button="Delete with all messages",
-        danger=True,
-    ),
-    Action(
-        f"{DETAIL}/publish",
-        "Publish to queue {queue}",
-        publish,
-        lambda call, values: here(call),
-        lambda call, values: f"The message is published to queue {plain(call.path['queue'])}.",
-        (
-            Field("payload", "Payload", "area"),
-            Field("payload_encoding", "Payload encoding", "choice", ("string", "base64")),
-            Field("content_type", "Content type"),
-            Field(
-                "delivery_mode",
-                "Delivery mode",
-                "choice",
-                tuple(DELIVERY_MODES),
-                words=DELIVERY_MODES,
-            ),
-            Field(
-                "properties",
-                "Other properties",
-                "json",
-                help='A JSON object, such as {"headers": {"n": 1}, "priority": 3}.',
-            ),
-        ),
-        command=publish_command,
-        parent=PARENT,
-        button="Publish",
-    ),
-)

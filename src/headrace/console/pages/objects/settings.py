@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of settings."""
+"""The page of the settings in effect."""
 
 from __future__ import annotations
 
 from headrace.console.api import settings
-from headrace.console.pages.listings import Column, ListPage, everywhere
+from headrace.console.pages.columns import Column
+from headrace.console.pages.listings import ListPage, everywhere
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
-        "/settings",
-        "Settings",
-        everywhere(settings.list_settings),
-        (
+        path="/settings",
+        title="Settings",
+        rows=everywhere(settings.list_settings),
+        columns=(
             Column("Name", "name"),
             Column("Value", "value", "json"),
             Column("Unit", "unit"),
@@ -22,7 +23,6 @@ LISTS = (
             Column("Description", "help", sorts=False),
         ),
         tag=ADMINISTRATOR,
-        in_vhosts=False,
         is_live=False,
         about="The settings in effect; secret values are hidden.",
     ),

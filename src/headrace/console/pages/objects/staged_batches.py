@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of staged batches."""
+"""The page of the staged batches of Spark queries."""
 
 from __future__ import annotations
 
 from headrace.console.api import staged_batches
-from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column, ListPage
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.listings import ListPage
 
 LISTS = (
     ListPage(
-        "/batches",
-        "Staged batches",
-        staged_batches.list_batches,
-        (
+        path="/batches",
+        title="Staged batches",
+        rows=staged_batches.list_batches,
+        columns=(
             Column("Sink", "sink"),
             Column("Virtual host", "vhost"),
             Column("Staged batches", "batches", "json"),

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Streams with their offsets, groups and segments."""
+"""The pages of streams: their list, and one stream with offsets, groups and segments."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.console.api import exchanges, queues, streams
+from headrace.console.api import bindings, queues, streams
 from headrace.console.http.routes import by_path
-from headrace.console.pages.commands import line
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Column, Link, ListPage
-from headrace.console.pages.objects.exchanges import binding_address
+from headrace.console.pages.inner_tables import InnerTable
+from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.objects.bindings import binding_address
+from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.groups import GROUP_COLUMNS, group_address
 from headrace.console.pages.objects.queues import (
     BINDINGS,
     COLUMNS,
-    CONSUMERS,
     FACTS,
     STREAM,
-    charts,
-    links,
+    queue_charts,
+    queue_links,
     stream_address,
 )
-from headrace.console.pages.parts import Part
 
 if TYPE_CHECKING:
     from headrace.console.http.answers import Described, Listed
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.untyped import JsonObject
 
 PARENT = ("Streams", "/streams")
-OF_QUEUES = frozenset(  # Columns without meaning for a stream.
+ONLY_OF_QUEUES = frozenset(  # Columns without meaning for a stream.
     (
         *("Type", "Ready", "Unacked", "Unacknowledged", "Acknowledged", "Redelivered"),
         *("Oldest", "Oldest ready message", "Auto-delete", "Exclusive"),
@@ -39,7 +40,7 @@ OF_QUEUES = frozenset(  # Columns without meaning for a stream.
         *("Dead letters: length limit", "Dead letters: delivery limit"),
     )
 )
-GROUPS = tuple(one for one in GROUP_COLUMNS if one.title not in ("Stream", "Virtual host"))
+GROUPS = tuple(column for column in GROUP_COLUMNS if column.title not in ("Stream", "Virtual host"))
 SEGMENTS = (
     Column("Segment", "number", "number"),
     Column("First offset", "first_offset", "number"),
@@ -65,49 +66,54 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
 
 async def bindings_of(call: HttpCall, vhost: str, stream: str) -> Listed:
     """Return the bindings to a stream."""
-    return await exchanges.bindings_of_queue(call, vhost, stream)
+    return await bindings.bindings_of_queue(call, vhost, stream)
+
+
+def show_command(row: JsonObject) -> str:
+    """Return the command line that shows a stream."""
+    return line("show", "stream", row["name"], vhost=row["vhost"])
 
 
 LISTS = (
     ListPage(
-        "/streams",
-        "Streams",
-        list_streams,
-        (
+        path="/streams",
+        title="Streams",
+        rows=list_streams,
+        columns=(
             COLUMNS[0],
             COLUMNS[1],
             Column("Messages", "messages_ready", "number"),
-            *(one for one in COLUMNS[2:] if one.title not in OF_QUEUES),
+            *(column for column in COLUMNS[2:] if column.title not in ONLY_OF_QUEUES),
         ),
-        stream_address,
-        (Link("Declare a stream", "/queues/new?queue_type=stream"),),
+        link=stream_address,
+        actions=(Link("Declare a stream", "/queues/new?queue_type=stream"),),
         command=line("list", "streams"),
         empty="No matching streams.",
     ),
 )
 PAGES = (
     DetailPage(
-        "/streams/{vhost}/{stream}",
-        "Stream",
-        PARENT,
-        by_path(show_stream),
-        lambda row: row["name"],
-        (
+        path="/streams/{vhost}/{stream}",
+        kind="Stream",
+        parent=PARENT,
+        show_object=by_path(show_stream),
+        name=lambda row: row["name"],
+        facts=(
             Column("Messages", "messages_ready", "number"),
             Column("First offset", "first_offset", "number"),
             Column("Next offset", "next_offset", "number"),
-            *(one for one in FACTS if one.title not in OF_QUEUES),
+            *(fact for fact in FACTS if fact.title not in ONLY_OF_QUEUES),
             Column("Maximum size", "max_bytes", "bound"),
             Column("Maximum age", "max_age_ms", "span"),
         ),
-        (
-            Part("Groups", GROUPS, field="groups", link=group_address, empty="No groups."),
-            Part("Consumers", CONSUMERS, field="consumer_details"),
-            Part("Bindings", BINDINGS, by_path(bindings_of), link=binding_address),
-            Part("Segments", SEGMENTS, field="segments"),
+        tables=(
+            InnerTable("Groups", GROUPS, field="groups", link=group_address, empty="No groups."),
+            InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
+            InnerTable("Bindings", BINDINGS, by_path(bindings_of), link=binding_address),
+            InnerTable("Segments", SEGMENTS, field="segments"),
         ),
-        links,
-        charts=charts,
-        command=lambda row: line("show", "stream", row["name"], vhost=row["vhost"]),
+        links=queue_links,
+        charts=queue_charts,
+        command=show_command,
     ),
 )

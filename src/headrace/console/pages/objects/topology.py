@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The topology around an exchange or a queue, as a drawing; and where a message would go."""
+"""The pages of the topology around an exchange or a queue, and of the route of a message."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
-from headrace.console.http.errors import HttpError, of_operation
-from headrace.console.http.routes import Parameter, Route
-from headrace.console.pages import parts
-from headrace.console.pages.commands import line
-from headrace.console.pages.listings import Column
-from headrace.console.pages.objects.drawing import draw
-from headrace.console.pages.parts import Part, file_of_part, tables_of
+from headrace.console.http.routes import Parameter, Routes
+from headrace.console.http_errors import HttpError, of_operation
+from headrace.console.pages import inner_tables
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.drawings.topology import draw
+from headrace.console.pages.inner_tables import InnerTable, file_of_table, tables_of
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
 from headrace.user_tags import MANAGEMENT
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-PARTS = (
-    Part(
+ROUTES = Routes()
+TABLES = (
+    InnerTable(
         "Bindings",
         (
             Column("From", "from"),
@@ -37,62 +38,80 @@ PARTS = (
     ),
 )
 SIZE = Parameter("count", "Maximum objects of the drawing, up to 200.", "integer")
-QUERY = (*topology.MESSAGE, SIZE, *parts.QUERY)
+QUERY = (*topology.MESSAGE, SIZE, *inner_tables.QUERY)
 
 
-async def of_exchange(call: HttpCall) -> object:
-    """Return the page of an exchange; a routing key in the address is tried."""
-    found = await topology.topology_of_exchange(call, **call.path)
-    said, route = "", None
+@ROUTES.get(
+    {
+        "/exchanges/{vhost}/{exchange}/topology": "The topology around an exchange, and the route "
+        "of a message."
+    },
+    tag=MANAGEMENT,
+    query=QUERY,
+    page=True,
+)
+async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
+    """Return the page of an exchange; a message in the query is routed, and not published."""
+    graph = await topology.topology_of_exchange(call, vhost, exchange)
+    problem, route = "", None
     if "routing_key" in call.query:
         try:
-            route = await topology.route(call, **call.path)
+            route = await topology.route(call, vhost, exchange)
         except HttpError as error:
-            said = error.reason
+            problem = error.reason
         except OperationRefused as error:
-            said = of_operation(error).reason
-    return await shown(call, "exchange", found, route, said)
+            problem = of_operation(error).reason
+    return await topology_page(call, "exchange", graph, route, problem)
 
 
-async def of_queue(call: HttpCall) -> object:
+@ROUTES.get(
+    {"/queues/{vhost}/{queue}/topology": "The topology around a queue."},
+    tag=MANAGEMENT,
+    query=(SIZE, *inner_tables.QUERY),
+    page=True,
+)
+async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of a queue."""
-    return await shown(call, "queue", await topology.topology_of_queue(call, **call.path), None, "")
+    graph = await topology.topology_of_queue(call, vhost, queue)
+    return await topology_page(call, "queue", graph, None, "")
 
 
-async def shown(
-    call: HttpCall, kind: str, found: JsonObject, route: JsonObject | None, said: str
+async def topology_page(
+    call: HttpCall, kind: str, graph: JsonObject, route: JsonObject | None, problem: str
 ) -> Text:
     """Return the page, or its table as a file."""
-    edges = {"bindings": [edge_row(found["nodes"], edge) for edge in found["edges"]]}
-    file = await file_of_part(call, "Topology", PARTS, edges)
+    edges = {"bindings": [edge_row(graph["nodes"], edge) for edge in graph["edges"]]}
+    file = await file_of_table(call, "Topology", TABLES, edges)
     if file is not None:
         return file
     vhost, name = call.path["vhost"], call.path[kind]
-    own = found["nodes"][0]["name"]
+    own_name = graph["nodes"][0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
     at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
         call,
         "topology.html",
-        f"Topology of {kind} {plain(own) or '(default)'}",
-        status=400 if said else 200,
+        f"Topology of {kind} {plain(own_name) or '(default)'}",
+        status=400 if problem else 200,
         kind=kind,
-        name=own or "(default)",
+        name=own_name or "(default)",
         at=at,
         query=call.query,
-        said=said,
+        problem=problem,
         route=route,
-        reached=[(one, f"/queues/{segment(vhost)}/{segment(one)}") for one in sorted(reached)],
-        drawing=draw(vhost, found, reached),
-        cut=found["cut"],
-        tables=await tables_of(call, PARTS, edges),
+        reached=[
+            (queue, f"/queues/{segment(vhost)}/{segment(queue)}") for queue in sorted(reached)
+        ],
+        drawing=draw(vhost, graph, reached),
+        cut=graph["cut"],
+        tables=await tables_of(call, TABLES, edges),
         path=call.request.rel_url.raw_path,
-        command=command_of(call, kind, own),
+        command=command_of(call, kind, own_name),
     )
 
 
 def command_of(call: HttpCall, kind: str, name: str) -> str:
-    """Return the command that shows the same: the route of the message that was tried, if any."""
+    """Return the equivalent command line: of the route if the query has a message."""
     vhost = call.path["vhost"]
     if kind == "exchange" and "routing_key" in call.query:
         return line("route", name, call.query["routing_key"], vhost=vhost)
@@ -104,29 +123,5 @@ def edge_row(nodes: list[JsonObject], edge: JsonObject) -> JsonObject:
     ends = {key: nodes[edge[key]] for key in ("from", "to")}
     return {
         **edge,
-        **{key: f"{one['kind']} {one['name'] or '(default)'}" for key, one in ends.items()},
+        **{key: f"{node['kind']} {node['name'] or '(default)'}" for key, node in ends.items()},
     }
-
-
-ROUTES = (
-    Route(
-        "GET",
-        "/exchanges/{vhost}/{exchange}/topology",
-        of_exchange,
-        MANAGEMENT,
-        "",
-        "The topology around an exchange, and the route of a message.",
-        QUERY,
-        page=True,
-    ),
-    Route(
-        "GET",
-        "/queues/{vhost}/{queue}/topology",
-        of_queue,
-        MANAGEMENT,
-        "",
-        "The topology around a queue.",
-        (SIZE, *parts.QUERY),
-        page=True,
-    ),
-)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts."""
+"""The pages of virtual hosts: their list, one of them, and adding, changing or deleting one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import vhosts
 from headrace.console.http.routes import by_path
-from headrace.console.pages.actions import Action, Field, refuse_known
-from headrace.console.pages.commands import is_on, line, listed
+from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Column, Link, ListPage, everywhere
-from headrace.console.pages.objects.charts import depths_and_rates
+from headrace.console.pages.listings import Link, ListPage, everywhere
 from headrace.console.pages.texts import counted, plain, segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -21,9 +22,19 @@ if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
+    from headrace.console.pages.details import Charts
     from headrace.untyped import JsonObject
 
 PARENT = ("Virtual hosts", "/vhosts")
+DETAIL = "/vhosts/{vhost}"
+FIELDS = (
+    Field("description", "Description"),
+    Field("tags", "Tags", help="Separated by commas."),
+    Field("default_queue_type", "Default queue type", "choice", ("classic", "quorum", "stream")),
+    Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
+    Field("protected_from_deletion", "Protect from deletion", "flag"),
+)
+ACTIONS = Actions()
 
 
 def vhost_address(row: JsonObject) -> str:
@@ -32,7 +43,7 @@ def vhost_address(row: JsonObject) -> str:
 
 
 def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
-    """Return what can be done with a virtual host."""
+    """Return the links of a virtual host's page."""
     at = vhost_address(row)
     return [
         Link("Change", f"{at}/edit", ADMINISTRATOR),
@@ -40,47 +51,74 @@ def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
     ]
 
 
-async def vhost_hits(call: HttpCall) -> str:
-    """Return what deleting a virtual host takes away."""
-    row = await vhosts.show_vhost(call, **call.path)
-    return (
-        f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
-        "queues, exchanges, policies and permissions are deleted, and its connections are closed."
-    )
+def vhost_charts(row: JsonObject) -> Charts:
+    """Return the charts of a virtual host."""
+    return depths_and_rates(f"/charts/vhost/{segment(row['name'])}")
 
 
-async def vhost_values(call: HttpCall) -> Mapping[str, str]:
-    """Return what is set for a virtual host."""
-    row = await vhosts.show_vhost(call, **call.path)
-    return {
-        "description": row["description"],
-        "tags": ", ".join(row["tags"]),
-        "default_queue_type": row["default_queue_type"],
-        "tracing": "true" if row["tracing"] else "",
-        "protected_from_deletion": "true" if row["protected_from_deletion"] else "",
-    }
-
-
-FIELDS = (
-    Field("description", "Description"),
-    Field("tags", "Tags", help="Separated by commas."),
-    Field("default_queue_type", "Default queue type", "choice", ("classic", "quorum", "stream")),
-    Field("tracing", "Tracing: copy all messages to amq.rabbitmq.trace", "flag"),
-    Field("protected_from_deletion", "Protect from deletion", "flag"),
+LISTS = (
+    ListPage(
+        path="/vhosts",
+        title="Virtual hosts",
+        rows=everywhere(vhosts.list_vhosts),
+        columns=(
+            Column("Name", "name"),
+            Column("Ready", "messages_ready", "number"),
+            Column("Unacked", "messages_unacknowledged", "number"),
+            Column("Published", "message_stats.publish_details.rate", "rate"),
+            Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
+            Column("Queue type", "default_queue_type"),
+            Column("Tracing", "tracing", "flag"),
+            Column("Protected", "protected_from_deletion", "flag"),
+            Column("Tags", "tags", "json"),
+            Column("Description", "description"),
+        ),
+        link=vhost_address,
+        actions=(Link("Add a virtual host", "/vhosts/new", ADMINISTRATOR),),
+        command=line("vhost", "list"),
+    ),
+)
+PAGES = (
+    DetailPage(
+        path=DETAIL,
+        kind="Virtual host",
+        parent=PARENT,
+        show_object=by_path(vhosts.show_vhost),
+        name=lambda row: row["name"],
+        facts=(
+            Column("Ready", "messages_ready", "number"),
+            Column("Unacknowledged", "messages_unacknowledged", "number"),
+            Column("Description", "description"),
+            Column("Tags", "tags", "json"),
+            Column("Default queue type", "default_queue_type"),
+            Column("Tracing", "tracing", "flag"),
+            Column("Protected from deletion", "protected_from_deletion", "flag"),
+        ),
+        links=vhost_links,
+        charts=vhost_charts,
+    ),
 )
 
 
-def add_vhost_command(call: HttpCall, values: Values) -> str:
-    """Return the commands that add a virtual host, and say more than its name."""
-    name = str(values.get("name") or "NAME")
-    added = line("vhost", "add", name)
-    is_plain = not any(values.get(one.name) for one in FIELDS)
-    return added if is_plain else f"{added} && {set_vhost_command(name, values)}"
+async def set_vhost(call: HttpCall, vhost: str, form: Body) -> None:
+    """Add or change a virtual host; an empty field of the form clears its value."""
+    await vhosts.set_vhost(
+        call,
+        vhost,
+        description=form.text("description"),
+        tags=form.texts("tags") or [],
+        default_queue_type=form.text("default_queue_type") or None,
+        tracing=form.flag("tracing"),
+        protected_from_deletion=form.flag("protected_from_deletion"),
+    )
 
 
-def set_vhost_command(name: str, values: Values, *, clears: bool = False) -> str:
-    """Return the commands that set a virtual host; ``clears``: what is empty ends what was set."""
-    description, tags = values.get("description"), listed(values.get("tags"))
+def set_command(name: str, values: Values, *, clears: bool = False) -> str:
+    """Return the command lines that set the fields of a virtual host.
+
+    With ``clears`` an empty field clears its value.
+    """
+    description, tags = values.get("description"), split_words(values.get("tags"))
     is_protected, is_traced = (
         is_on(values.get(flag)) for flag in ("protected_from_deletion", "tracing")
     )
@@ -88,7 +126,7 @@ def set_vhost_command(name: str, values: Values, *, clears: bool = False) -> str
         "vhost",
         "set",
         name,
-        # Of a list an empty text is an option, too.
+        # In a list an empty text is an option, too.
         description=[description or ""] if clears else description,
         tag=tags,
         no_tags=clears and not tags,
@@ -101,105 +139,92 @@ def set_vhost_command(name: str, values: Values, *, clears: bool = False) -> str
     return f"{setting} && {line('trace', 'on' if is_traced else 'off', vhost=name)}"
 
 
-async def set_vhost(call: HttpCall, vhost: str, form: Body) -> None:
-    """Add or change a virtual host; what the form leaves empty is emptied."""
-    await vhosts.set_vhost(
-        call,
-        vhost,
-        description=form.text("description"),
-        tags=form.texts("tags") or [],
-        default_queue_type=form.text("default_queue_type") or None,
-        tracing=form.flag("tracing"),
-        protected_from_deletion=form.flag("protected_from_deletion"),
-    )
+def add_command(call: HttpCall, values: Values) -> str:
+    """Return the command lines that add a virtual host and set its fields."""
+    name = str(values.get("name") or "NAME")
+    added = line("vhost", "add", name)
+    is_plain = not any(values.get(field.name) for field in FIELDS)
+    return added if is_plain else f"{added} && {set_command(name, values)}"
 
 
-async def add_vhost(call: HttpCall, form: Body) -> None:
+@ACTIONS.page(
+    "/vhosts/new",
+    "Add a virtual host",
+    back="/vhosts",
+    done="Virtual host {name} is added.",
+    command=add_command,
+    fields=(Field("name", "Name", required=True), *FIELDS),
+    parent=PARENT,
+    button="Add",
+    tag=ADMINISTRATOR,
+)
+async def add(call: HttpCall, form: Body) -> None:
     """Add a virtual host."""
     name = form.text("name")
-    await refuse_known(vhosts.show_vhost(call, name), "the virtual host exists")
+    await refuse_existing(vhosts.show_vhost(call, name), "the virtual host exists")
     await set_vhost(call, name, form)
 
 
-LISTS = (
-    ListPage(
-        "/vhosts",
-        "Virtual hosts",
-        everywhere(vhosts.list_vhosts),
-        (
-            Column("Name", "name"),
-            Column("Ready", "messages_ready", "number"),
-            Column("Unacked", "messages_unacknowledged", "number"),
-            Column("Published", "message_stats.publish_details.rate", "rate"),
-            Column("Delivered", "message_stats.deliver_get_details.rate", "rate"),
-            Column("Queue type", "default_queue_type"),
-            Column("Tracing", "tracing", "flag"),
-            Column("Protected", "protected_from_deletion", "flag"),
-            Column("Tags", "tags", "json"),
-            Column("Description", "description"),
-        ),
-        vhost_address,
-        (Link("Add a virtual host", "/vhosts/new", ADMINISTRATOR),),
-        command=line("vhost", "list"),
-    ),
+async def vhost_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the present fields of a virtual host."""
+    row = await vhosts.show_vhost(call, **call.path)
+    return {
+        "description": row["description"],
+        "tags": ", ".join(row["tags"]),
+        "default_queue_type": row["default_queue_type"],
+        "tracing": "true" if row["tracing"] else "",
+        "protected_from_deletion": "true" if row["protected_from_deletion"] else "",
+    }
+
+
+def change_command(call: HttpCall, values: Values) -> str:
+    """Return the command lines that change a virtual host."""
+    return set_command(call.path["vhost"], values, clears=True)
+
+
+@ACTIONS.page(
+    f"{DETAIL}/edit",
+    "Change virtual host {vhost}",
+    back=DETAIL,
+    done="Virtual host {vhost} is changed.",
+    command=change_command,
+    fields=FIELDS,
+    parent=PARENT,
+    tag=ADMINISTRATOR,
+    values=vhost_values,
 )
-PAGES = (
-    DetailPage(
-        "/vhosts/{vhost}",
-        "Virtual host",
-        PARENT,
-        by_path(vhosts.show_vhost),
-        lambda row: row["name"],
-        (
-            Column("Ready", "messages_ready", "number"),
-            Column("Unacknowledged", "messages_unacknowledged", "number"),
-            Column("Description", "description"),
-            Column("Tags", "tags", "json"),
-            Column("Default queue type", "default_queue_type"),
-            Column("Tracing", "tracing", "flag"),
-            Column("Protected from deletion", "protected_from_deletion", "flag"),
-        ),
-        actions=vhost_links,
-        charts=lambda row: depths_and_rates(f"/charts/vhost/{segment(row['name'])}"),
-    ),
+async def change(call: HttpCall, form: Body) -> None:
+    """Change the virtual host of a page."""
+    await set_vhost(call, call.path["vhost"], form)
+
+
+async def delete_hits(call: HttpCall) -> str:
+    """Describe the contents of a virtual host before it is deleted."""
+    row = await vhosts.show_vhost(call, **call.path)
+    return (
+        f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
+        "queues, exchanges, policies and permissions are deleted, and its connections are closed."
+    )
+
+
+def delete_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that deletes a virtual host."""
+    return line("vhost", "delete", call.path["vhost"])
+
+
+@ACTIONS.page(
+    f"{DETAIL}/delete",
+    "Delete virtual host {vhost}",
+    back="/vhosts",
+    done="Virtual host {vhost} is deleted.",
+    command=delete_command,
+    confirm="{vhost}",
+    hits=delete_hits,
+    parent=PARENT,
+    button="Delete with all contents",
+    danger=True,
+    tag=ADMINISTRATOR,
 )
-ACTIONS = (
-    Action(
-        "/vhosts/new",
-        "Add a virtual host",
-        add_vhost,
-        lambda call, values: "/vhosts",
-        lambda call, values: f"Virtual host {plain(str(values['name']))} is added.",
-        (Field("name", "Name", required=True), *FIELDS),
-        command=add_vhost_command,
-        parent=PARENT,
-        button="Add",
-        tag=ADMINISTRATOR,
-    ),
-    Action(
-        "/vhosts/{vhost}/edit",
-        "Change virtual host {vhost}",
-        lambda call, form: set_vhost(call, **call.path, form=form),
-        lambda call, values: f"/vhosts/{segment(call.path['vhost'])}",
-        lambda call, values: f"Virtual host {plain(call.path['vhost'])} is changed.",
-        FIELDS,
-        command=lambda call, values: set_vhost_command(call.path["vhost"], values, clears=True),
-        parent=PARENT,
-        tag=ADMINISTRATOR,
-        values=vhost_values,
-    ),
-    Action(
-        "/vhosts/{vhost}/delete",
-        "Delete virtual host {vhost}",
-        lambda call, form: vhosts.delete_vhost(call, **call.path),
-        lambda call, values: "/vhosts",
-        lambda call, values: f"Virtual host {plain(call.path['vhost'])} is deleted.",
-        command=lambda call, values: line("vhost", "delete", call.path["vhost"]),
-        confirm=lambda call: plain(call.path["vhost"]),
-        hits=vhost_hits,
-        parent=PARENT,
-        button="Delete with all contents",
-        danger=True,
-        tag=ADMINISTRATOR,
-    ),
-)
+async def delete(call: HttpCall, form: Body) -> None:
+    """Delete the virtual host of a page."""
+    await vhosts.delete_vhost(call, **call.path)

@@ -61,7 +61,6 @@ def xid_of(command: DtxCommand) -> Xid:
     return Xid(xid.format or 0, xid.global_id or b"", xid.branch_id or b"")
 
 
-# Keeps 0-10/s110, 0-10/s115, 0-10/s121, 0-10/s126, 0-10/s130, 0-10/s133.
 def ask(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
     """Call the model; what it refuses is to blame on the xid."""
     try:
@@ -84,6 +83,7 @@ def select(session: Session010, command: DtxSelect, header: bytes, parts: object
         session.on_end.append(partial(session.vhost.branches.worker_gone, session))
 
 
+# Keeps 0-10/s110.
 def start(session: Session010, command: DtxStart, header: bytes, parts: object) -> None:
     """Begin, join or resume work for a branch."""
     if not session.selected_dtx:
@@ -96,6 +96,7 @@ def start(session: Session010, command: DtxStart, header: bytes, parts: object) 
     result(session, ask(command, partial(begin, join=command.join, resume=command.resume)))
 
 
+# Keeps 0-10/s115.
 def end(session: Session010, command: DtxEnd, header: bytes, parts: object) -> None:
     """End or suspend work for a branch."""
     if not session.selected_dtx:
@@ -123,6 +124,7 @@ def rollback(session: Session010, command: DtxRollback, header: bytes, parts: ob
     return outcome(session, command, session.vhost.branches.rollback)
 
 
+# Keeps 0-10/s121, 0-10/s130, 0-10/s133.
 def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
     """Decide, and answer when that is on disk."""
     status = ask(command, partial(call, xid_of(command)))
@@ -130,6 +132,7 @@ def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaSt
     return later
 
 
+# Keeps 0-10/s126.
 def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
     ask(command, partial(session.vhost.branches.forget, xid_of(command)))
@@ -139,15 +142,15 @@ def forget(session: Session010, command: DtxForget, header: bytes, parts: object
 
 def recover(session: Session010, command: DtxRecover, header: bytes, parts: object) -> None:
     """List the branches that are prepared or heuristically completed."""
-    found = [
+    in_doubt = [
         WireXid(format=xid.format, global_id=xid.global_id, branch_id=xid.branch_id)
         for xid in session.vhost.branches.recover()
     ]
-    session.send_result(session.command_id, RecoverResult(in_doubt=found))
+    session.send_result(session.command_id, RecoverResult(in_doubt=in_doubt))
 
 
 def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:
-    """Tell the timeout of a branch."""
+    """Send the timeout of a branch."""
     timeout_s = ask(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
     session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
 

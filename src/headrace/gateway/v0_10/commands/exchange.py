@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.v0_10.arguments import plain
-from headrace.gateway.v0_10.host import host_of
+from headrace.gateway.v0_10.host import host_of, plain
 from headrace.model.arguments.canonical import canonical
 from headrace.model.exchange.binding import EXCHANGE, QUEUE
 from headrace.protocol.codec_0_10 import (
@@ -61,9 +60,9 @@ def query(session: Session010, command: ExchangeQuery, header: bytes, parts: obj
             host.check_any(EXCHANGE, name)
     exchange = session.vhost.exchanges.get(name)
     if exchange is None:
-        return session.tell_result(ExchangeQueryResult(not_found=True))
+        return session.answer_with(ExchangeQueryResult(not_found=True))
     arguments = cast("dict[str, Value]", dict(exchange.arguments))
-    return session.tell_result(
+    return session.answer_with(
         ExchangeQueryResult(type=exchange.type, durable=exchange.durable, arguments=arguments)
     )
 
@@ -86,9 +85,9 @@ def bound(session: Session010, command: ExchangeBound, header: bytes, parts: obj
     """Answer whether such a binding exists, and if not, what is missing."""
     vhost, key = session.vhost, command.binding_key
     with host_of(session, command) as host:
-        for kind, asked in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):
-            if asked:
-                host.check_any(kind, asked)
+        for kind, name in ((EXCHANGE, command.exchange), (QUEUE, command.queue)):
+            if name:
+                host.check_any(kind, name)
     exchange = vhost.exchanges.get(command.exchange or "")
     queue = vhost.queues.get(command.queue) if command.queue else None
     result = ExchangeBoundResult(
@@ -96,24 +95,26 @@ def bound(session: Session010, command: ExchangeBound, header: bytes, parts: obj
         queue_not_found=bool(command.queue) and queue is None,
     )
     if exchange is not None:
-        found = host.bound(exchange, queue, key or "")
+        bindings = host.bound(exchange, queue, key or "")
         if queue is not None and exchange.name:
-            result.queue_not_matched = not found
-        match(command, found or host.bound(exchange, None, key or ""), result)
-    return session.tell_result(result)
+            result.queue_not_matched = not bindings
+        match(command, bindings or host.bound(exchange, None, key or ""), result)
+    return session.answer_with(result)
 
 
 def match(
-    command: ExchangeBound, found: list[tuple[str, Arguments]], result: ExchangeBoundResult
+    command: ExchangeBound, bindings: list[tuple[str, Arguments]], result: ExchangeBoundResult
 ) -> None:
     """Set which of key and arguments no binding has."""
     if command.binding_key is not None:
-        keyed = [each for each in found if each[0] == command.binding_key]
+        keyed = [each for each in bindings if each[0] == command.binding_key]
         result.key_not_matched = not keyed
-        found = keyed or found
+        bindings = keyed or bindings
     if command.arguments:
-        asked = canonical(plain(command.arguments))
-        result.args_not_matched = all(canonical(arguments) != asked for _, arguments in found)
+        canonical_arguments = canonical(plain(command.arguments))
+        result.args_not_matched = all(
+            canonical(arguments) != canonical_arguments for _, arguments in bindings
+        )
 
 
 HANDLERS: dict[str, Handler] = {

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
-from headrace.gateway.messages.outcome import (
+from headrace.gateway.messages.unsettled import (
     SETTLE_ACCEPT,
     SETTLE_DISCARD,
     SETTLE_RELEASE,
     SETTLE_REQUEUE,
 )
-from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
-from headrace.gateway.v0_10.queue_names import queue_of
+from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.gateway.v0_10.session.deliveries import serial_distance
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import ModelError
-from headrace.model.operations.peek import beginning
+from headrace.model.operations.peek import start_position
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
 from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
@@ -100,7 +99,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
         stream = cast("Stream", queue)
         stream.check_consumer(subscription, link.publishes or link.published)
     elif subscription.browses:
-        first = beginning(queue, arguments)
+        first = start_position(queue, arguments)
     session.subscriptions[destination] = subscription
     session.ended_tags.pop(destination, None)
     queue.used_ms = session.counters.now_ms
@@ -153,7 +152,7 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
 
 # Keeps 0-10/s091.
 def source_of(session: Session010, command: MessageSubscribe) -> Queue:
-    """Return what a subscription takes from: a queue, or all those that its arguments list."""
+    """Return the source of a subscription: a queue, or all those that its arguments list."""
     arguments = command.arguments or {}
     if MULTIQUEUE not in arguments:
         queue = queue_of(session, command.queue)
@@ -169,21 +168,25 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
     """See to it that a subscription does not hold transfers for longer than its timeout."""
 
     def overdue(last: int) -> None:
-        late = [one for one in holders_of(subscription) if session.deliveries.held_up_to(one, last)]
+        late = [
+            holder
+            for holder in holders_of(subscription)
+            if session.deliveries.held_up_to(holder, last)
+        ]
         if not late:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
             subscription.failed(closing(0, timeout_ms))
         else:
-            for one in late:
-                session.return_late(cast("Subscription", one), last)
+            for holder in late:
+                session.return_late(cast("Subscription", holder), last)
 
     def goes_on() -> bool:
         if session.over:
             return False
-        known = session.subscriptions.get(subscription.tag) is subscription
-        return known or session.deliveries.unsettled > 0
+        is_subscribed = session.subscriptions.get(subscription.tag) is subscription
+        return is_subscribed or session.deliveries.unsettled.count > 0
 
     timeout = ConsumerTimeout(
         subscription,
@@ -213,6 +216,7 @@ def subscription_of(
     return subscription
 
 
+# Keeps 0-10/s094, 0-10/s095.
 def cancel(session: Session010, command: MessageCancel, header: bytes, parts: object) -> None:
     """End a subscription; what it delivered stays unsettled on the session."""
     subscription = subscription_of(session, command)
@@ -313,17 +317,17 @@ def check_sent(
 
 
 def accept(session: Session010, command: MessageAccept, header: bytes, parts: object) -> bool:
-    """The client is done with messages; most accepts take the hot path."""
+    """Accept messages; most accepts take the hot path."""
     return settled(session, command, SETTLE_ACCEPT)
 
 
 def reject(session: Session010, command: MessageReject, header: bytes, parts: object) -> bool:
-    """The client cannot use messages: they go to the alternate exchange."""
+    """Reject messages: they go to the alternate exchange."""
     return settled(session, command, SETTLE_DISCARD)
 
 
 def release(session: Session010, command: MessageRelease, header: bytes, parts: object) -> bool:
-    """The client gives messages back."""
+    """Return messages to their queues."""
     return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
 
 
@@ -344,7 +348,7 @@ def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: 
 
 # Keeps 0-10/s087, 0-10/s088.
 def resume(session: Session010, command: MessageResume, header: bytes, parts: object) -> None:
-    """Tell how much there is of an interrupted message."""
+    """Send the offset at which an interrupted message goes on."""
     exchange = command.destination or ""
     if exchange not in session.vhost.exchanges:
         raise fault(

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.security.authorized_host import ALTERNATE
-from headrace.gateway.v0_10.arguments import plain
-from headrace.gateway.v0_10.host import host_of
+from headrace.gateway.v0_10.host import host_of, plain
 from headrace.model.exchange.binding import QUEUE
 from headrace.protocol.codec_0_10 import (
     QueueDeclare,
@@ -80,7 +79,7 @@ def query(session: Session010, command: QueueQuery, header: bytes, parts: object
             message_count=min(queue.message_count(), COUNT_MAX),
             subscriber_count=min(queue.consumer_count(), COUNT_MAX),
         )
-    return session.tell_result(result)
+    return session.answer_with(result)
 
 
 HANDLERS: dict[str, Handler] = {

@@ -21,7 +21,7 @@ def select(session: Session010, command: TxSelect, header: bytes, parts: object)
     """Make a session transactional, once."""
     if session.selected_tx or session.selected_dtx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is transactional already")
-    if any(one.accept_mode for one in session.subscriptions.values()):
+    if any(subscription.accept_mode for subscription in session.subscriptions.values()):
         raise ExecutionError(
             ExecutionCode.NOT_ALLOWED, "a subscription of the session does not accept explicitly"
         )
@@ -38,8 +38,8 @@ def commit(session: Session010, command: TxCommit, header: bytes, parts: object)
     check(session)
     assert session.transaction is not None  # By `select`.
     refused = session.transaction.commit()
-    session.deliveries.parted.clear()
-    session.deliveries.returning.clear()
+    session.deliveries.tx_settled.clear()
+    session.deliveries.tx_returns.clear()
     for state in states_of(session):
         state.commit()
     if refused:  # A transfer that was part of a transaction is rejected no more.
@@ -53,7 +53,7 @@ def rollback(session: Session010, command: TxRollback, header: bytes, parts: obj
     check(session)
     assert session.transaction is not None
     session.transaction.forget()
-    session.deliveries.part_again()
+    session.deliveries.undo_settles()
     for state in states_of(session):
         state.rollback()
 

@@ -51,11 +51,10 @@ if TYPE_CHECKING:
     from headrace.gateway.messages.confirm_line import ConfirmLine
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
-    from headrace.gateway.v0_10.handlers import Sink
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.subscription import Subscription
     from headrace.model.ports import Store
-    from headrace.protocol.endpoint import DurableLog
+    from headrace.protocol.endpoint import BodySink, DurableLog
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class Connection010(Connection):
             self.update_secret(control)
 
     def start_ok(self, control: ConnectionStartOk) -> None:
-        """The client chose a mechanism and says who it is."""
+        """Note the properties of a client, and begin the login."""
         self.client_properties = dict(control.client_properties or {})
         self.qpid_client = is_qpid_client(self.client_properties)
         self.reticent = is_reticent(self.client_properties)
@@ -158,7 +157,7 @@ class Connection010(Connection):
         )
 
     def update_secret(self, control: ConnectionUpdateSecret) -> None:
-        """The client renews its credentials: of those that expire, the new ones are checked."""
+        """Check the new credentials of a client whose credentials expire."""
         renew = self.context.renew
         if renew is None or self.user.expires_s is None:
             self.send_control(ConnectionUpdateSecretOk())
@@ -203,9 +202,9 @@ class Connection010(Connection):
 
     # Keeps 0-10/s024, 0-10/s025.
     def open_vhost(self, control: ConnectionOpen) -> None:
-        """The client names its virtual host; without a name it gets the default one.
+        """Open a virtual host, the default one without a name.
 
-        It may be sent to another host, unless it insists, and hears of others.
+        A client may be redirected, unless it insists, and is sent the known hosts.
         """
         context = self.context
         name = control.virtual_host or self.shared.default_vhost
@@ -236,7 +235,9 @@ class Connection010(Connection):
         self.line = context.line(name)
         if self.transport is not None:
             self.transport.opened()
-        context.telling.connection_opened(self, "0-10", context.frame_max, context.channel_max)
+        context.connection_events.connection_opened(
+            self, "0-10", context.frame_max, context.channel_max
+        )
         self.send_control(ConnectionOpenOk(known_hosts=context.hosts_known(name)))
 
     def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
@@ -248,8 +249,8 @@ class Connection010(Connection):
             reason = f"vhost '{name}' is served by broker '{broker.name}' at {broker}"
             raise CloseError(CloseCode.CONNECTION_FORCED, reason)
         else:
-            known = [str(one) for one in elsewhere.brokers()]
-            self.send_control(ConnectionRedirect(host=str(broker), known_hosts=known))
+            hosts = [str(each) for each in elsewhere.brokers()]
+            self.send_control(ConnectionRedirect(host=str(broker), known_hosts=hosts))
             self.on_closed()
 
     def open_at_last(self, control: ConnectionOpen) -> None:
@@ -262,7 +263,7 @@ class Connection010(Connection):
     # --- Sessions -------------------------------------------------------------------------------
 
     def channel_count(self) -> int:
-        """How many sessions are attached."""
+        """Return the number of attached sessions."""
         return len(self.attached)
 
     def principal(self) -> Hashable:
@@ -279,7 +280,7 @@ class Connection010(Connection):
     def on_attached(self, session: ProtocolSession) -> None:
         target: Session010 = cython.cast(Session010, session)
         target.attached_to(self)
-        self.context.telling.channel_opened(self, session.channel)
+        self.context.connection_events.channel_opened(self, session.channel)
         if target.completion.batch is not None:
             self.unflushed.append(target.completion)
         subscription: Subscription
@@ -306,16 +307,16 @@ class Connection010(Connection):
     def on_detaching(self, session: ProtocolSession) -> None:
         completion: Completion = cython.cast(Session010, session).completion
         if completion.failure is not None:
-            completion.tell_failure()  # After the detachment it is too late.
+            completion.end_for_failure()  # After the detachment it is too late.
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         target: Session010 = cython.cast(Session010, session)
         target.publisher.detached()
-        self.context.telling.channel_closed(self, channel)
+        self.context.connection_events.channel_closed(self, channel)
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
-        asked = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
-        level = logging.INFO if asked else logging.WARNING  # To ask for it is no mistake.
+        is_query = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
+        level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
             self.context.refused(self, error.text)
@@ -381,7 +382,7 @@ class Connection010(Connection):
         if windows.runs:
             windows.completed(lo, hi)
 
-    def sink_of(self, session: ProtocolSession, header: bytes) -> "Sink | None":
+    def sink_of(self, session: ProtocolSession, header: bytes) -> "BodySink | None":
         sink = self.shared.commands.sink
         return None if sink is None else sink(cython.cast(Session010, session), header)
 
@@ -415,7 +416,7 @@ class Connection010(Connection):
                 target.cannot_keep()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
-        """We send no commands that have results."""
+        """Do nothing: the broker sends no commands that have results."""
 
     def on_exception(self, session: ProtocolSession, exception: ExecutionException) -> None:
         log.warning("connection %d: the client failed: %s", self.number, exception.description)
@@ -451,7 +452,7 @@ class Connection010(Connection):
 
     def owes(self) -> bool:
         for session in list(self.attached.values()):
-            if cython.cast(Session010, session).deliveries.unsettled:
+            if cython.cast(Session010, session).deliveries.unsettled.count:
                 return True
         return False
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.connection.client import Client
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.v0_10.session.ports import AttachingConnection
+    from headrace.gateway.v0_10.session.context import AttachingConnection
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.wire.types_0_10 import Map
 
@@ -70,11 +70,11 @@ class Context010:
     def shared_state(self, number: int, kind: type[State]) -> State:
         """Return the state of one kind that a plug-in keeps for a connection."""
         states = self.shared_states.setdefault(number, {})
-        found = states.get(kind)
-        if found is None:
-            found = states[kind] = kind()
-        assert isinstance(found, kind)
-        return found
+        state = states.get(kind)
+        if state is None:
+            state = states[kind] = kind()
+        assert isinstance(state, kind)
+        return state
 
     def forget_states(self, number: int) -> None:
         """Forget the states of an ended connection."""
@@ -87,8 +87,8 @@ class Context010:
 
     def introduction(self, connection: Client) -> Map:
         """Return the server properties for a client."""
-        said = self.context.introduction(connection)
-        properties = {key: value for key, value in said.items() if isinstance(value, str)}
+        introduced = self.context.introduction(connection)
+        properties = {key: value for key, value in introduced.items() if isinstance(value, str)}
         return {
             **properties,
             "host": socket.gethostname(),

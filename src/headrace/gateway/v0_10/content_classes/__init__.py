@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.content_classes import files as all_files
-from headrace.gateway.content_classes import packets as all_packets
-from headrace.gateway.v0_10.content_classes import files, packets
+from headrace.gateway.content_classes.file import HANDLERS as FILE_HANDLERS
+from headrace.gateway.content_classes.stream import HANDLERS as STREAM_HANDLERS
+from headrace.gateway.v0_10.content_classes import file, stream
 from headrace.gateway.v0_10.content_classes.session_port import error_0_10
 from headrace.protocol.errors import AmqpError
 
@@ -25,15 +25,18 @@ Class = TypeVar("Class")
 def register(commands: Commands) -> None:
     """Add the handlers of these classes."""
     handlers: dict[str, Handler] = {
-        **{n: on_session(files.files_of, handle) for n, handle in all_files.HANDLERS.items()},
-        **{n: on_session(packets.packets_of, handle) for n, handle in all_packets.HANDLERS.items()},
-        "file.stage": files.stage,
-        "file.publish": files.publish,
-        "stream.publish": packets.publish,
+        **{name: on_session(file.files_of, on_file) for name, on_file in FILE_HANDLERS.items()},
+        **{
+            name: on_session(stream.packets_of, on_packet)
+            for name, on_packet in STREAM_HANDLERS.items()
+        },
+        "file.stage": file.stage,
+        "file.publish": file.publish,
+        "stream.publish": stream.publish,
     }
     for name, handler in handlers.items():
         commands.handlers[name] = in_0_10(handler)
-    commands.sink = files.begin_stage
+    commands.sink = file.begin_stage
 
 
 def on_session(

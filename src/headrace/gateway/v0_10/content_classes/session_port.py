@@ -10,9 +10,8 @@ from headrace.gateway.connection.plug_in_state import ChannelState
 from headrace.gateway.content_classes.lanes import choose
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import other_properties
-from headrace.gateway.v0_10.arguments import plain
 from headrace.gateway.v0_10.errors import fault, translate
-from headrace.gateway.v0_10.queue_names import queue_of
+from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.content_lanes import home_of, lane_of
 from headrace.protocol import codec_0_10

@@ -31,10 +31,10 @@ cdef class Completion:
     @cython.locals(batch=Batch)
     cpdef promise(self, unsigned int code)
     @cython.locals(session=SessionContext)
-    cpdef bint tell_result(self, object result) except -1
+    cpdef bint answer_with(self, object result) except -1
     @cython.locals(session=SessionContext, batch=Batch)
     cpdef bint fail_later(self, object error) except -1
-    cpdef tell_failure(self)
+    cpdef end_for_failure(self)
     @cython.locals(session=SessionContext)
     cpdef fail_for(self, object error, unsigned int code, unsigned int command_id)
     @cython.locals(batch=Batch)

@@ -94,7 +94,7 @@ class Completion:
                 batch.change = code
                 self.changes += 1
 
-    def tell_result(self, result: Struct) -> bool:
+    def answer_with(self, result: Struct) -> bool:
         """Send the result of the current command, after the changes that came before it.
 
         Return True if the command is complete.
@@ -126,7 +126,7 @@ class Completion:
         self.line.join(self, number)
         return True
 
-    def tell_failure(self) -> None:
+    def end_for_failure(self) -> None:
         """End the session for the error that waits."""
         failure = self.failure
         if failure is None:
@@ -161,7 +161,7 @@ class Completion:
         if session.over and self.failure is None:
             return
         if batch.is_error:
-            self.tell_failure()
+            self.end_for_failure()
             return
         if batch.result is not None:
             session.send_result(batch.first, batch.result)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port by which the parts of a session use the broker, its user, its virtual host."""
+"""Ports of a session: to its connection and the broker, and of its parts to the session."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import cython
 
@@ -14,8 +14,11 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.security.permissions import Rights
     from headrace.gateway.security.user import User
-    from headrace.gateway.v0_10.session.ports import AttachingConnection, SharedState
+    from headrace.gateway.v0_10.session.fragments import Fragments
     from headrace.model.counters import Counters
     from headrace.model.ports import Store
     from headrace.model.queue.queue import Queue
@@ -23,9 +26,38 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.protocol.errors_0_10 import ExecutionError
 
+State = TypeVar("State")
+
+
+class SharedState(Protocol):
+    """State that the sessions of one broker share."""
+
+    context: Context
+    access: Rights
+    fragments: Fragments
+    strict_arguments: bool
+
+    def shared_state(self, number: int, kind: type[State]) -> State:
+        """Return the state of one kind that a plug-in keeps for a connection."""
+
+
+class AttachingConnection(Protocol):
+    """A connection that has opened its virtual host."""
+
+    number: int
+    user: Any  # As headrace.protocol.endpoint has them.
+    vhost: Any
+    counters: Counters
+    store: Store
+    line: ConfirmLine
+
+    @property
+    def shared(self) -> SharedState:
+        """State that all sessions share."""
+
 
 class SessionContext(Session):
-    """A session with what its parts share."""
+    """A session, with the state that its parts share."""
 
     def __init__(self, name: bytes, connection: AttachingConnection) -> None:
         """``connection`` is the one that attaches it first."""

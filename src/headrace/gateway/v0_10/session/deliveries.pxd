@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.model.message cimport Message
 from headrace.model.queue.destination cimport Consumer, Destination
 from headrace.model.queue.ring cimport Ring
 
-cdef Py_ssize_t RING_SLACK
 cdef Py_ssize_t BROWSED_MAX
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_SIGN
@@ -19,25 +19,16 @@ cdef int RELEASE
 @cython.final
 cdef class Deliveries:
     cdef SessionContext session
-    cdef public unsigned int base
-    cdef public Ring ring
-    cdef public dict old
+    cdef public Unsettled unsettled
     cdef public dict browsed
-    cdef public dict parted
-    cdef public dict returning
-    cdef public long long unsettled
+    cdef public dict tx_settled
+    cdef public dict tx_returns
     cdef public bint durable
     cdef public dict touched
 
-    @cython.locals(ring=Ring, gap=cython.uint)
-    cdef remember(self, unsigned int number, Message message)
-    @cython.locals(ring=Ring, message=Message)
-    cdef spill(self, Py_ssize_t count)
-    @cython.locals(ring=Ring)
-    cdef trim(self)
     cdef remember_browsed(self, unsigned int number, Message message, Consumer by)
-    @cython.locals(ring=Ring, number=cython.uint, end=Py_ssize_t, at=Py_ssize_t, message=Message,
-                   size=cython.uint)
+    @cython.locals(unsettled=Unsettled, ring=Ring, behind=dict, number=cython.uint, end=Py_ssize_t,
+                   at=Py_ssize_t, message=Message)
     cpdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
     @cython.locals(consumer=Consumer, queue=Destination)
     cdef apply(self, unsigned int number, Message message, int outcome)
@@ -48,7 +39,7 @@ cdef class Deliveries:
     cpdef forget_browsed(self, unsigned int first, unsigned int last)
     @cython.locals(message=Message, subscription=Consumer)
     cpdef list acquire(self, list ranges)
-    cpdef part_again(self)
+    cpdef undo_settles(self)
 
 @cython.locals(distance=cython.uint)
 cpdef long long serial_distance(unsigned int a, unsigned int b) noexcept

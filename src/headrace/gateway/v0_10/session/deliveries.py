@@ -2,9 +2,7 @@
 """The deliveries of a 0-10 session that are not settled yet.
 
 A delivery is a message.transfer command of ours, named by its command id. Ids count up by one for
-all commands that a session sends. The unsettled deliveries are a ring in which the place of an id
-is its distance from ``base``. Deliveries that were left behind, and those acquired later, are in a
-dict.
+all commands that a session sends, so :class:`Unsettled` has them as it has delivery tags.
 """
 
 from typing import TYPE_CHECKING
@@ -12,15 +10,15 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
+    from headrace.gateway.messages.unsettled import Unsettled
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
-    from headrace.model.queue.ring import Ring
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
-RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+ID_BITS = 32  # Of a command id.
 BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
 SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
 SERIAL_SIGN = 0x80000000
@@ -37,56 +35,12 @@ class Deliveries:
 
     def __init__(self, session: SessionContext) -> None:
         self.session = session
-        self.base = 0  # The id of the ring's head.
-        self.ring: Ring | None = None  # Made for the first delivery.
-        self.old: dict[int, Message] = {}  # Unsettled ones that are not in the ring.
+        self.unsettled = Unsettled(ID_BITS)
         self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Shown, and not acquired.
-        self.parted: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
-        self.returning: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
-        self.unsettled = 0  # In ring and ``old``.
+        self.tx_settled: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
+        self.tx_returns: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
         self.durable = False  # The current command settled a durable message.
         self.touched: dict[Queue, None] = {}  # Queues that messages returned to.
-
-    # Keeps 0-10/s251.
-    def remember(self, number: int, message: Message) -> None:
-        """Keep a message until it is settled; ``number`` is the id of its transfer."""
-        ring = self.ring
-        if ring is None:
-            ring = self.ring = Ring()
-        if ring.count == 0:
-            self.base = number
-        gap = (number - self.base - ring.count) & SERIAL_MASK
-        if gap > RING_SLACK:
-            self.spill(ring.count)
-            self.base = number
-            gap = 0
-        while gap:
-            ring.push(None)
-            gap -= 1
-        ring.push(message)
-        self.unsettled += 1
-        if ring.count > RING_SLACK + 4 * self.unsettled:
-            self.spill(ring.count - RING_SLACK)
-
-    def spill(self, count: int) -> None:
-        """Move the oldest ``count`` places of the ring into the dict."""
-        ring = self.ring
-        assert ring is not None
-        while count and ring.count:
-            message = ring.pop()
-            if message is not None:
-                self.old[self.base] = message
-            self.base = (self.base + 1) & SERIAL_MASK
-            count -= 1
-        self.trim()
-
-    def trim(self) -> None:
-        """Move the ring's head over empty places."""
-        ring = self.ring
-        assert ring is not None
-        while ring.count and ring.at(0) is None:
-            ring.pop()
-            self.base = (self.base + 1) & SERIAL_MASK
 
     def remember_browsed(self, number: int, message: Message, by: Consumer) -> None:
         """Remember a browsed message: the client may acquire it."""
@@ -97,43 +51,44 @@ class Deliveries:
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    # Keeps 0-10/s079, 0-10/s082, 0-10/s083.
+    # Keeps 0-10/s079, 0-10/s082, 0-10/s083, 0-10/s251.
     def settle_range(self, lo: int, hi: int, outcome: int) -> None:
         """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
-        if self.old:
-            size = (hi - lo) & SERIAL_MASK
-            for number in [n for n in self.old if ((n - lo) & SERIAL_MASK) <= size]:
-                self.apply(number, self.old.pop(number), outcome)
-        ring = self.ring
+        unsettled = self.unsettled
+        behind = unsettled.behind
+        if behind:
+            for number in unsettled.numbers_behind(lo, hi):
+                self.apply(number, behind.pop(number), outcome)
+        ring = unsettled.ring
         if ring is None or not ring.count:
             return
-        end = (hi - self.base) & SERIAL_MASK
+        end = (hi - unsettled.base) & SERIAL_MASK
         if end & SERIAL_SIGN:
             return  # All before the ring.
-        at = (lo - self.base) & SERIAL_MASK
+        at = (lo - unsettled.base) & SERIAL_MASK
         if at & SERIAL_SIGN:
             at = 0
         end = min(end + 1, ring.count)
         if at == 0:
             while end:
                 message = ring.pop()
-                number = self.base
-                self.base = (number + 1) & SERIAL_MASK
+                number = unsettled.base
+                unsettled.base = (number + 1) & SERIAL_MASK
                 end -= 1
                 if message is not None:
                     self.apply(number, message, outcome)
-            self.trim()
+            unsettled.trim()
             return
         while at < end:
             message = ring.at(at)
             if message is not None:
                 ring.clear_at(at)
-                self.apply((self.base + at) & SERIAL_MASK, message, outcome)
+                self.apply((unsettled.base + at) & SERIAL_MASK, message, outcome)
             at += 1
 
     def apply(self, number: int, message: Message, outcome: int) -> None:
         """Give a delivery its outcome; it is already out of the ring and the dict."""
-        self.unsettled -= 1
+        self.unsettled.count -= 1
         consumer: Consumer = message.consumer
         queue = consumer.queue
         if outcome == ACCEPT:
@@ -161,22 +116,16 @@ class Deliveries:
         transaction = self.session.transaction
         assert transaction is not None
         if not transaction.owns:
-            self.parted[number] = message
+            self.tx_settled[number] = message
         transaction.settle(queue, message, outcome)
 
     # Keeps 0-10/s066.
-    def take_back(self) -> list[Message]:
+    def take_unsettled(self) -> list[Message]:
         """Remove and return every unsettled message, oldest first."""
-        messages: list[Message] = [*self.parted.values(), *self.old.values()]
-        self.parted = {}
-        self.returning = {}
-        self.old = {}
-        ring = self.ring
-        while ring is not None and ring.count:
-            message = ring.pop()
-            if message is not None:
-                messages.append(message)
-        self.unsettled = 0
+        messages: list[Message] = [*self.tx_settled.values(), *self.unsettled.all()]
+        self.tx_settled = {}
+        self.tx_returns = {}
+        self.unsettled.clear()
         self.browsed = {}
         return sorted(messages, key=lambda message: message.seq)
 
@@ -202,24 +151,23 @@ class Deliveries:
             for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
                 message, subscription = self.browsed.pop(number)
                 if subscription.queue.acquire(message, subscription):
-                    self.old[number] = message
-                    self.unsettled += 1
+                    self.unsettled.put_behind(number, message)
                     acquired.append((number, number))
         return acquired
 
     def note_returns(self, first: int, last: int, outcome: int) -> None:
         """Note the release of accepted messages: it happens if the transaction is rolled back."""
         size = (last - first) & SERIAL_MASK
-        for number in self.parted:
+        for number in self.tx_settled:
             if ((number - first) & SERIAL_MASK) <= size:
-                self.returning[number] = outcome
+                self.tx_returns[number] = outcome
 
-    def part_again(self) -> None:
+    def undo_settles(self) -> None:
         """Make what was accepted in a transaction unsettled again: it is rolled back."""
-        returning = self.returning
-        self.returning = {}
-        for number, outcome in returning.items():
-            message = self.parted.pop(number, None)
+        tx_returns = self.tx_returns
+        self.tx_returns = {}
+        for number, outcome in tx_returns.items():
+            message = self.tx_settled.pop(number, None)
             if message is None:
                 continue
             queue = message.consumer.queue
@@ -229,29 +177,13 @@ class Deliveries:
             else:
                 queue.requeue(message)
         self.drain_touched()
-        self.old.update(self.parted)
-        self.unsettled += len(self.parted)
-        self.parted = {}
+        for number, message in self.tx_settled.items():
+            self.unsettled.put_behind(number, message)
+        self.tx_settled = {}
 
     def held_up_to(self, subscription: Consumer, last: int) -> list[int]:
         """Return the ids, up to ``last``, of the unsettled transfers of a subscription."""
-        message: Message | None
-        found = [
-            number
-            for number, message in self.old.items()
-            if message.consumer is subscription and serial_distance(number, last) >= 0
-        ]
-        ring = self.ring
-        at = 0
-        while ring is not None and at < ring.count:
-            number = (self.base + at) & SERIAL_MASK
-            if serial_distance(number, last) < 0:
-                break
-            message = ring.at(at)
-            if message is not None and message.consumer is subscription:
-                found.append(number)
-            at += 1
-        return found
+        return self.unsettled.numbers_of(subscription, last)
 
 
 def serial_distance(a: int, b: int) -> int:

@@ -27,7 +27,7 @@ def name_answers(session: Asker, segment: bytes) -> bytes:
     """Return a question's header segment with the name of the session's own queue in it.
 
     Raises:
-        ExecutionError: it is malformed, or the session has no subscription for answers.
+        ExecutionError: the segment is malformed, or the session has no subscription for answers.
     """
     try:
         structs = decode_headers(segment)

@@ -30,9 +30,9 @@ Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
 
 
 class Sender(Protocol):
-    """A session, as far as its unfinished message knows it."""
+    """Port of a session, for its unfinished message."""
 
-    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     user: User
     vhost: VirtualHost
     on_end: list[Callable[[], None]]
@@ -62,10 +62,10 @@ class Fragments:
         self._resumed: dict[Sender, Piece] = {}  # To go on with.
 
     def opening(self, session: Sender, fragment: TransferHeader) -> TransferHeader:
-        """Return what the first fragment said of the message that ``fragment`` belongs to.
+        """Return the header of the first fragment of the message that ``fragment`` belongs to.
 
         Raises:
-            ExecutionError: nothing is begun.
+            ExecutionError: the session has no unfinished message.
         """
         piece = self._open.get(session) or self._resumed.get(session)
         if piece is None:
@@ -131,12 +131,12 @@ class Fragments:
         self._count(-piece.octets)
 
     def _count(self, octets: int) -> None:
-        """So many octets more are held; they are memory in use as messages are."""
+        """Count octets that are kept, as memory in use."""
         self.octets += octets
         self.counters.memory_used += octets
 
     def interrupted(self, session: Sender) -> None:
-        """A session is over; its unfinished message is kept if it has a name."""
+        """Keep the unfinished message of a session that ends, if it has a resume-id."""
         self._resumed.pop(session, None)
         piece = self._open.pop(session, None)
         if piece is None:
@@ -150,7 +150,7 @@ class Fragments:
 
     # Keeps 0-10/s069.
     def resume(self, session: Sender, resume_id: bytes) -> int:
-        """Return how many octets are there of a message, and let the session go on with it."""
+        """Return the octets of an interrupted message, and let the session continue it."""
         self.expire()
         key = (session.user.name, session.vhost.name, resume_id)
         piece = self._kept.pop(key, None)

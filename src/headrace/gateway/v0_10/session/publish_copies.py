@@ -23,7 +23,7 @@ def take_copies(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     """Return a header segment without its BCC header, and the routing keys of CC and BCC.
 
     Raises:
-        ExecutionError: it is malformed, or they are no routing keys.
+        ExecutionError: the segment is malformed, or CC or BCC has no routing keys.
     """
     struct, start, stop = find_headers(segment)
     if not start:

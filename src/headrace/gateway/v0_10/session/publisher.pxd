@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.distributor cimport Distributor, at_once
-from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.messages.distributor cimport Distributor, Publish, at_once
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.context cimport SessionContext

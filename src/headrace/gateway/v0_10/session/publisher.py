@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, at_once
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
@@ -147,6 +146,7 @@ class Publisher:
             self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
         transfer.parts = None
 
+    # Keeps 0-10/s072.
     def finish(self, refused: int) -> None:
         """Complete the current transfer, or reject it if queues ``refused`` it."""
         transfer = self.transfer
@@ -219,7 +219,7 @@ class Publisher:
         if interception is not None and transaction.owns:
             message, queues = interception.join_branch(message, queues)
         elif interception is not None:
-            transaction.pass_by(interception, self.source())
+            transaction.intercept(interception, self.source())
         if transfer.publishing is not None:
             transaction.number(transfer.publishing)
         self.distributor.count_routed(route, len(queues))
@@ -244,7 +244,7 @@ class Publisher:
     def source(self) -> Source:
         """Return the publisher's user, connection and channel, for interceptors."""
         session = self.session
-        name = session.context.context.telling.names.get(session.number, "")
+        name = session.context.context.connection_events.names.get(session.number, "")
         return Source(session.user.name, name, session.channel)
 
     def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:
@@ -286,7 +286,7 @@ class Publisher:
         self.reject(REJECT_UNSPECIFIED, text)
 
     def reject(self, code: int, text: str) -> None:
-        """Tell the client that the current transfer was rejected."""
+        """Send message.reject for the current transfer."""
         session = self.session
         number = session.command_id
         self.completion.close_batch()

@@ -39,14 +39,14 @@ def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
     """Return a header segment of 0-10 without its publishing id, and its number; None without one.
 
     Raises:
-        ExecutionError: it is malformed, or has an id that makes no sense.
+        ExecutionError: the segment is malformed, or its publishing id is not a number.
     """
     struct, start, stop = find_headers(segment)
     return _take_from_map(segment, struct, start, stop) if start else (segment, None)
 
 
 def _headers_at(d: bytes, at: int, end: int) -> int:
-    """Return where the application headers of message-properties begin; 0 when there are none."""
+    """Return the place of the application headers in message-properties; 0 without any."""
     if end - at < 2:
         raise malformed("a struct is cut off")
     flags = d[at] | d[at + 1] << 8
@@ -99,7 +99,7 @@ def find_headers(segment: bytes) -> tuple[int, int, int]:
     """Return struct, start and end of the application headers of a segment; zeros without them.
 
     Raises:
-        ExecutionError: it is malformed.
+        ExecutionError: the segment is malformed.
     """
     at = 0
     while at + 6 <= len(segment):

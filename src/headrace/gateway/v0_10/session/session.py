@@ -32,9 +32,9 @@ from headrace.protocol.errors_0_10 import ExecutionError
 from headrace.spec.reply_0_10 import ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_10.session.ports import AttachingConnection
+    from headrace.gateway.v0_10.session.context import AttachingConnection
     from headrace.model.queue.destination import Consumer
-    from headrace.protocol.v0_10.attachment import SessionConnection
+    from headrace.protocol.v0_10.session_connection import SessionConnection
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
@@ -70,14 +70,14 @@ class Session010(SessionContext):
         """As :meth:`Completion.later`."""
         return self.completion.later(result)
 
-    def tell_result(self, result: Struct) -> bool:
-        """As :meth:`Completion.tell_result`."""
-        return self.completion.tell_result(result)
+    def answer_with(self, result: Struct) -> bool:
+        """As :meth:`Completion.answer_with`."""
+        return self.completion.answer_with(result)
 
     # --- Settling -----------------------------------------------------------------------------
 
     def accept(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """The client accepts the transfers of these ranges, 8 octets each."""
+        """Accept the transfers of the ranges in ``d[lo:hi]``, 8 octets each."""
         while lo < hi:
             last = get32(d, lo + 4)
             if serial_distance(last, self.sent.next_id) <= 0:
@@ -95,7 +95,7 @@ class Session010(SessionContext):
             deliveries.settle_range(first, last, outcome)
             if deliveries.browsed and outcome != ACCEPT:
                 deliveries.forget_browsed(first, last)
-            if deliveries.parted and outcome != ACCEPT and outcome != DISCARD:
+            if deliveries.tx_settled and outcome != ACCEPT and outcome != DISCARD:
                 deliveries.note_returns(first, last, outcome)
         self.finish_settling()
 
@@ -126,7 +126,7 @@ class Session010(SessionContext):
     # --- Subscriptions ------------------------------------------------------------------------
 
     def refresh_all(self) -> None:
-        """There is room, or a connection, again: let all queues look."""
+        """Let all queues deliver: there is room, or a connection, again."""
         if self.consumers is not None:
             for consumer in list(self.consumers.values()):
                 consumer.queue.unpark(consumer)
@@ -143,7 +143,7 @@ class Session010(SessionContext):
 
     # Keeps 0-10/s100.
     def end_flush(self, subscription: Subscription) -> None:
-        """All there is was offered to a subscription."""
+        """End a flush: all ready messages were offered to a subscription."""
         queue = subscription.queue
         if subscription.credit_messages and subscription.credit_octets and not queue.deleted:
             connection = self.connection
@@ -156,9 +156,9 @@ class Session010(SessionContext):
         if self.connection is not None:
             self.connection.announce_later()  # Looking may have gone on after the read.
 
-    # Keeps 0-10/s094, 0-10/s095.
+    # Keeps 0-10/s090.
     def subscription_cancelled(self, subscription: Subscription) -> None:
-        """A queue is gone: so is every session that subscribes to it (0-10/s090)."""
+        """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
         if connection is not None and connection.qpid_client and subscription.idle():
             return  # It will be cancelled, or hear of it when it wants messages again.
@@ -172,7 +172,6 @@ class Session010(SessionContext):
             ),
         )
 
-    # Keeps 0-10/s090.
     def subscription_ended(self, subscription: Subscription) -> None:
         """A subscription has all it asked for: say so with a message.cancel of ours."""
         self.subscriptions.pop(subscription.tag, None)
@@ -209,7 +208,7 @@ class Session010(SessionContext):
         """The disk fails: end the session if it waits for a change of definitions."""
         completion = self.completion
         if completion.failure is not None:
-            completion.tell_failure()
+            completion.end_for_failure()
             return
         batch = completion.first_change()
         if batch is not None and not self.over:
@@ -250,7 +249,7 @@ class Session010(SessionContext):
             self.transaction.forget()
         self.transaction = None
         queues: dict[Queue, None] = {}
-        for message in self.deliveries.take_back():
+        for message in self.deliveries.take_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None

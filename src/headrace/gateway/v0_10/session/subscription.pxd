@@ -10,7 +10,7 @@ from headrace.model.message cimport (
 )
 from headrace.model.queue.destination cimport Consumer
 from headrace.model.tallies cimport ChannelTally
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.sent cimport SentCommands
 from headrace.wire.memory cimport cut, get32
 

@@ -41,9 +41,9 @@ CREDIT_MAX = 1 << 62
 
 
 class SubscribedSession(Protocol):
-    """What a subscription knows of its session."""
+    """Port of a session, for its subscriptions."""
 
-    connection: Any  # As headrace.protocol.v0_10.attachment has it.
+    connection: Any  # As headrace.protocol.v0_10.session_connection has it.
     sent: "SentCommands"
     tally: "ChannelTally"
     deliveries: "Deliveries"
@@ -53,13 +53,13 @@ class SubscribedSession(Protocol):
         """The queue of a subscription is gone."""
 
     def end_flush(self, subscription: "Subscription") -> None:
-        """All there is was offered to a subscription."""
+        """End a flush: all ready messages were offered to a subscription."""
 
     def subscription_ended(self, subscription: "Subscription") -> None:
         """A subscription has all it asked for."""
 
     def subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
-        """What a subscription asked for cannot be read."""
+        """The source of a subscription cannot be read."""
 
 
 class Run:
@@ -248,7 +248,7 @@ class Subscription(Consumer):
             number = self.sent.send_transfer(self.head, header, lo, hi, body, body_lo, body_hi)
         if not self.no_ack:
             self.tally.deliver += 1
-            self.deliveries.remember(number, message)
+            self.deliveries.unsettled.add(number, message)
         else:
             self.tally.deliver_no_ack += 1
             if self.browses:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.messages.distributor cimport Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.context cimport SessionContext
 from headrace.gateway.v0_10.session.transfer_header cimport TransferHeader
@@ -42,5 +42,5 @@ cdef class ParsedTransfer(Publish):
     @cython.locals(session=SessionContext, route=Route, generation=cython.ulonglong)
     cpdef Route find_route(self, bytes address, bytes exchange, bytes key, bytes rest)
     @cython.locals(session=SessionContext)
-    cdef Route put_off(self, Route route, bytes address, long long due_ms)
+    cdef Route delay(self, Route route, bytes address, long long due_ms)
     cpdef forget(self)

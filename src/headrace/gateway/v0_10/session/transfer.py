@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Publish
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.context import SessionContext
     from headrace.gateway.v0_10.session.transfer_header import TransferHeader
@@ -132,7 +132,7 @@ class ParsedTransfer(Publish):
             route = self.route_copies(route, exchange, key, copies, read.rest)
             self.persistent = self.persistent or route.keeps
         if delay_ms:
-            route = self.put_off(route, address, now_ms + delay_ms)
+            route = self.delay(route, address, now_ms + delay_ms)
         if self.fragment is not None or delay_ms or copies:
             self.until_ms = 0
             self.route = None
@@ -147,7 +147,7 @@ class ParsedTransfer(Publish):
                 f"the user-id of the message is not that of user '{user.name}'",
             )
 
-    def put_off(self, route: Route, address: bytes, due_ms: int) -> Route:
+    def delay(self, route: Route, address: bytes, due_ms: int) -> Route:
         """Have the transfer wait until ``due_ms``; return the route to where it waits."""
         session = self.session
         self.ttl_ms = -1  # It counts from then on.

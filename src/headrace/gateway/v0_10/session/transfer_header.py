@@ -35,7 +35,7 @@ if not cython.compiled:
         MESSAGE_HAS_USER_ID,
     )
 
-from headrace.gateway.conversion.contents import told
+from headrace.gateway.conversion.contents import values_of_entries
 from headrace.gateway.conversion.selected import Selected
 from headrace.model.message import KIND_TRANSFER, new_message
 from headrace.protocol.codec_0_10 import MessageProperties, decode_headers
@@ -76,7 +76,7 @@ class TransferHeader:
         """Read the payload of a header segment.
 
         Raises:
-            ExecutionError: it is malformed.
+            ExecutionError: the segment is malformed.
         """
         at = 0
         end = len(d)
@@ -160,7 +160,7 @@ class TransferHeader:
         if at != end:
             raise malformed("delivery-properties are longer than their fields")
 
-    # Keeps 0-10/s072, 0-10/s075.
+    # Keeps 0-10/s075.
     def read_message(self, d: bytes, at: int, end: int) -> None:
         """Read what matters of message-properties, and check that it is whole."""
         flags = d[at] | d[at + 1] << 8
@@ -222,7 +222,7 @@ class TransferHeader:
         return head + bytes((flags & 0xFF, flags >> 8)) + fields + self.rest
 
     def deadline_ms(self, now_ms: int) -> int:
-        """When the message expires; 0 is never."""
+        """Return the deadline in milliseconds since 1970; 0 is never."""
         if self.flags & DELIVERY_HAS_TTL:
             return now_ms + self.ttl_ms
         if self.flags & DELIVERY_HAS_EXPIRATION:
@@ -253,20 +253,20 @@ class TransferHeaders:
 
     def properties(self) -> dict[str, object]:
         """Return the properties by which exchanges can route."""
-        found: dict[str, object] = {"timestamp": self._timestamp_s or None}
+        properties: dict[str, object] = {"timestamp": self._timestamp_s or None}
         for struct in self._structs():
             if isinstance(struct, MessageProperties):
                 message_id = struct.message_id
-                found["message_id"] = None if message_id is None else str(message_id)
+                properties["message_id"] = None if message_id is None else str(message_id)
                 correlation_id = struct.correlation_id
-                found["correlation_id"] = correlation_id
-        return found
+                properties["correlation_id"] = correlation_id
+        return properties
 
     def values(self) -> Selected:
-        """Return what selectors see."""
+        """Return the message as selectors see it."""
         message = new_message(self._data, self._address_len, 0)
         message.flags = KIND_TRANSFER
-        return Selected(message, told)
+        return Selected(message, values_of_entries)
 
     def _structs(self) -> "list[Struct]":
         if self._read is None:
@@ -278,19 +278,19 @@ class TransferHeaders:
 
 
 def skip8(d: bytes, at: int, end: int) -> int:
-    """Return what follows the str8 at ``at``."""
+    """Return the place behind the str8 at ``at``."""
     if at >= end or d[at] > end - at - 1:
         raise malformed("a text is cut off")
     return at + 1 + d[at]
 
 
 def skip16(d: bytes, at: int, end: int) -> int:
-    """Return what follows the vbin16 at ``at``."""
+    """Return the place behind the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
         raise malformed("bytes are cut off")
     return at + 2 + get16(d, at)
 
 
-def malformed(what: str) -> ExecutionError:
+def malformed(reason: str) -> ExecutionError:
     """The header segment cannot be read."""
-    return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {what}")
+    return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {reason}")

@@ -4,7 +4,7 @@ import cython
 from headrace.gateway.messages.confirm_line cimport ConfirmLine
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, Getter
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message
@@ -40,7 +40,7 @@ cdef class Channel(Deliveries):
     cdef public list owed
 
     cpdef ChannelTally tallied(self)
-    cpdef bint holds(self, unsigned long long tag) except -1
+    cpdef bint is_unsettled(self, unsigned long long tag) except -1
     cpdef check_tag(self, unsigned long long tag)
     cpdef settle(self, unsigned long long tag, bint multiple, int outcome)
     @cython.locals(message=Message, consumer=Consumer)
@@ -58,7 +58,7 @@ cdef class Channel(Deliveries):
     @cython.locals(consumer=BasicConsumer)
     cdef BasicConsumer forget_late(self, unsigned long long tag)
     @cython.locals(message=Message, consumer=Consumer, entries=list)
-    cpdef list take_back(self)
+    cpdef list take_unsettled(self)
     @cython.locals(queue=Destination, message=Message, consumer=Consumer)
     cpdef requeue_all(self)
     cdef int publish_seen(self) except -1

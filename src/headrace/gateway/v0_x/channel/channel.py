@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
-    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
-    from headrace.gateway.messages.outcome import SETTLE_ACCEPT as C_ACCEPT
-    from headrace.gateway.messages.outcome import SETTLE_REQUEUE as C_REQUEUE
+    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.unsettled import SETTLE_ACCEPT as C_ACCEPT
+    from headrace.gateway.messages.unsettled import SETTLE_REQUEUE as C_REQUEUE
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.tallies import ChannelTally
@@ -26,7 +26,7 @@ from headrace.model.queue_kinds.multi_queue import give_credit, go_on, head_of
 
 if TYPE_CHECKING:
     from headrace.gateway.conversion.convert import Converter
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Publish
     from headrace.model.queue.queue import Queue
     from headrace.model.transaction.transaction import Transaction
 
@@ -64,19 +64,20 @@ class Channel(Deliveries):
 
     # --- Settlement ---------------------------------------------------------------------------
 
-    def holds(self, tag: int) -> bool:
+    def is_unsettled(self, tag: int) -> bool:
         """Return True if a delivery tag names an unsettled message."""
         if self.tx_settles is not None and tag in self.tx_settles:
             return False
         return self.unsettled.find(tag) is not None
 
-    # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s110, 0-9-1/s111, 0-9/delivery-tag#channel-local,
+    # Keeps 0-9-1/s001, 0-9-1/s109, 0-9-1/s111, 0-9/delivery-tag#channel-local,
     # 0-9/basic.ack.multiple#01.
     def check_tag(self, tag: int) -> None:
         """Refuse a delivery tag that names no unsettled message."""
-        if not self.holds(tag):
+        if not self.is_unsettled(tag):
             raise PreconditionFailed(f"unknown delivery tag {tag}")
 
+    # Keeps 0-9-1/s110.
     def settle(self, tag: int, multiple: bool, outcome: int) -> None:
         """Settle one delivery, or all up to it; tag 0 with ``multiple`` means all."""
         if multiple and tag == 0:
@@ -183,9 +184,9 @@ class Channel(Deliveries):
         if not multiple:
             self.tx_settles[tag] = outcome
             return
-        for known, _ in self.unsettled.entries(tag):
-            if known not in self.tx_settles:
-                self.tx_settles[known] = outcome
+        for unsettled_tag, _ in self.unsettled.entries(tag):
+            if unsettled_tag not in self.tx_settles:
+                self.tx_settles[unsettled_tag] = outcome
 
     # --- What comes back ----------------------------------------------------------------------
 
@@ -218,9 +219,7 @@ class Channel(Deliveries):
         self.release_credit(consumer)
         return consumer
 
-    # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01,
-    # 0-9/basic.recover#01, 0-9/message.recover#01.
-    def take_back(self) -> list[Message]:
+    def take_unsettled(self) -> list[Message]:
         """Take every unsettled message off the channel, oldest first.
 
         Settlements of its transaction stay, for the commit.
@@ -248,7 +247,7 @@ class Channel(Deliveries):
     def requeue_all(self) -> None:
         """Return every unsettled message to its queue, then let the queues deliver."""
         queues: dict[Queue, None] = {}
-        for message in self.take_back():
+        for message in self.take_unsettled():
             queue = message.consumer.queue
             queue.requeue(message)
             queues[queue] = None

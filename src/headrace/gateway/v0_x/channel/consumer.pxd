@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_x.frames cimport (
+    C_CHANNEL_AT, C_END, C_FLAGS_AT, C_HEADER, C_METHOD, C_OVERHEAD, C_PAYLOAD_AT, C_PROPERTIES_AT,
+    C_PUBLISH_END_LEN, C_SIZE_AT, C_TAG_AND_FLAG_LEN, C_TAG_LEN,
+)
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.stream_headers cimport with_offset
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport C_KIND_MASK, C_REDELIVERED, Message
@@ -14,8 +18,13 @@ from headrace.wire.property_bits cimport (
 )
 
 cdef bytes ENTRIES
-cdef Py_ssize_t ENTRIES_LEN
-cdef Py_ssize_t RECORD_ROOM
+
+cdef enum:
+    C_ENTRIES_LEN = 54
+    C_OFFSET_AT = 17
+    C_ARRIVED_AT = 46
+    C_TABLE_SIZE_LEN = 4
+    C_RECORD_ROOM = 64
 
 cdef class BasicConsumer(Consumer):
     cdef public Peer connection
@@ -49,7 +58,7 @@ cdef class BasicConsumer(Consumer):
     cdef write_shared(self, bytes data, Py_ssize_t address_len, int redelivered)
     cpdef bint pours(self) except -1
     @cython.locals(connection=Peer, channel=Deliveries, content=Py_ssize_t, size=Py_ssize_t,
-                   first=Py_ssize_t, flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
+                   flags=cython.uint, at=Py_ssize_t, stop=Py_ssize_t,
                    table=Py_ssize_t, behind=Py_ssize_t, data=bytes, prefix_len=Py_ssize_t,
                    out="unsigned char*", tail=Py_ssize_t, number=cython.uint)
     cdef int put_record(

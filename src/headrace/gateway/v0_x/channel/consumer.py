@@ -4,25 +4,46 @@
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.conversion.convert import Converter
     from headrace.gateway.messages.stream_headers import with_offset
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.output import SHARE_MIN as C_SHARE_MIN
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_HEADER as C_HEADER
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import PROPERTIES_AT as C_PROPERTIES_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_x.frames import TAG_AND_FLAG_LEN as C_TAG_AND_FLAG_LEN
+    from headrace.protocol.v0_x.frames import TAG_LEN as C_TAG_LEN
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32, put64
     from headrace.wire.property_bits import HAS_CONTENT_ENCODING, HAS_CONTENT_TYPE, HAS_HEADERS
 
 from headrace.gateway.conversion.neutral_values import CannotConvert
 
-# What a stream adds to the headers of a record, with room for the two numbers.
+# The entries that a stream adds to the headers of a record, with room for the two numbers.
 ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
 ENTRIES_LEN = 54
+OFFSET_AT = 17  # Where in them the offset is,
+ARRIVED_AT = 46  # and the time of arrival.
+TABLE_SIZE_LEN = 4  # Octets of the size of the headers.
 RECORD_ROOM = 64  # Octets that a record grows by at most.
+if not cython.compiled:
+    C_ENTRIES_LEN = ENTRIES_LEN
+    C_OFFSET_AT = OFFSET_AT
+    C_ARRIVED_AT = ARRIVED_AT
+    C_TABLE_SIZE_LEN = TABLE_SIZE_LEN
+    C_RECORD_ROOM = RECORD_ROOM
 
 
 class BasicConsumer(Consumer):
@@ -47,7 +68,7 @@ class BasicConsumer(Consumer):
         self.prefix = b"\x00\x3c\x00\x3c" + bytes((len(raw),)) + raw
         self.prefix_len = len(self.prefix)
 
-    # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01.
+    # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01, 0-9/message.qos.prefetch-count#01.
     def can(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
@@ -68,7 +89,7 @@ class BasicConsumer(Consumer):
             return False
         return not channel.prefetch_size or channel.unacked_bytes < channel.prefetch_size
 
-    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01.
+    # Keeps 0-9-1/s095, 0-9/basic.qos.prefetch-size#01, 0-9/message.qos.prefetch-size#01.
     def accepts(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
             return 0
@@ -115,7 +136,7 @@ class BasicConsumer(Consumer):
         """Deliver a message from 0-10, or report to the queue that it cannot be converted."""
         channel = self.channel
         if self.converter is None:
-            self.converter = Converter(self.connection.frame_max - 8)
+            self.converter = Converter(self.connection.frame_max - C_OVERHEAD)
         try:
             header = channel.basic_header(self.converter, message)
         except CannotConvert as error:
@@ -128,7 +149,9 @@ class BasicConsumer(Consumer):
             self.unacked += 1
         redelivered = 1 if message.flags & C_REDELIVERED else 0
         data = message.data
-        self.write(data, 0, message.address_len, message.address_len + 2, redelivered)
+        self.write(
+            data, 0, message.address_len, message.address_len + C_PUBLISH_END_LEN, redelivered
+        )
         channel.write_converted(header, message)
 
     def put(
@@ -145,21 +168,23 @@ class BasicConsumer(Consumer):
         connection = self.connection
         channel = self.channel
         prefix_len = self.prefix_len
-        content = lo + address_len + 2
-        connection.reserve(17 + prefix_len + address_len + end - content)
+        content = lo + address_len + C_PUBLISH_END_LEN
+        connection.reserve(
+            C_OVERHEAD + prefix_len + C_TAG_AND_FLAG_LEN + address_len + end - content
+        )
         out = connection.buffer
         at = connection.tail
         number = channel.number
-        out[at] = 1
-        put16(out, at + 1, number)
-        put32(out, at + 3, prefix_len + 9 + address_len)
-        copy(out, at + 7, self.prefix, 0, prefix_len)
-        at += 7 + prefix_len
+        out[at] = C_METHOD
+        put16(out, at + C_CHANNEL_AT, number)
+        put32(out, at + C_SIZE_AT, prefix_len + C_TAG_AND_FLAG_LEN + address_len)
+        copy(out, at + C_PAYLOAD_AT, self.prefix, 0, prefix_len)
+        at += C_PAYLOAD_AT + prefix_len
         put64(out, at, channel.tag)
-        out[at + 8] = redelivered
-        copy(out, at + 9, d, lo, lo + address_len)
-        at += 9 + address_len
-        out[at] = 0xCE
+        out[at + C_TAG_LEN] = redelivered
+        copy(out, at + C_TAG_AND_FLAG_LEN, d, lo, lo + address_len)
+        at += C_TAG_AND_FLAG_LEN + address_len
+        out[at] = C_END
         connection.tail = at + 1
         channel.write_content(d, content, end)
         return 0
@@ -168,12 +193,12 @@ class BasicConsumer(Consumer):
         """Write basic.deliver; body frames refer to ``data``, as those of other outputs do."""
         connection = self.connection
         end = len(data)
-        lo = address_len + 2
-        at = lo + 8 + get32(data, lo + 3)  # Behind the header.
+        lo = address_len + C_PUBLISH_END_LEN
+        at = lo + C_OVERHEAD + get32(data, lo + C_SIZE_AT)  # Behind the header.
         self.write(data, 0, address_len, at, redelivered)
         while at < end:
-            lo = at + 7
-            at = lo + get32(data, at + 3) + 1
+            lo = at + C_PAYLOAD_AT
+            at = lo + get32(data, at + C_SIZE_AT) + 1
             connection.refer_body(self.channel.number, data, lo, at - 1, connection.frame_max)
 
     def pours(self) -> bool:
@@ -192,68 +217,76 @@ class BasicConsumer(Consumer):
         # In one function: each step moves the place to write at, a C local.
         connection = self.connection
         channel = self.channel
-        content = lo + address_len + 2
-        size = get32(d, content + 3)
-        first = content + 19  # Of the properties.
-        flags = get16(d, content + 19)
-        at = first + 2
-        stop = content + 7 + size
+        content = lo + address_len + C_PUBLISH_END_LEN
+        size = get32(d, content + C_SIZE_AT)
+        flags = get16(d, content + C_FLAGS_AT)
+        at = content + C_PROPERTIES_AT
+        stop = content + C_PAYLOAD_AT + size
         if flags & HAS_CONTENT_TYPE:
             at += 1 + d[at]
         if flags & HAS_CONTENT_ENCODING:
             at += 1 + d[at]
-        table = 0  # Octets of the entries that are there.
+        table = 0  # Octets of the entries that the record has.
         behind = at  # Where the properties after the headers begin.
         if flags & HAS_HEADERS:
             table = get32(d, at)
-            behind = at + 4 + table
+            behind = at + C_TABLE_SIZE_LEN + table
         channel.tag += 1
         if (
             flags & 1
-            or end - content + RECORD_ROOM > connection.frame_max
+            or end - content + C_RECORD_ROOM > connection.frame_max
             or mentions_stream(d, at, behind)
         ):
             data = with_offset(cut(d, lo, end), address_len, offset, arrived_ms)
             self.write(data, 0, address_len, len(data), 0)
             return 1
         prefix_len = self.prefix_len
-        connection.reserve(17 + prefix_len + address_len + RECORD_ROOM + end - content)
+        connection.reserve(
+            C_OVERHEAD
+            + prefix_len
+            + C_TAG_AND_FLAG_LEN
+            + address_len
+            + C_RECORD_ROOM
+            + end
+            - content
+        )
         out = connection.buffer
         tail = connection.tail
         number = channel.number
-        out[tail] = 1
-        put16(out, tail + 1, number)
-        put32(out, tail + 3, prefix_len + 9 + address_len)
-        copy(out, tail + 7, self.prefix, 0, prefix_len)
-        tail += 7 + prefix_len
+        out[tail] = C_METHOD
+        put16(out, tail + C_CHANNEL_AT, number)
+        put32(out, tail + C_SIZE_AT, prefix_len + C_TAG_AND_FLAG_LEN + address_len)
+        copy(out, tail + C_PAYLOAD_AT, self.prefix, 0, prefix_len)
+        tail += C_PAYLOAD_AT + prefix_len
         put64(out, tail, channel.tag)
-        out[tail + 8] = 0
-        copy(out, tail + 9, d, lo, lo + address_len)
-        tail += 9 + address_len
-        out[tail] = 0xCE
-        out[tail + 1] = 2
-        put16(out, tail + 2, number)
-        put32(out, tail + 4, size + ENTRIES_LEN + (0 if flags & HAS_HEADERS else 4))
-        tail += 8
-        copy(out, tail, d, content + 7, at)
-        put16(out, tail + 12, flags | HAS_HEADERS)
-        tail += at - content - 7
-        put32(out, tail, table + ENTRIES_LEN)
-        tail += 4
+        out[tail + C_TAG_LEN] = 0
+        copy(out, tail + C_TAG_AND_FLAG_LEN, d, lo, lo + address_len)
+        tail += C_TAG_AND_FLAG_LEN + address_len
+        out[tail] = C_END
+        tail += 1
+        out[tail] = C_HEADER
+        put16(out, tail + C_CHANNEL_AT, number)
+        size += C_ENTRIES_LEN + (0 if flags & HAS_HEADERS else C_TABLE_SIZE_LEN)
+        put32(out, tail + C_SIZE_AT, size)
+        copy(out, tail + C_PAYLOAD_AT, d, content + C_PAYLOAD_AT, at)
+        put16(out, tail + C_FLAGS_AT, flags | HAS_HEADERS)
+        tail += at - content
+        put32(out, tail, table + C_ENTRIES_LEN)
+        tail += C_TABLE_SIZE_LEN
         if table:
-            copy(out, tail, d, at + 4, behind)
+            copy(out, tail, d, at + C_TABLE_SIZE_LEN, behind)
             tail += table
-        copy(out, tail, ENTRIES, 0, ENTRIES_LEN)
-        put64(out, tail + 17, offset)
-        put64(out, tail + 46, arrived_ms)
-        tail += ENTRIES_LEN
+        copy(out, tail, ENTRIES, 0, C_ENTRIES_LEN)
+        put64(out, tail + C_OFFSET_AT, offset)
+        put64(out, tail + C_ARRIVED_AT, arrived_ms)
+        tail += C_ENTRIES_LEN
         copy(out, tail, d, behind, stop + 1)
         tail += stop + 1 - behind
         lo = stop + 1
         copy(out, tail, d, lo, end)
         while lo < end:
-            put16(out, tail + 1, number)
-            size = get32(d, lo + 3) + 8
+            put16(out, tail + C_CHANNEL_AT, number)
+            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
             lo += size
             tail += size
         connection.tail = tail

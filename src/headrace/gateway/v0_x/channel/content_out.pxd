@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
+from headrace.protocol.v0_x.frames cimport (
+    C_BODY, C_CHANNEL_AT, C_END, C_FLAGS_AT, C_HEADER, C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_END_LEN,
+    C_SIZE_AT,
+)
 from headrace.gateway.conversion.convert cimport Converter
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.model.message cimport Message
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
 from headrace.wire.memory cimport copy, cut, get16, get32, put16, put32

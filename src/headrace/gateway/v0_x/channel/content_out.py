@@ -9,10 +9,19 @@ converted header.
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.conversion.convert import Converter
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import Message
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
+    from headrace.protocol.v0_x.frames import FRAME_BODY as C_BODY
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_HEADER as C_HEADER
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.wire.memory import copy, cut, get16, get32, put16, put32
     from headrace.wire.property_bits import HAS_HEADERS
 
@@ -35,7 +44,7 @@ class ContentOut(ProtocolChannel):
         if (
             connection.early
             and lo < end
-            and get16(d, lo + 19) & HAS_HEADERS
+            and get16(d, lo + C_FLAGS_AT) & HAS_HEADERS
             and not connection.speaks_more
         ):
             self.write_plain(d, lo, end)
@@ -54,8 +63,8 @@ class ContentOut(ProtocolChannel):
         copy(out, at, d, lo, end)
         connection.tail = at + end - lo
         while lo < end:
-            put16(out, at + 1, number)
-            size = get32(d, lo + 3) + 8
+            put16(out, at + C_CHANNEL_AT, number)
+            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
             lo += size
             at += size
 
@@ -64,7 +73,7 @@ class ContentOut(ProtocolChannel):
     def must_split(self, d: bytes | bytearray, lo: int, end: int) -> bool:
         """Return True if a frame is larger than the peer's limit."""
         while lo < end:
-            size = get32(d, lo + 3) + 8
+            size = get32(d, lo + C_SIZE_AT) + C_OVERHEAD
             if size > self.connection.frame_max:
                 return True
             lo += size
@@ -76,23 +85,24 @@ class ContentOut(ProtocolChannel):
         A header is one frame by the standard (0-9-1/4.2.6.1), so it goes whole whatever its size.
         """
         connection = self.connection
-        limit = connection.frame_max - 8
+        limit = connection.frame_max - C_OVERHEAD
         while lo < end:
             kind = d[lo]
-            size = get32(d, lo + 3)
-            at = lo + 7
+            size = get32(d, lo + C_SIZE_AT)
+            at = lo + C_PAYLOAD_AT
             stop = at + size
             while True:
-                piece = stop - at if kind == 2 else min(limit, stop - at)
-                connection.reserve(piece + 8)
+                piece = stop - at if kind == C_HEADER else min(limit, stop - at)
+                connection.reserve(piece + C_OVERHEAD)
                 out = connection.buffer
                 tail = connection.tail
                 out[tail] = kind
-                put16(out, tail + 1, self.number)
-                put32(out, tail + 3, piece)
-                copy(out, tail + 7, d, at, at + piece)
-                out[tail + 7 + piece] = 0xCE
-                connection.tail = tail + 8 + piece
+                put16(out, tail + C_CHANNEL_AT, self.number)
+                put32(out, tail + C_SIZE_AT, piece)
+                tail += C_PAYLOAD_AT
+                copy(out, tail, d, at, at + piece)
+                out[tail + piece] = C_END
+                connection.tail = tail + piece + 1
                 at += piece
                 if at >= stop:
                     break
@@ -103,10 +113,10 @@ class ContentOut(ProtocolChannel):
     def write_plain(self, d: bytes | bytearray, lo: int, end: int) -> None:
         """Write header and body frames for a client that knows few types of header values."""
         connection = self.connection
-        size = get32(d, lo + 3)
-        header = self.plain(cut(d, lo + 7, lo + 7 + size))
-        connection.write_frame(2, self.number, header)
-        lo += 8 + size
+        size = get32(d, lo + C_SIZE_AT)
+        header = self.plain(cut(d, lo + C_PAYLOAD_AT, lo + C_PAYLOAD_AT + size))
+        connection.write_frame(C_HEADER, self.number, header)
+        lo += C_OVERHEAD + size
         if lo < end:
             connection.reserve(end - lo)
             self.write_frames(d, lo, end)
@@ -125,10 +135,10 @@ class ContentOut(ProtocolChannel):
         """Return the payload of a header frame for a message from 0-10.
 
         Raises:
-            CannotConvert: with the reason.
+            CannotConvert: 0-9-1 has no form for the header.
         """
         data = message.data
-        at = message.address_len + 2
+        at = message.address_len + C_PUBLISH_END_LEN
         return converter.header_for_basic(
             data, message.address_len, at + 4, get32(data, at), message.body_size
         )
@@ -136,25 +146,30 @@ class ContentOut(ProtocolChannel):
     def write_converted(self, header: bytes, message: Message) -> None:
         """Write header and body frames of a message from 0-10."""
         connection = self.connection
-        if connection.early and get16(header, 12) & HAS_HEADERS and not connection.speaks_more:
+        if (
+            connection.early
+            and get16(header, C_FLAGS_AT - C_PAYLOAD_AT) & HAS_HEADERS
+            and not connection.speaks_more
+        ):
             header = self.plain(header)
-        connection.write_frame(2, self.number, header)
+        connection.write_frame(C_HEADER, self.number, header)
         data = message.data
-        at = message.address_len + 2
+        at = message.address_len + C_PUBLISH_END_LEN
         at += 4 + get32(data, at)
         end = len(data)
-        limit = connection.frame_max - 8
+        limit = connection.frame_max - C_OVERHEAD
         while at < end:
             piece = min(limit, end - at)
-            connection.reserve(piece + 8)
+            connection.reserve(piece + C_OVERHEAD)
             out = connection.buffer
             tail = connection.tail
-            out[tail] = 3
-            put16(out, tail + 1, self.number)
-            put32(out, tail + 3, piece)
-            copy(out, tail + 7, data, at, at + piece)
-            out[tail + 7 + piece] = 0xCE
-            connection.tail = tail + 8 + piece
+            out[tail] = C_BODY
+            put16(out, tail + C_CHANNEL_AT, self.number)
+            put32(out, tail + C_SIZE_AT, piece)
+            tail += C_PAYLOAD_AT
+            copy(out, tail, data, at, at + piece)
+            out[tail + piece] = C_END
+            connection.tail = tail + piece + 1
             at += piece
         if message.parts is not None:
             connection.write_parts(self.number, message.parts, connection.frame_max)

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.protocol.v0_x.frames cimport (
+    C_ARGUMENTS_AT, C_CHANNEL_AT, C_END, C_METHOD, C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_END_LEN,
+    C_SIZE_AT, C_TAG_AND_FLAG_LEN, C_TAG_LEN,
+)
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.v0_x.channel.content_out cimport ContentOut
 from headrace.model.message cimport C_REDELIVERED, Message
 from headrace.model.tallies cimport ChannelTally
 from headrace.spec.ids cimport BASIC_GET_OK
 from headrace.wire.memory cimport copy, put16, put32, put64
+
+cdef long long COUNT_MAX
+
+cdef enum:
+    C_GET_OK_LEN = 17
+    C_COUNT_LEN = 4
 
 cdef class Deliveries(ContentOut):
     cdef public ChannelTally tally

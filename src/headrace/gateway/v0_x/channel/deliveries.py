@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
     from headrace.gateway.messages.unsettled import Unsettled
     from headrace.gateway.v0_x.channel.content_out import ContentOut
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import REDELIVERED as C_REDELIVERED
     from headrace.model.message import Message
     from headrace.model.tallies import ChannelTally
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_x.frames import TAG_AND_FLAG_LEN as C_TAG_AND_FLAG_LEN
+    from headrace.protocol.v0_x.frames import TAG_LEN as C_TAG_LEN
     from headrace.spec.ids import BASIC_GET_OK
     from headrace.wire.memory import copy, put16, put32, put64
 
@@ -19,6 +29,12 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
 
 TAG_BITS = 64  # Of a delivery tag.
+GET_OK_LEN = 17  # Octets of basic.get-ok without its address: ids, tag, redelivered, message count.
+COUNT_LEN = 4  # Octets of the message count.
+COUNT_MAX = 0xFFFFFFFF
+if not cython.compiled:
+    C_GET_OK_LEN = GET_OK_LEN
+    C_COUNT_LEN = COUNT_LEN
 
 
 class Deliveries(ContentOut):
@@ -79,22 +95,25 @@ class Deliveries(ContentOut):
         connection = self.connection
         data = message.data
         address_len = message.address_len
-        content = address_len + 2
+        content = address_len + C_PUBLISH_END_LEN
         end = len(data) if converted is None else content
-        connection.reserve(25 + address_len + end - content)
+        connection.reserve(C_OVERHEAD + C_GET_OK_LEN + address_len + end - content)
         out = connection.buffer
         at = connection.tail
-        out[at] = 1
-        put16(out, at + 1, self.number)
-        put32(out, at + 3, 17 + address_len)
-        put32(out, at + 7, BASIC_GET_OK)
-        put64(out, at + 11, self.tag)
-        out[at + 19] = 1 if message.flags & C_REDELIVERED else 0
-        copy(out, at + 20, data, 0, address_len)
-        at += 20 + address_len
-        put32(out, at, min(ready_count, 0xFFFFFFFF))
-        out[at + 4] = 0xCE
-        connection.tail = at + 5
+        out[at] = C_METHOD
+        put16(out, at + C_CHANNEL_AT, self.number)
+        put32(out, at + C_SIZE_AT, C_GET_OK_LEN + address_len)
+        put32(out, at + C_PAYLOAD_AT, BASIC_GET_OK)
+        at += C_ARGUMENTS_AT
+        put64(out, at, self.tag)
+        out[at + C_TAG_LEN] = 1 if message.flags & C_REDELIVERED else 0
+        at += C_TAG_AND_FLAG_LEN
+        copy(out, at, data, 0, address_len)
+        at += address_len
+        put32(out, at, min(ready_count, COUNT_MAX))
+        at += C_COUNT_LEN
+        out[at] = C_END
+        connection.tail = at + 1
         if converted is not None:
             self.write_converted(converted, message)
             return

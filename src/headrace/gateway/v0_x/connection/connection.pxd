@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.protocol.v0_x.frames cimport (
+    C_ACK_FLAG_AT, C_ACK_LEN, C_ARGUMENTS_AT, C_CHANNEL_AT, C_END, C_METHOD, C_OVERHEAD,
+    C_PAYLOAD_AT, C_SIZE_AT,
+)
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.owner cimport ConnectionOwner
 from headrace.gateway.v0_x.connection.publisher cimport Publisher

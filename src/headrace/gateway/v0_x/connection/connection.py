@@ -11,15 +11,24 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.connection.peer import Peer
-    from headrace.gateway.messages.outcome import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import CLOSING as C_CLOSING
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
+    from headrace.protocol.v0_x.frames import ACK_FLAG_AT as C_ACK_FLAG_AT
+    from headrace.protocol.v0_x.frames import ACK_LEN as C_ACK_LEN
+    from headrace.protocol.v0_x.frames import ARGUMENTS_AT as C_ARGUMENTS_AT
+    from headrace.protocol.v0_x.frames import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_x.frames import FRAME_END as C_END
+    from headrace.protocol.v0_x.frames import FRAME_METHOD as C_METHOD
+    from headrace.protocol.v0_x.frames import OVERHEAD as C_OVERHEAD
+    from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
+    from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_x.handshake import STATE_CLOSED, STATE_CLOSING, STATE_OPEN
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
@@ -114,24 +123,24 @@ class GatewayConnection(Peer):
             seq = token & ~C_ANSWER_NACK
             ours.confirmed = seq
             self.write_frame(
-                1, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
+                C_METHOD, ours.number, encode_method(self.version, BasicNack(delivery_tag=seq))
             )
             return
         self.write_ack(ours, token)
 
     def write_ack(self, channel: Channel, seq: int) -> None:
         """Confirm every publish up to ``seq``."""
-        self.reserve(21)
+        self.reserve(C_ACK_LEN + C_OVERHEAD)
         out = self.buffer
         at = self.tail
-        out[at] = 1
-        put16(out, at + 1, channel.number)
-        put32(out, at + 3, 13)
-        put32(out, at + 7, BASIC_ACK)
-        put64(out, at + 11, seq)
-        out[at + 19] = 1 if seq - channel.confirmed > 1 else 0
-        out[at + 20] = 0xCE
-        self.tail = at + 21
+        out[at] = C_METHOD
+        put16(out, at + C_CHANNEL_AT, channel.number)
+        put32(out, at + C_SIZE_AT, C_ACK_LEN)
+        put32(out, at + C_PAYLOAD_AT, BASIC_ACK)
+        put64(out, at + C_ARGUMENTS_AT, seq)
+        out[at + C_ACK_FLAG_AT] = 1 if seq - channel.confirmed > 1 else 0
+        out[at + C_PAYLOAD_AT + C_ACK_LEN] = C_END
+        self.tail = at + C_ACK_LEN + C_OVERHEAD
         channel.tally.confirm += seq - channel.confirmed
         channel.confirmed = seq
 
@@ -174,11 +183,11 @@ class GatewayConnection(Peer):
         login.not_renewed(self)
 
     def channel_count(self) -> int:
-        """How many channels are open."""
+        """Return the number of open channels."""
         return len(self.channels)
 
     def explain(self, error: Exception) -> AmqpError:
-        """Return what the client is told of an exception."""
+        """Return the protocol's error for an exception."""
         return self.owner.explain(error, self.current)
 
     def inject(self, octets: bytes) -> None:
@@ -195,13 +204,13 @@ class GatewayConnection(Peer):
         channel = self.channels.get(number)
         payload = encode_method(self.version, method)
         if channel is None:
-            self.write_frame(1, number, payload)
+            self.write_frame(C_METHOD, number, payload)
         else:
-            self.say(channel, payload)
+            self.send_in_order(channel, payload)
 
     def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
         """Answer once all that the store was given so far is on disk."""
-        self.line.join(self.hold_answer(channel, encode_method(self.version, method)), 0)
+        self.line.join(self.defer_answer(channel, encode_method(self.version, method)), 0)
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """The queue is gone: say so to a client that can hear it."""
@@ -209,15 +218,15 @@ class GatewayConnection(Peer):
             self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
     def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
-        """Tell the client that a consumer has all it asked for.
+        """Send basic.cancel for a consumer that has reached its end.
 
         Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
         basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
         """
         if channel.state != C_CLOSING:
             hears = self.capabilities.get("consumer_cancel_notify")
-            said = BasicCancel if hears else BasicCancelOk
-            self.reply(channel.number, said(consumer_tag=tag))
+            method = BasicCancel if hears else BasicCancelOk
+            self.reply(channel.number, method(consumer_tag=tag))
 
     def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
         """A consumer cannot go on: its channel is closed with the reason."""
@@ -256,7 +265,7 @@ class GatewayConnection(Peer):
                 self.reply(0, ConnectionUnblocked())
 
     def fed(self) -> None:
-        """The client has read what waited: let the queues that were stopped go on."""
+        """Let the queues that were stopped go on: the client has read the output."""
         self.starving = None
         self.refresh_all()
         paused, self.paused = self.paused, []
@@ -278,7 +287,7 @@ class GatewayConnection(Peer):
 
     def cannot_keep(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
-            self.take_back()
+            self.drop_promised()
             self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
 
     def farewell(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.publisher cimport Publisher
 from headrace.protocol.v0_x.channel cimport Channel as ProtocolChannel
@@ -19,7 +19,7 @@ cdef class ConnectionOwner(Upcalls):
     @cython.locals(waiting=list, channel=Channel)
     cpdef turn_over(self)
     cpdef object explain(self, object error, unsigned int method)
-    cpdef hold_reading(self, bint hold)
+    cpdef pause_reading(self, bint paused)
     cpdef bint answers_come(self) except -1
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)

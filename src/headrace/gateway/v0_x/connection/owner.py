@@ -17,18 +17,18 @@ if not cython.compiled:
     from headrace.protocol.v0_x.upcalls import Upcalls
 
 from headrace.gateway.connection.context import CHANGES, waits
-from headrace.gateway.connection.unknown_protocol import stranger
-from headrace.gateway.messages.outcome import SETTLE_ACCEPT
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT
 from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.connection.login import greet
 from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import MethodBase
 from headrace.protocol.errors import AmqpError
+from headrace.protocol.negotiate import describe_unserved
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
-    from headrace.protocol.v0_x.channel import ContentSink
+    from headrace.protocol.endpoint import BodySink
     from headrace.spec.tables import Version
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class ConnectionOwner(Upcalls):
         greet(self.connection)
 
     def on_rejected(self, header: bytes) -> None:
-        log.warning("connection %d: %s", self.connection.number, stranger(header))
+        log.warning("connection %d: %s", self.connection.number, describe_unserved(header))
 
     def on_failed(self, channel: ProtocolChannel | None, error: AmqpError) -> None:
         self.context.log_failure(self.connection, error)
@@ -77,10 +77,10 @@ class ConnectionOwner(Upcalls):
             return translate(error)
         return Upcalls.explain(self, error, method)
 
-    def hold_reading(self, hold: bool) -> None:
+    def pause_reading(self, paused: bool) -> None:
         transport = self.connection.transport
         if transport is not None:
-            if hold:
+            if paused:
                 transport.hold()
             else:
                 transport.unhold()
@@ -117,8 +117,8 @@ class ConnectionOwner(Upcalls):
 
     def sink_of(
         self, channel: ProtocolChannel, method: MethodBase, header: bytes, body_size: int
-    ) -> "ContentSink | None":
-        sink: ContentSink | None = self.context.sink(
+    ) -> "BodySink | None":
+        sink: BodySink | None = self.context.sink(
             self.connection, cython.cast(Channel, channel), method, header, body_size
         )
         return sink

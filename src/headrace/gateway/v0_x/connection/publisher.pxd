@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
-from headrace.gateway.messages.distributor cimport Distributor
-from headrace.gateway.messages.publish cimport Publish
+from headrace.protocol.v0_x.frames cimport (
+    C_FLAGS_AT, C_NO_PROPERTIES, C_PAYLOAD_AT, C_PROPERTIES_AT, C_PUBLISH_END_LEN, C_SIZE_AT,
+)
+from headrace.gateway.v0_x.peer cimport Peer
+from headrace.gateway.messages.distributor cimport Distributor, Publish
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
@@ -11,9 +13,6 @@ from headrace.gateway.v0_x.connection.special_publish cimport (
     C_ASKS, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
 )
 from headrace.model.counters cimport Counters
-from headrace.protocol.v0_x.frames cimport (
-    C_FLAGS_AT, C_NO_PROPERTIES, C_PAYLOAD_AT, C_PROPERTIES_AT, C_SIZE_AT,
-)
 from headrace.spec.ids cimport BASIC_PUBLISH
 from headrace.wire.memory cimport cut, get16, get32, same
 from headrace.wire.properties cimport BasicScan, scan_basic
@@ -73,6 +72,6 @@ cdef class Publisher:
         Py_ssize_t end
     )
 
-@cython.locals(octet=cython.uint, found=cython.int)
+@cython.locals(octet=cython.uint, marks=cython.int)
 cdef int marked(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1

@@ -13,8 +13,7 @@ import re
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
     from headrace.gateway.v0_x.connection.special_publish import (
@@ -33,10 +32,12 @@ if not cython.compiled:
         NUMBERED as C_NUMBERED,
     )
     from headrace.gateway.v0_x.connection.special_publish import SpecialPublisher
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.v0_x.frames import FLAGS_AT as C_FLAGS_AT
     from headrace.protocol.v0_x.frames import NO_PROPERTIES as C_NO_PROPERTIES
     from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
     from headrace.protocol.v0_x.frames import PROPERTIES_AT as C_PROPERTIES_AT
+    from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, same
@@ -52,15 +53,14 @@ if not cython.compiled:
 
 from typing import TYPE_CHECKING
 
+from headrace.gateway.connection.context import Context
 from headrace.gateway.messages.direct_reply_to import answers_to
-from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.messages.route import Route
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
 
 PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
@@ -81,7 +81,7 @@ if not cython.compiled:
 class Publisher:
     """The publishing side of one connection."""
 
-    def __init__(self, connection: "GatewayConnection", context: V0xContext) -> None:
+    def __init__(self, connection: Peer, context: Context) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters
@@ -192,7 +192,15 @@ class Publisher:
         """Take one publish with a large body; ``start`` is laid out as for :meth:`publish`."""
         self.publishing.parts = parts
         try:
-            self.publish(channel, start, 0, address_len, address_len + 2, len(start), body_size)
+            self.publish(
+                channel,
+                start,
+                0,
+                address_len,
+                address_len + C_PUBLISH_END_LEN,
+                len(start),
+                body_size,
+            )
         finally:
             self.publishing.parts = None
 
@@ -209,7 +217,7 @@ class Publisher:
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
-        header = address_len + 2
+        header = address_len + C_PUBLISH_END_LEN
         channel.tally.publish += 1
         p = self.publishing
         p.address_len = address_len
@@ -270,7 +278,7 @@ class Publisher:
             )
 
     def expires_at(self, expiration: bytes) -> int:
-        """Return when a message expires; some clients may name the moment itself."""
+        """Return the deadline of a message in milliseconds; some clients name the moment itself."""
         if self.takes_moments and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
             if is_moment(number):
@@ -303,7 +311,7 @@ def expiration_ms(raw: bytes) -> int:
     """Read the property ``expiration``.
 
     Raises:
-        AmqpError: it is not a whole number of milliseconds from 0 to EXPIRY_MS_MAX.
+        AmqpError: the property is not a whole number of milliseconds from 0 to EXPIRY_MS_MAX.
     """
     if raw.isdigit() and len(raw) <= 10:
         return int(raw)
@@ -325,7 +333,7 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
 
     A false mark does no harm: the key is looked for again.
     """
-    found = 0
+    marks = 0
     end -= 3
     while at < end:
         octet = d[at]  # Perhaps the length of a key.
@@ -333,10 +341,10 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             pass
         elif octet == C_CC_LEN:
             if d[at + 1] == ord("C") and d[at + 2] == ord("C"):
-                found |= C_COPIES
+                marks |= C_COPIES
         elif octet == C_BCC_LEN:
             if d[at + 1] == ord("B") and d[at + 2] == ord("C") and d[at + 3] == ord("C"):
-                found |= C_COPIES
+                marks |= C_COPIES
         elif octet == C_DELAY_LEN:
             if (
                 end - at > 4
@@ -344,7 +352,7 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
                 and d[at + 3] == ord("d")
                 and d[at + 7] == ord("y")
             ):
-                found |= C_DELAYED  # x.d...y
+                marks |= C_DELAYED  # x.d...y
         elif (
             octet == C_ID_LEN
             and end - at > 12
@@ -353,6 +361,6 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             and d[at + 12] == ord("g")
             and d[at + 15] == ord("d")
         ):
-            found |= C_NUMBERED
+            marks |= C_NUMBERED
         at += 1
-    return found
+    return marks

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
+from headrace.gateway.v0_x.peer cimport Peer
 from headrace.gateway.messages.route cimport Route
 from headrace.model.counters cimport Counters
 from headrace.protocol.endpoint cimport C_METHOD_WORK

@@ -1,22 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes that a 0-8, 0-9 or 0-9-1 connection has published by, remembered by address.
 
-They are made, with access and internal exchanges checked, by ``V0xContext.make_route``.
+They are made by :func:`headrace.gateway.v0_x.connection.routing.make_route`.
 """
-
-from typing import TYPE_CHECKING
 
 import cython
 
 if not cython.compiled:
     from headrace.gateway.messages.route import Route
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.wire.memory import cut
 
-from headrace.gateway.v0_x.connection.context import V0xContext
-
-if TYPE_CHECKING:
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+from headrace.gateway.connection.context import Context
+from headrace.gateway.v0_x.connection.routing import make_route
 
 ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when it is full.
 
@@ -28,7 +25,7 @@ class Routes:
     generation of the counters tells.
     """
 
-    def __init__(self, connection: "GatewayConnection", context: V0xContext) -> None:
+    def __init__(self, connection: Peer, context: Context) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters
@@ -51,7 +48,7 @@ class Routes:
         if route is None:
             self.connection.work_left -= C_METHOD_WORK
             payload = cut(d, header, header + size)
-            route, cacheable = self.context.make_route(self.connection, key, payload)
+            route, cacheable = make_route(self.context, self.connection, key, payload)
             if cacheable:
                 if len(self.known) >= ROUTES_MAX:
                     self.known.clear()

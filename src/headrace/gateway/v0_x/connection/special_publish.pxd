@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.connection.peer cimport Peer
-from headrace.gateway.messages.distributor cimport Distributor, at_once
-from headrace.gateway.messages.publish cimport Publish
+from headrace.gateway.v0_x.peer cimport Peer
+from headrace.gateway.messages.distributor cimport Distributor, Publish, at_once
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
@@ -51,11 +50,11 @@ cdef class SpecialPublisher:
         self, Publish p, int marks, const unsigned char* d, Py_ssize_t args, Py_ssize_t header,
         Py_ssize_t end
     )
-    cdef look_closely(self, SpecialPublish p)
+    cdef read_headers(self, SpecialPublish p)
     @cython.locals(size=Py_ssize_t, start=Py_ssize_t, route=Route)
     cdef Route route_of(self, SpecialPublish p)
-    cdef put_off(self, SpecialPublish p)
-    cdef int give(self, SpecialPublish p, Route route) except -1
+    cdef delay(self, SpecialPublish p)
+    cdef int distribute(self, SpecialPublish p, Route route) except -1
     cdef finish(self, Channel channel, SpecialPublish p, int refused)
     cdef refuse(self, Channel channel, Publish p, Route route)
     cdef publish_marked(self, Channel channel, SpecialPublish p)

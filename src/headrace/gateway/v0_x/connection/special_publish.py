@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, at_once
-    from headrace.gateway.messages.publish import Publish
+    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
+    from headrace.gateway.v0_x.peer import Peer
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.protocol.v0_x.frames import PAYLOAD_AT as C_PAYLOAD_AT
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
     from headrace.wire.memory import cut, get32
 
+from headrace.gateway.connection.context import Context
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
-from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.connection.publish_copies import take_copies
+from headrace.gateway.v0_x.connection.routing import make_route
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -35,7 +36,6 @@ from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.reply import ReplyCode, Scope
 
 if TYPE_CHECKING:
-    from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.transaction.transaction import Transaction
 
 NO_NUMBERS = "a message with a publishing id cannot be part of a distributed transaction"
@@ -86,8 +86,8 @@ class SpecialPublisher:
 
     def __init__(
         self,
-        connection: "GatewayConnection",
-        context: V0xContext,
+        connection: Peer,
+        context: Context,
         routes: Routes,
         distributor: Distributor,
     ) -> None:
@@ -112,7 +112,7 @@ class SpecialPublisher:
         special.header = header - args
         return special
 
-    def look_closely(self, p: SpecialPublish) -> None:
+    def read_headers(self, p: SpecialPublish) -> None:
         """Take out of a publish's headers what they ask for, and route it."""
         if p.marks & C_NUMBERED:
             p.data, p.number = take_number(p.data, p.header)
@@ -134,15 +134,15 @@ class SpecialPublisher:
             return self.routes.find(p.data[: p.address_len], p.data, start, size)
         payload = p.data[start : start + size]
         address = p.data[: p.address_len]
-        return self.context.make_route(self.connection, address, payload, p.copies)[0]
+        return make_route(self.context, self.connection, address, payload, p.copies)[0]
 
-    def put_off(self, p: SpecialPublish) -> None:
+    def delay(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""
         p.deadline_ms = self.distributor.counters.now_ms + p.delay_ms
         p.route = delayed(self.connection.vhost, p.routed())
         p.data = signed(p.data, p.header, account_of(self.connection.user))
 
-    def give(self, p: SpecialPublish, route: Route) -> int:
+    def distribute(self, p: SpecialPublish, route: Route) -> int:
         """Give a publish to every queue of a route; return how many refused it."""
         return self.distributor.distribute(p, route, p.data, 0, len(p.data))
 
@@ -173,12 +173,12 @@ class SpecialPublisher:
         """Take a publish whose headers name further routing keys, a publishing id or a delay."""
         self.connection.publishes = True
         self.connection.work_left -= C_METHOD_WORK
-        self.look_closely(p)
+        self.read_headers(p)
         if channel.tx:
             self.publish_later(channel, p)
             return
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             self.finish(channel, p, self.pass_on(channel, p, False))
             return
@@ -219,7 +219,7 @@ class SpecialPublisher:
             if number is not None:
                 connection.vhost.publishing_ids.refuse(number)
                 number = None
-        name = self.context.telling.names.get(connection.number, "")
+        name = self.context.connection_events.names.get(connection.number, "")
         source = Source(connection.user.name, name, channel.number)
         return self.distributor.pass_on(p, p.routed(), queues, p.data, number, source, inside)
 
@@ -243,6 +243,7 @@ class SpecialPublisher:
             return self.publish_rarely(channel, p)
         return self.distributor.publish_once(p, route, p.number, p.data, 0, len(p.data))
 
+    # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01, 0-9-1/s107, 0-9/basic.publish.immediate#01.
     def publish_rarely(self, channel: Channel, p: SpecialPublish) -> int:
         """Take a publish, maybe immediate or unroutable; return how many queues refused it."""
         bits = p.bits()
@@ -263,7 +264,7 @@ class SpecialPublisher:
             self.distributor.count_routed(route, 0)
             self.distributor.counters.count_publish(p.body_size)
             return 0
-        return self.give(p, route)
+        return self.distribute(p, route)
 
     def drop(self, channel: Channel, p: Publish, route: Route) -> None:
         """Count a publish that leads nowhere, and that its client does not want back."""
@@ -278,7 +279,7 @@ class SpecialPublisher:
         Returns:
             How many queues refused it; -1 when it is immediate and no consumer takes it at once.
         """
-        self.look_closely(p)
+        self.read_headers(p)
         if not p.routed().serves:
             self.connection.publishes = True
         immediate = p.bits() & C_IMMEDIATE
@@ -286,7 +287,7 @@ class SpecialPublisher:
             self.publish_later(channel, p)
             return 0
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             if immediate and not at_once(p.routed().queues):
                 return -1
@@ -295,10 +296,9 @@ class SpecialPublisher:
             return self.publish_once(channel, p)
         if immediate:
             route = ready_part(p.routed())
-            return self.give(p, route) if route.count else -1
+            return self.distribute(p, route) if route.count else -1
         return self.publish_rarely(channel, p)
 
-    # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01.
     def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
         """Return a message that could not be delivered."""
         connection = self.connection
@@ -355,7 +355,7 @@ class SpecialPublisher:
                 transaction.note(flaw_of(error))
                 return
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         bits = p.bits()
         queues = p.routed().queues
         if bits & C_IMMEDIATE:
@@ -431,12 +431,12 @@ class SpecialPublisher:
         if p.routed().keeps:
             p.persistent = True
         if p.delay_ms:
-            self.put_off(p)
+            self.delay(p)
         elif p.routed().interception is not None:
             return self.pass_on(channel, p, True)
         if p.bits() or p.routed().count == 0:
             return self.publish_rarely(channel, p)
-        return self.give(p, p.routed())
+        return self.distribute(p, p.routed())
 
 
 def ready_part(route: Route) -> Route:
@@ -446,7 +446,7 @@ def ready_part(route: Route) -> Route:
 
 
 def flaw_of(error: AmqpError | ModelError) -> str:
-    """Return what is wrong with a publish, in words."""
+    """Return the text of an error."""
     return error.reply_text if isinstance(error, AmqpError) else error.text
 
 
@@ -454,7 +454,7 @@ def split_address(address: bytes) -> tuple[str, str]:
     """Return exchange and routing key of an address.
 
     Raises:
-        AmqpError: one of them is not UTF-8.
+        AmqpError: the exchange or the routing key is not UTF-8.
     """
     cutoff = 1 + address[0]
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.content_classes import files as all_files
-from headrace.gateway.content_classes import packets as all_packets
-from headrace.gateway.v0_x.content_classes import files, packets, selftest, tunnel
+from headrace.gateway.content_classes.file import HANDLERS as FILE_HANDLERS
+from headrace.gateway.content_classes.stream import HANDLERS as STREAM_HANDLERS
+from headrace.gateway.v0_x.content_classes import file, selftest, stream, tunnel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +24,16 @@ Class = TypeVar("Class")
 def register(context: V0xContext) -> None:
     """Add the handlers of these classes."""
     methods = context.methods
-    for name, on_file in all_files.HANDLERS.items():
-        methods.handlers[name] = on_channel(files.files_of, on_file)
-    for name, on_packet in all_packets.HANDLERS.items():
-        methods.handlers[name] = on_channel(packets.packets_of, on_packet)
+    for name, on_file in FILE_HANDLERS.items():
+        methods.handlers[name] = on_channel(file.files_of, on_file)
+    for name, on_packet in STREAM_HANDLERS.items():
+        methods.handlers[name] = on_channel(stream.packets_of, on_packet)
     methods.handlers.update(selftest.HANDLERS)
     methods.content_handlers.update(selftest.CONTENT_HANDLERS)
     methods.content_handlers["tunnel.request"] = tunnel.request
-    methods.content_handlers["file.stage"] = files.stage
-    methods.content_handlers["stream.publish"] = packets.publish
-    methods.sinks["file.stage"] = files.begin_stage
+    methods.content_handlers["file.stage"] = file.stage
+    methods.content_handlers["stream.publish"] = stream.publish
+    methods.sinks["file.stage"] = file.begin_stage
 
 
 def on_channel(

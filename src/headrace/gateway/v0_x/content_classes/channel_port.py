@@ -10,12 +10,10 @@ from headrace.gateway.content_classes.lanes import choose
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.v0_x.channel.ending import end_consumer
-from headrace.gateway.v0_x.methods.basic import (
-    CONSUMERS_MAX,
-    check_access,
-    owner_of,
-    queue_of,
-)
+from headrace.gateway.v0_x.connection.routing import make_route
+from headrace.gateway.v0_x.host import check_access
+from headrace.gateway.v0_x.methods.consumers import CONSUMERS_MAX, owner_of
+from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.gateway.v0_x.resumable_state import ResumableState
 from headrace.model.errors import ResourceLocked
 from headrace.model.queue_kinds.content_lanes import lane_of
@@ -68,7 +66,7 @@ class ChannelPort(ContentClassPort, ResumableState):
 
     def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
         address = shortstr(exchange) + shortstr(routing_key)
-        route = self.connection.context.make_route(self.connection, address, header)[0]
+        route = make_route(self.connection.context, self.connection, address, header)[0]
         queues: Iterable[Queue] = route.queues
         return queues
 
@@ -124,7 +122,7 @@ class ChannelPort(ContentClassPort, ResumableState):
             del consumers[consumer.tag]
             end_consumer(self.connection.vhost, consumer)
 
-    def say_cancelled(self, method: CancelMethod, name: str) -> None:
+    def send_cancel_ok(self, method: CancelMethod, name: str) -> None:
         assert isinstance(method, FileCancel | StreamCancel)
         if not method.no_wait:
             self.reply(getattr(self.codec, name)(consumer_tag=method.consumer_tag))

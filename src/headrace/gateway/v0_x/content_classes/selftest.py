@@ -76,7 +76,7 @@ def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase)
 def content_unasked(
     connection: GatewayConnection, channel: Channel, method: MethodBase, header: bytes, body: bytes
 ) -> None:
-    """Likewise, with content."""
+    """Refuse an answer with content that answers nothing."""
     unasked(connection, channel, method)
 
 

@@ -101,7 +101,7 @@ def check_tunnelled(payload: bytes) -> None:
 
 def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
     """The clients of the same virtual host that are proxies of that name, with a channel each."""
-    found = []
+    proxies = []
     for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():
         if (
             other is not connection
@@ -111,8 +111,8 @@ def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayCon
         ):
             numbers = [c.number for c in other.channels.values() if c.state == 1]
             if numbers:
-                found.append((other, min(numbers)))
-    return found
+                proxies.append((other, min(numbers)))
+    return proxies
 
 
 def deposit(

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features that only 0-8 and 0-9 have, as a plug-in of the gateway.
 
-These are access tickets with their realms, channels that can be resumed, and 0-9's message class.
+- `access_tickets`: the access class, and the tickets that methods of all classes carry
+- `channel_resume`: channel.resume
+- `message`: the message class of 0-9, its methods
+- `message_transfers`: transfers to a client, its consumers, and the order of answers
+- `references`: bodies that come in pieces, and checkpoints
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.v0_x.early import message_methods
+from headrace.gateway.v0_x.early import message
+from headrace.gateway.v0_x.early.access_tickets import NEEDS, Tickets
 from headrace.gateway.v0_x.early.channel_resume import Suspensions, opening, resuming
-from headrace.gateway.v0_x.early.tickets import NEEDS, Tickets
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.context import V0xContext
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 def register(context: V0xContext) -> None:
     """Add the handlers of these features; the handlers of all other classes are there already."""
     methods = context.methods
-    methods.handlers.update(message_methods.HANDLERS)
+    methods.handlers.update(message.HANDLERS)
     suspensions = Suspensions(lambda: context.offers.resume_ms)
     methods.handlers["channel.open"] = opening(suspensions, methods.handlers["channel.open"])
     methods.handlers["channel.resume"] = resuming(suspensions)
@@ -31,7 +35,7 @@ def register(context: V0xContext) -> None:
     for name in NEEDS:
         if name in methods.handlers:
             methods.handlers[name] = tickets.guard(methods.handlers[name])
-        else:
+        elif name in methods.content_handlers:
             methods.content_handlers[name] = tickets.guard_content(methods.content_handlers[name])
     methods.handlers["access.request"] = tickets.request
     methods.check_publish = tickets.check_publish

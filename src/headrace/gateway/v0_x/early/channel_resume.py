@@ -97,10 +97,10 @@ class Suspensions:
         return 0
 
     def take(self, connection: GatewayConnection, channel_id: bytes) -> Suspended:
-        """Return what waits under an id, for this connection to go on with.
+        """Remove and return the channel that waits under an id.
 
         Raises:
-            NotFound: there is nothing, or it is another user's.
+            NotFound: no channel of this user and virtual host waits under the id.
         """
         suspended = self.waiting.get(channel_id)
         if (

@@ -27,7 +27,7 @@ Key = tuple[str, str, str]  # Virtual host, user, identifier.
 
 
 class Reference:
-    """One body that is being put together, and the transfers that wait for it."""
+    """An unfinished body, and the transfers that wait for it."""
 
     def __init__(self, name: bytes) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class References:
         """Open a reference (0-9/message.open.reference#01).
 
         Raises:
-            AmqpError: it is open already, or too many are.
+            AmqpError: the reference is open already, or the channel has too many.
         """
         if name in self._open:
             raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {said(name)} is open already")
@@ -80,7 +80,7 @@ class References:
         """Return an open reference (0-9/message.append.reference#01).
 
         Raises:
-            AmqpError: it is not open.
+            AmqpError: the reference is not open.
         """
         reference = self._open.get(name)
         if reference is None:
@@ -91,7 +91,7 @@ class References:
         """Append to the body of a reference.
 
         Raises:
-            AmqpError: it is larger than a body may be.
+            AmqpError: the bodies of the channel's references exceed the maximum size.
         """
         if self._octets + len(data) > self._octets_max:
             raise AmqpError(
@@ -106,7 +106,7 @@ class References:
         """Close a reference and return it (0-9/message.close.reference#01).
 
         Raises:
-            AmqpError: it is not open.
+            AmqpError: the reference is not open.
         """
         reference = self.find(name)
         del self._open[name]
@@ -149,7 +149,7 @@ class Checkpoints:
         self.octets += size
 
     def resume(self, key: Key, now_ms: int) -> list[bytes]:
-        """Return what was kept; nothing when there is no such checkpoint, or no longer."""
+        """Return the parts of a checkpoint; none for one that is unknown or has expired."""
         self.expire(now_ms)
         kept = self._kept.get(key)
         return [] if kept is None else kept[1]

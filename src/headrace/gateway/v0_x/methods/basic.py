@@ -4,28 +4,28 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
-from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
-from headrace.gateway.messages.outcome import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
-from headrace.gateway.v0_x.channel.channel import Channel
+from headrace.gateway.messages.consumer_timeout import timeout_of
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
 from headrace.gateway.v0_x.channel.ending import end_consumer
+from headrace.gateway.v0_x.host import check_access
+from headrace.gateway.v0_x.methods.consumers import (
+    CONSUMERS_MAX,
+    enforce_timeout,
+    owner_of,
+    source_of,
+)
+from headrace.gateway.v0_x.methods.queue import queue_of
 from headrace.model.arguments.consumer import ConsumerFilter
 from headrace.model.errors import AccessRefused, PreconditionFailed
 from headrace.model.message import KIND_MASK, Message
 from headrace.model.operations.queue_view import ARGUMENT as BROWSE
 from headrace.model.operations.queue_view import view_of
-from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
-from headrace.model.queue_kinds.multi_queue import (
-    MultiQueue,
-    head_of,
-    holders_of,
-    names_in,
-)
+from headrace.model.queue_kinds.multi_queue import head_of
 from headrace.protocol.codec_0_x import (
     BasicAck,
     BasicCancel,
@@ -50,68 +50,21 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_8
 
 if TYPE_CHECKING:
-    from headrace.gateway.security.permissions import Rights
+    from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.handlers import Handler
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
-CONSUMERS_MAX = 65535  # On one channel.
 REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
 
 
-def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queue:
-    """Return a queue by name; an empty name is the last that the channel declared."""
-    queue: Queue = connection.vhost.find_queue(last_or(channel, name), connection)
-    return queue
-
-
-def source_of(
-    connection: GatewayConnection, channel: Channel, name: str, arguments: Mapping[str, object]
-) -> Queue:
-    """Return what a consumer takes from: a queue, or all those that its arguments list."""
-    if MULTIQUEUE not in arguments:
-        queue = queue_of(connection, channel, name)
-        check_access(connection, "read", "queue", queue.access_name)
-        return queue
-    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
-    for queue in queues:
-        check_access(connection, "read", "queue", queue.access_name)
-    return MultiQueue(queues)
-
-
-# Keeps 0-9-1/s065, 0-9-1/s071, 0-9-1/s078, 0-9-1/s081, 0-9/queue.bind.queue#empty-queue,
-# 0-9/queue.purge.queue#01, 0-9/queue.delete.queue#01, 0-9/basic.consume.queue#01,
-# 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
-# 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
-def last_or(channel: Channel, name: str) -> str:
-    """Return the name, or that of the channel's last declared queue when it is empty."""
-    if name:
-        return name
-    last: str = channel.last_queue
-    if not last and channel.connection.early:
-        raise AmqpError(ReplyCode.NOT_ALLOWED, "no previously declared queue")
-    if not last:
-        raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
-    return last
-
-
-def check_access(connection: GatewayConnection, permission: str, kind: str, name: str) -> None:
-    """Refuse what the user has no permission for."""
-    access: Rights = connection.context.access
-    access.check(connection.user, connection.vhost.name, permission, kind, name)
-
-
-def check_topic(
-    connection: GatewayConnection, permission: str, exchange: str, routing_key: str
-) -> None:
-    """Refuse a topic that the user may not publish to or bind."""
-    access: Rights = connection.context.access
-    access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)
-
-
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
-    """Limit what may be unsettled: per consumer, per channel, or on the whole connection."""
+    """Limit the unsettled deliveries: of a consumer, a channel, or the whole connection.
+
+    The limits are applied by ``can`` and ``accepts`` of
+    :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
+    """
     count = method.prefetch_count
     limit_octets(channel, method.prefetch_size)
     if counts_channels(connection):
@@ -202,32 +155,6 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     queue.drain()
 
 
-def enforce_timeout(
-    connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
-) -> None:
-    """See to it that a consumer does not hold deliveries for longer than its timeout."""
-
-    def overdue(last: int) -> None:
-        late = [one for one in holders_of(consumer) if channel.unsettled.numbers_of(one, last)]
-        if not late:
-            return
-        if connection.context.consumer_timeout_closes:
-            consumer.queue.remove_consumer(consumer)
-            consumer.failed(closing(channel.number, timeout_ms))
-        else:
-            for one in late:
-                channel.return_late(one, last)
-
-    def goes_on() -> bool:
-        consumers = channel.consumers or {}
-        return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
-
-    timeout = ConsumerTimeout(
-        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
-    )
-    watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
-
-
 # Keeps 0-9-1/s099, 0-9-1/basic.cancel#01, 0-9/basic.cancel#01, 0-9/basic.consume.consumer-tag#02.
 def cancel(
     connection: GatewayConnection, channel: Channel, method: BasicCancel
@@ -249,20 +176,12 @@ def cancel(
     return None if method.no_wait else BasicCancelOk(consumer_tag=tag)
 
 
-def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
-    """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
-    for channel in connection.channels.values():
-        if isinstance(channel, Channel) and tag in (channel.consumers or ()):
-            return channel
-    return None
-
-
 def cancel_ok(connection: GatewayConnection, channel: Channel, method: BasicCancelOk) -> None:
-    """The client heard that its consumer was cancelled."""
+    """The client confirms that its consumer was cancelled."""
 
 
 def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> MethodBase | None:
-    """Hand out one message."""
+    """Deliver one message, or answer get-empty."""
     queue = queue_of(connection, channel, method.queue)
     check_access(connection, "read", "queue", queue.name)
     if queue.exclusive_consumer is not None:
@@ -309,7 +228,7 @@ def converted_header(
     """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
 
     Raises:
-        CannotConvert: with the reason.
+        CannotConvert: 0-9-1 has no form for the header.
     """
     if not message.flags & KIND_MASK:
         return None
@@ -319,7 +238,7 @@ def converted_header(
 
 
 def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> None:
-    """Accept deliveries; most acks take the hot path."""
+    """Accept deliveries; most acks take the hot path. ``Channel.check_tag`` checks the tag."""
     channel.settle(method.delivery_tag, method.multiple, SETTLE_ACCEPT)
 
 
@@ -327,7 +246,7 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
     """Give back or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
-    if connection.early and method.requeue and channel.holds(method.delivery_tag):
+    if connection.early and method.requeue and channel.is_unsettled(method.delivery_tag):
         refuse(channel, method.delivery_tag)
     channel.settle(method.delivery_tag, False, outcome)
 
@@ -392,8 +311,10 @@ def recover_async(
     redeliver(channel, method.requeue)
 
 
+# Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01, 0-9/basic.recover#01,
+# 0-9/message.recover#01.
 def redeliver(channel: Channel, requeue: bool) -> None:
-    """Return what is unsettled to its queues, or to the very consumers that had it.
+    """Return unsettled messages to their queues, or to the very consumers that had them.
 
     What the transaction has settled is not, and stays settled.
     """
@@ -401,7 +322,7 @@ def redeliver(channel: Channel, requeue: bool) -> None:
         channel.requeue_all()
         return
     queues: dict[Queue, None] = {}
-    for message in channel.take_back():
+    for message in channel.take_unsettled():
         consumer = message.consumer
         queue = consumer.queue
         head = head_of(consumer)

@@ -26,39 +26,39 @@ if TYPE_CHECKING:
 def open_channel(
     connection: GatewayConnection, channel: Channel, method: ChannelOpen
 ) -> MethodBase:
-    """Open the channel."""
+    """Open the channel; ``Connection.channel_method`` has checked that its number is free."""
     connection.context.quotas.check_channel(connection, 0)
-    connection.context.telling.channel_opened(connection, channel.number)
+    connection.context.connection_events.channel_opened(connection, channel.number)
     return ChannelOpenOk()
 
 
 def ping(connection: GatewayConnection, channel: Channel, method: ChannelPing) -> None:
-    """The client wants a sign of life: agree, and send a pong, which it answers."""
+    """Answer a ping with ok and a pong, which the client answers."""
     connection.reply(channel.number, ChannelOk())
     connection.reply(channel.number, ChannelPong())
 
 
 def pong(connection: GatewayConnection, channel: Channel, method: ChannelPong) -> MethodBase:
-    """A sign of life of the client."""
+    """Confirm a pong of the client."""
     return ChannelOk()
 
 
 def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> None:
-    """The client got our pong."""
+    """The client confirms our pong."""
 
 
 def close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """The machine has answered, and the channel is gone."""
+    """The client closes the channel; ``Connection.channel_method`` has answered."""
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelCloseOk) -> None:
-    """The client agrees to our close of the channel."""
+    """The client confirms our close of the channel."""
 
 
 # Keeps 0-9-1/channel.flow#01, 0-9-1/channel.flow#02, 0-9/channel.flow#initial-state,
-# 0-9/channel.flow#bidirectional.
+# 0-9/channel.flow#bidirectional, 0-9/message#03.
 def flow(connection: GatewayConnection, channel: Channel, method: ChannelFlow) -> None:
-    """The client stops or resumes deliveries on the channel (0-9-1/channel.flow)."""
+    """Stop or resume deliveries on the channel; ``can`` of the consumers reads the flag."""
     channel.flow = method.active
     connection.reply(channel.number, ChannelFlowOk(active=method.active))
     if method.active and channel.consumers:

@@ -44,11 +44,11 @@ EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others ca
 
 # Keeps 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
-    """The client chose a mechanism and says who it is."""
+    """Check the mechanism of a client, note its properties, and begin the login."""
     context = connection.context
     connection.client_properties = method.client_properties
-    said = method.client_properties.get("capabilities")
-    capabilities = said if isinstance(said, dict) else {}
+    announced = method.client_properties.get("capabilities")
+    capabilities = announced if isinstance(announced, dict) else {}
     if connection.version is V0_9 and early_rules.means_0_9_1(capabilities):
         connection.version = V0_9_1
         connection.early = False
@@ -76,12 +76,12 @@ def start_ok(connection: GatewayConnection, channel: Channel, method: Connection
 
 
 def secure_ok(connection: GatewayConnection, channel: Channel, method: ConnectionSecureOk) -> None:
-    """The client answers our challenge."""
+    """Go on with the login: the client answers a challenge."""
     connection.context.authenticate(connection, connection.mechanism, as_bytes(method.response))
 
 
 def as_bytes(value: bytes | str) -> bytes:
-    """A long string as octets."""
+    """Return a long string as octets."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -89,7 +89,10 @@ def as_bytes(value: bytes | str) -> bytes:
 # 0-9/connection.tune-ok.frame-max#minimum, 0-9/connection.tune-ok.channel-max#upper-limit,
 # 0-9/connection.tune-ok.frame-max#upper-limit.
 def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionTuneOk) -> None:
-    """The client accepts our limits or lowers them; it may not exceed them."""
+    """Check the limits that a client chose: ours, or lower ones.
+
+    ``ContentReader.frame_limit`` bounds the frames of a client until then.
+    """
     context = connection.context
     if method.frame_max and method.frame_max < FRAME_MIN_SIZE:
         raise AmqpError(
@@ -120,9 +123,9 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
 def open_vhost(
     connection: GatewayConnection, channel: Channel, method: ConnectionOpen
 ) -> MethodBase | None:
-    """The client names its virtual host.
+    """Open a virtual host.
 
-    In 0-8 and 0-9 it may be sent to another host, unless it insists, and hears of others.
+    A client of 0-8 or 0-9 may be redirected, unless it insists, and is sent the known hosts.
     """
     context = connection.context
     name = method.virtual_host
@@ -147,11 +150,11 @@ def open_vhost(
     connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
         connection.transport.opened()
-    context.telling.connection_opened(
+    context.connection_events.connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )
-    known = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
-    return ConnectionOpenOk(known_hosts=known)
+    hosts = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
+    return ConnectionOpenOk(known_hosts=hosts)
 
 
 def is_elsewhere(context: Context, name: str) -> bool:
@@ -165,15 +168,15 @@ def open_elsewhere(
     method: ConnectionOpen,
     elsewhere: Elsewhere,
 ) -> None:
-    """The client's virtual host is served by another broker, or by none at the moment."""
+    """Open a virtual host that another broker serves, or none at the moment."""
     name = method.virtual_host
     broker = elsewhere.serving(name)
     served = partial(open_at_last, connection, channel, method)
     if broker is None:
         elsewhere.wait(connection, name, served)
     elif connection.early and not method.insist:
-        known = in_a_shortstr(map(str, elsewhere.brokers()))
-        connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=known))
+        hosts = in_a_shortstr(map(str, elsewhere.brokers()))
+        connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=hosts))
         connection.owner.on_closed()
     else:
         elsewhere.relay(connection, name, served)
@@ -191,17 +194,17 @@ def open_at_last(connection: GatewayConnection, channel: Channel, method: Connec
 
 
 def close(connection: GatewayConnection, channel: Channel, method: ConnectionClose) -> None:
-    """The client closes; the machine has answered."""
+    """The client closes the connection; ``Connection.connection_method`` has answered."""
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ConnectionCloseOk) -> None:
-    """The client agrees to our close."""
+    """The client confirms our close. ``V0xContext.log_loss`` notes a socket that closes without."""
 
 
 def update_secret(
     connection: GatewayConnection, channel: Channel, method: ConnectionUpdateSecret
 ) -> MethodBase | None:
-    """The client renews its credentials: of those that expire, the new ones are checked."""
+    """Check the new credentials of a client whose credentials expire."""
     renew = connection.context.renew
     if renew is None or connection.user.expires_s is None:
         return ConnectionUpdateSecretOk()

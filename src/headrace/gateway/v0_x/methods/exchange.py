@@ -95,7 +95,7 @@ def bound(connection: GatewayConnection, channel: Channel, method: ExchangeBound
         return ExchangeBoundOk(reply_code=1, reply_text="exchange not found")
     if queue_name and queue is None:
         return ExchangeBoundOk(reply_code=2, reply_text="queue not found")
-    if any(key in ("", found) for found, _ in host.bound(exchange, queue, key)):
+    if any(key in ("", bound_key) for bound_key, _ in host.bound(exchange, queue, key)):
         return ExchangeBoundOk()
     code, text = NOT_BOUND[bool(queue_name), bool(key)]
     return ExchangeBoundOk(reply_code=code, reply_text=text)

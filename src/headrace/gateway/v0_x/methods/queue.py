@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue class of 0-8 to 0-9-1."""
+"""The queue class of 0-8 to 0-9-1, and the queue that an empty name means."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.messages.direct_reply_to import is_reply_name
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, is_reply_name
 from headrace.gateway.v0_x import early_rules
-from headrace.gateway.v0_x.direct_reply_to import declared, refuse_binding
 from headrace.gateway.v0_x.host import host_of
-from headrace.gateway.v0_x.methods.basic import last_or
-from headrace.model.errors import PreconditionFailed
+from headrace.model.errors import AccessRefused, NotFound, PreconditionFailed
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
 from headrace.protocol.codec_0_x import (
@@ -26,24 +24,49 @@ from headrace.protocol.codec_0_x import (
     QueueUnbind,
     QueueUnbindOk,
 )
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.handlers import Handler
+    from headrace.model.queue.queue import Queue
 
 OFFSET_QUERY = "x-stream-offset-query"
 COUNT_MAX = 0xFFFFFFFF
+
+
+# Keeps 0-9-1/s065, 0-9-1/s071, 0-9-1/s078, 0-9-1/s081, 0-9/queue.bind.queue#empty-queue,
+# 0-9/queue.purge.queue#01, 0-9/queue.delete.queue#01, 0-9/basic.consume.queue#01,
+# 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
+# 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
+def name_or_last(channel: Channel, name: str) -> str:
+    """Return the name, or that of the channel's last declared queue when it is empty."""
+    if name:
+        return name
+    last: str = channel.last_queue
+    if not last and channel.connection.early:
+        raise AmqpError(ReplyCode.NOT_ALLOWED, "no previously declared queue")
+    if not last:
+        raise AmqpError(ReplyCode.NOT_FOUND, "no previously declared queue")
+    return last
+
+
+def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queue:
+    """Return a queue by name; an empty name is the last that the channel declared."""
+    queue: Queue = connection.vhost.find_queue(name_or_last(channel, name), connection)
+    return queue
 
 
 # Keeps 0-9-1/s052, 0-9/queue.declare.passive#passive.
 def declare(
     connection: GatewayConnection, channel: Channel, method: QueueDeclare
 ) -> MethodBase | None:
-    """Make a queue, or check that it exists; the channel remembers it as its last."""
+    """Declare a queue, or check that it exists; it is the channel's last declared queue then."""
     name = method.queue
     if is_reply_name(name):
-        return None if method.no_wait else declared(connection, name)
+        return None if method.no_wait else declare_reply_queue(connection, name)
     host = host_of(connection)
     if method.passive:
         host.check_any(QUEUE, name)
@@ -75,6 +98,17 @@ def declare(
     return QueueDeclareOk(queue=queue.name, message_count=messages, consumer_count=consumers)
 
 
+def declare_reply_queue(connection: GatewayConnection, name: str) -> QueueDeclareOk:
+    """Answer a declare of a name of direct reply-to: it asks whether that client is still there.
+
+    Raises:
+        NotFound: no consumer of answers has that name.
+    """
+    if name != REPLY_TO and name not in connection.vhost.queues:
+        raise NotFound(f"no queue '{name}' in vhost '{connection.vhost.name}'")
+    return QueueDeclareOk(queue=name, message_count=0, consumer_count=1)
+
+
 def bind(connection: GatewayConnection, channel: Channel, method: QueueBind) -> MethodBase | None:
     """Bind a queue to an exchange."""
     name, key = ends_of(channel, method)
@@ -91,12 +125,24 @@ def unbind(connection: GatewayConnection, channel: Channel, method: QueueUnbind)
     return QueueUnbindOk()
 
 
+def refuse_binding(name: str) -> None:
+    """Refuse a binding of a name of direct reply-to.
+
+    Answers come through the default exchange only.
+
+    Raises:
+        AccessRefused: the name belongs to direct reply-to.
+    """
+    if is_reply_name(name):
+        raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
+
+
 def ends_of(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str]:
     """Return the queue and the routing key of a binding.
 
     Without a queue name it is the channel's last; without any name its name is the key as well.
     """
-    name = last_or(channel, method.queue)
+    name = name_or_last(channel, method.queue)
     refuse_binding(name)
     key = method.routing_key
     return name, name if not method.queue and not key else key
@@ -104,7 +150,7 @@ def ends_of(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str
 
 def purge(connection: GatewayConnection, channel: Channel, method: QueuePurge) -> MethodBase | None:
     """Drop the ready messages of a queue; unacked messages stay with their consumers."""
-    count = host_of(connection).purge_queue(last_or(channel, method.queue))
+    count = host_of(connection).purge_queue(name_or_last(channel, method.queue))
     return None if method.no_wait else QueuePurgeOk(message_count=min(count, COUNT_MAX))
 
 
@@ -112,7 +158,7 @@ def delete(
     connection: GatewayConnection, channel: Channel, method: QueueDelete
 ) -> MethodBase | None:
     """Delete a queue and its messages."""
-    name = last_or(channel, method.queue)
+    name = name_or_last(channel, method.queue)
     count = host_of(connection).delete_queue(
         name, if_unused=method.if_unused, if_empty=method.if_empty
     )

@@ -35,7 +35,7 @@ def select(connection: GatewayConnection, channel: Channel, method: TxSelect) ->
 
 # Keeps 0-9-1/tx.commit#01.
 def commit(connection: GatewayConnection, channel: Channel, method: TxCommit) -> None:
-    """Make the transaction happen; the answer waits until it is durable."""
+    """Commit by ``SpecialPublisher.commit``; the answer waits until it is durable."""
     check(channel)
     connection.publisher.commit(channel)
     connection.reply_when_durable(channel, TxCommitOk())
@@ -54,7 +54,7 @@ def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback
 
 
 def check(channel: Channel) -> None:
-    """Refuse to end a transaction where none can be."""
+    """Refuse the end of a transaction on a channel without transactions."""
     if not channel.tx or channel.dtx:
         raise PreconditionFailed("channel is not transactional")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_ATTACHED, C_ATTACHING, C_DETACHING
 from headrace.protocol.v0_10.session.session cimport Session
 from headrace.protocol.v0_x.handshake cimport STATE_OPEN
@@ -10,7 +10,7 @@ from headrace.protocol.v0_x.handshake cimport STATE_OPEN
 cdef class Attachments:
     cdef SessionConnection connection
 
-    @cython.locals(connection=SessionConnection, found=Session)
+    @cython.locals(connection=SessionConnection, attached=Session)
     cpdef peer_attaches(self, Session session, unsigned int number, object control)
     @cython.locals(connection=SessionConnection)
     cpdef peer_detaches(self, Session session, unsigned int number, object control)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sessions that are attached to a connection of AMQP 0-10, by their channels.
+"""session.attach and session.detach: the sessions of a connection of AMQP 0-10, by channel.
 
 A server finds the session that its client asks for in its :class:`Sessions`; a client brings its
 own. One that leaves its channel goes on without a connection, or ends, as was agreed on.
@@ -8,11 +8,11 @@ own. One that leaves its channel goes on without a connection, or ends, as was a
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.port import ATTACHING as C_ATTACHING
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import STATE_OPEN
 
 from headrace.protocol.codec_0_10 import (
@@ -49,15 +49,15 @@ class Attachments:
                 )
             return
         try:
-            found = connection.find_session(number, name, bool(control.force))
+            attached = connection.find_session(number, name, bool(control.force))
         except DetachError as error:
             connection.write_control(number, SessionDetached(name=name, code=error.detach_code))
             return
-        found.attach(connection, number)
+        attached.attach(connection, number)
         connection.write_control(number, SessionAttached(name=name))
-        connection.on_attached(found)
-        if found.connection is connection:
-            found.begin()
+        connection.on_attached(attached)
+        if attached.connection is connection:
+            attached.begin()
 
     def peer_detaches(self, session: Session | None, number: int, control: SessionDetach) -> None:
         """The peer asks for the end of an attachment."""
@@ -69,7 +69,7 @@ class Attachments:
                 number, SessionDetached(name=control.name, code=DetachCode.NOT_ATTACHED)
             )
             return
-        session.tell()
+        session.send_completed()
         connection.write_control(number, SessionDetached(name=session.name, code=DetachCode.NORMAL))
         connection.detach_session(session, 0)
 
@@ -79,7 +79,7 @@ class Attachments:
             session.state = C_ATTACHED
             session.refresh()
             if session.news:
-                session.note()
+                session.announce_later()
             self.connection.on_attached(session)
         elif session is None or control.name != session.name:
             raise CloseError(CloseCode.FRAMING_ERROR, "session.attached was not asked for")
@@ -93,7 +93,7 @@ class Attachments:
         if control.name == session.name or control.code == DetachCode.NOT_ATTACHED:
             code = control.code
             if code != DetachCode.NORMAL and session.state == C_ATTACHED:
-                session.tell()
+                session.send_completed()
             self.connection.detach_session(session, 0 if code is None else int(code))
 
     # --- We attach and detach -----------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_DETACHING, SessionPort
 from headrace.protocol.v0_10.connection.attachments cimport Attachments
 from headrace.protocol.v0_10.connection.frames cimport FrameReader

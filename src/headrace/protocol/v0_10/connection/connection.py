@@ -2,7 +2,7 @@
 """The connection machine of AMQP 0-10, for both roles, without I/O: opening, controls, ends.
 
 Theory of operation. Its sessions know the connection as a :class:`SessionConnection`
-(:mod:`headrace.protocol.v0_10.attachment`). It holds two parts:
+(:mod:`headrace.protocol.v0_10.session_connection`). It holds two parts:
 
 * :class:`FrameReader` takes the bytes (:mod:`headrace.protocol.v0_10.connection.frames`);
 * :class:`Attachments` attaches and detaches sessions
@@ -23,11 +23,11 @@ import cython
 
 if not cython.compiled:
     from headrace.protocol.output import BufferPool
-    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.connection.attachments import Attachments
     from headrace.protocol.v0_10.connection.frames import FrameReader
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -108,7 +108,7 @@ class Connection(SessionConnection):
 
     @property
     def state(self) -> State:
-        """Where the connection stands."""
+        """The state of the connection."""
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
@@ -150,6 +150,7 @@ class Connection(SessionConnection):
                 self.refuse_header()
                 return
 
+    # Keeps 0-10/s007.
     def accept_header(self, header: bytes) -> None:
         """The peer sent its protocol header."""
         if self.is_server:
@@ -166,7 +167,6 @@ class Connection(SessionConnection):
             self.on_rejected(header)
             self.on_closed()
 
-    # Keeps 0-10/s007.
     def refuse_header(self) -> None:
         """Answer with the header that we speak, and nothing else, then end."""
         if self.is_server:
@@ -299,7 +299,7 @@ class Connection(SessionConnection):
             return
         if isinstance(error, DetachError) and session is not None:
             if session.connection is self and session.state != C_DETACHING:
-                session.tell()
+                session.send_completed()
                 log.info("session detached: %s", error)
                 self.write_control(
                     session.channel,

@@ -2,10 +2,10 @@
 import cython
 
 from headrace.protocol.v0_10.assembly cimport (
-    C_BEGINS, C_COMMAND, C_CONTROL, C_FIRST_FRAME, C_FIRST_WHOLE, C_LAST_FRAME, C_ONE_SEGMENT,
-    C_WHOLE,
+    C_BEGINS, C_BODY, C_CHANNEL_AT, C_COMMAND, C_CONTROL, C_FIRST_FRAME, C_FIRST_WHOLE,
+    C_FRAME_HEAD, C_HEADER, C_KIND_AT, C_LAST_FRAME, C_ONE_SEGMENT, C_SIZE_AT, C_WHOLE,
 )
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_ATTACHED, SessionPort
 from headrace.protocol.endpoint cimport C_METHOD_WORK
 from headrace.wire.memory cimport cut, get16, get32

@@ -22,16 +22,22 @@ import cython
 if not cython.compiled:
     from headrace.protocol.endpoint import METHOD_WORK as C_METHOD_WORK
     from headrace.protocol.v0_10.assembly import BEGINS as C_BEGINS
+    from headrace.protocol.v0_10.assembly import BODY as C_BODY
+    from headrace.protocol.v0_10.assembly import CHANNEL_AT as C_CHANNEL_AT
     from headrace.protocol.v0_10.assembly import COMMAND as C_COMMAND
     from headrace.protocol.v0_10.assembly import CONTROL as C_CONTROL
     from headrace.protocol.v0_10.assembly import FIRST_FRAME as C_FIRST_FRAME
     from headrace.protocol.v0_10.assembly import FIRST_WHOLE as C_FIRST_WHOLE
+    from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
+    from headrace.protocol.v0_10.assembly import HEADER as C_HEADER
+    from headrace.protocol.v0_10.assembly import KIND_AT as C_KIND_AT
     from headrace.protocol.v0_10.assembly import LAST_FRAME as C_LAST_FRAME
     from headrace.protocol.v0_10.assembly import ONE_SEGMENT as C_ONE_SEGMENT
+    from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
     from headrace.protocol.v0_10.assembly import WHOLE as C_WHOLE
-    from headrace.protocol.v0_10.attachment import SessionConnection
     from headrace.protocol.v0_10.session.port import ATTACHED as C_ATTACHED
     from headrace.protocol.v0_10.session.session import Session
+    from headrace.protocol.v0_10.session_connection import SessionConnection
     from headrace.protocol.v0_x.handshake import (
         STATE_AWAITING_HEADER,
         STATE_CLOSED,
@@ -46,7 +52,7 @@ from headrace.spec.reply_0_10 import CloseCode
 
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 SERIAL_HALF = 0x7FFFFFFF
-FRAME_HEAD = 12  # Octets.
+# Keeps 0-10/s013, 0-10/s016.
 HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
 CONTROL_OCTETS_MAX = 262144  # Octets of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
@@ -161,18 +167,18 @@ class FrameReader:
         """Handle frame after frame; return where the first incomplete one begins."""
         # In one function: the position is a C local, which parts would pass on for every frame.
         connection = self.connection
-        while n - pos >= 12:
+        while n - pos >= C_FRAME_HEAD:
             if connection.work_left <= 0 and connection.turn_is_over():
                 break
             connection.work_left -= 1
             flags = d[pos]
-            kind = d[pos + 1]
-            size = get16(d, pos + 2)
-            number = get16(d, pos + 6)
+            kind = d[pos + C_KIND_AT]
+            size = get16(d, pos + C_SIZE_AT)
+            number = get16(d, pos + C_CHANNEL_AT)
             if (
                 flags > 15
                 or kind > 3
-                or size < 12
+                or size < C_FRAME_HEAD
                 or size > self.frame_limit
                 or d[pos + 5] != (kind > 0)
                 or number >= connection.channel_max
@@ -207,7 +213,7 @@ class FrameReader:
                 if (
                     flags == C_FIRST_WHOLE
                     and size > 15
-                    and get32(d, pos + 12) >> 1 == TRANSFER_START
+                    and get32(d, pos + C_FRAME_HEAD) >> 1 == TRANSFER_START
                 ):
                     pos = self.transfer_frames(session, d, pos, end, n)
                     if pos < 0:
@@ -218,7 +224,7 @@ class FrameReader:
                 if (
                     flags == C_WHOLE
                     and size > 19
-                    and get32(d, pos + 12) >> 1 == ACCEPT_START
+                    and get32(d, pos + C_FRAME_HEAD) >> 1 == ACCEPT_START
                     and get16(d, pos + 16) == 0x0100
                     and get16(d, pos + 18) == size - 20
                     and check_ranges(d, pos + 20, end)
@@ -232,7 +238,7 @@ class FrameReader:
                     continue
             connection.work_left -= C_METHOD_WORK
             if kind == C_CONTROL:
-                self.control_frame(session, flags, number, d, pos + 12, end)
+                self.control_frame(session, flags, number, d, pos + C_FRAME_HEAD, end)
             elif connection.state_number == STATE_CLOSING:
                 pass
             elif connection.state_number != STATE_OPEN:
@@ -243,7 +249,7 @@ class FrameReader:
                     connection.not_attached(number)
             else:
                 connection.current = 0
-                session.command_frame(flags, kind, d, pos + 12, end)
+                session.command_frame(flags, kind, d, pos + C_FRAME_HEAD, end)
             pos = end
             if self.deaf or connection.state_number == STATE_CLOSED:
                 return n
@@ -262,7 +268,7 @@ class FrameReader:
             text = f"unknown track {track}"
         elif track != (kind > 0):
             text = f"a segment of type {kind} on track {track}"
-        elif size < FRAME_HEAD:
+        elif size < C_FRAME_HEAD:
             text = f"a frame of {size} octets is shorter than its head"
         elif size > self.frame_limit:
             text = f"a frame of {size} octets is larger than the maximum of {self.frame_limit}"
@@ -283,41 +289,41 @@ class FrameReader:
         header_end = end
         body = end
         number = session.channel
-        wait = n - at < 12
-        if not wait and d[at + 1] == 2:
-            size = get16(d, at + 2)
+        wait = n - at < C_FRAME_HEAD
+        if not wait and d[at + C_KIND_AT] == C_HEADER:
+            size = get16(d, at + C_SIZE_AT)
             if (
                 (d[at] | 4) == 7
-                and get16(d, at + 6) == number
+                and get16(d, at + C_CHANNEL_AT) == number
                 and d[at + 5] == 1
-                and 12 <= size <= self.frame_limit
+                and C_FRAME_HEAD <= size <= self.frame_limit
             ):
-                header = at + 12
+                header = at + C_FRAME_HEAD
                 header_end = at + size
                 at = header_end
                 body = at
                 wait = at > n
-                if not wait and d[header - 12] == 7:
+                if not wait and d[header - C_FRAME_HEAD] == 7:
                     return self.transfer(session, d, pos, end, header, header_end, at, at)
                 if not wait:
-                    wait = n - at < 12
-        if not wait and d[at + 1] == 3:
-            size = get16(d, at + 2)
+                    wait = n - at < C_FRAME_HEAD
+        if not wait and d[at + C_KIND_AT] == C_BODY:
+            size = get16(d, at + C_SIZE_AT)
             if (
                 d[at] == 7
-                and get16(d, at + 6) == number
+                and get16(d, at + C_CHANNEL_AT) == number
                 and d[at + 5] == 1
-                and 12 <= size <= self.frame_limit
-                and size - 12 <= self.connection.body_max
+                and C_FRAME_HEAD <= size <= self.frame_limit
+                and size - C_FRAME_HEAD <= self.connection.body_max
             ):
-                body = at + 12
+                body = at + C_FRAME_HEAD
                 at += size
                 if at <= n:
                     return self.transfer(session, d, pos, end, header, header_end, body, at)
                 wait = True
         if wait and n - pos < INLINE_WAIT_MAX:
             return -1 - pos
-        session.command_frame(d[pos], 1, d, pos + 12, end)
+        session.command_frame(d[pos], 1, d, pos + C_FRAME_HEAD, end)
         return end
 
     # Keeps 0-10/s005.

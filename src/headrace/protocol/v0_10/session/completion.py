@@ -74,17 +74,17 @@ class CompletedIds:
 
     def missing(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Return the ranges between ``lo`` and ``hi`` that are not done."""
-        found = []
+        ranges = []
         lo = max(lo, self.low)
         place = after(self.his, lo)
         while lo <= hi and place < len(self.los) and self.los[place] <= hi:
             if lo < self.los[place]:
-                found.append((lo, self.los[place] - 1))
+                ranges.append((lo, self.los[place] - 1))
             lo = self.his[place] + 1
             place += 1
         if lo <= hi:
-            found.append((lo, hi))
-        return found
+            ranges.append((lo, hi))
+        return ranges
 
 
 def after(ends: list[int], number: int) -> int:

@@ -11,7 +11,7 @@ cdef unsigned int SERIAL_MASK
 # The connection cimports what stands above: it is declared first.
 cdef class SessionPort
 
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 
 cdef class SessionPort:
     cdef public bytes name
@@ -28,8 +28,8 @@ cdef class SessionPort:
     cdef public bint news
     cdef public bint listed
 
-    cpdef note(self)
-    cpdef tell(self)
+    cpdef announce_later(self)
+    cpdef send_completed(self)
     cpdef arrive(self, bint sync)
     cpdef complete(self, unsigned int number)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

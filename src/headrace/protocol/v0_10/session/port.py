@@ -16,7 +16,7 @@ DETACHING = 3  # We asked for the end, or failed: what comes is ignored.
 
 
 class SessionPort:
-    """A session, as far as its connection knows it on the way of a command."""
+    """Port of a session, for its connection."""
 
     def __init__(self, name: bytes) -> None:
         """``name`` has at most 65535 octets."""
@@ -34,14 +34,14 @@ class SessionPort:
         self.news = False  # Something became complete that the peer was not told.
         self.listed = False  # It is in the connection's list of those with something to tell.
 
-    def note(self) -> None:
-        """Have the connection call :meth:`tell` at the end of the turn."""
+    def announce_later(self) -> None:
+        """Have the connection call :meth:`send_completed` at the end of the turn."""
         if not self.listed and self.connection is not None:
             self.listed = True
             self.connection.to_announce.append(self)
 
-    def tell(self) -> None:
-        """Tell the peer what is complete and what we know to be."""
+    def send_completed(self) -> None:
+        """Send session.completed and session.known-completed."""
 
     def arrive(self, sync: bool) -> None:
         """A command is there as a whole: it gets its number."""

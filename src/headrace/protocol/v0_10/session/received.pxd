@@ -2,7 +2,7 @@
 import cython
 
 from headrace.protocol.v0_10.assembly cimport Assembly, C_BEGINS, C_BODY, C_COMMAND, C_HEADER
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport (
     C_ATTACHED, C_DETACHING, C_INLINE_BODY_MAX, SessionPort,
 )
@@ -24,7 +24,7 @@ cdef class ReceivedCommands:
     cdef public bint known
     cdef public bint ready
     cdef public CompletedIds done
-    cdef public CompletedIds told
+    cdef public CompletedIds peer_known
     cdef public list waits
     cdef public list skips
     cdef public Assembly assembly
@@ -58,8 +58,8 @@ cdef class ReceivedCommands:
     cpdef complete_range(self, unsigned int lo, unsigned int hi)
     @cython.locals(done=CompletedIds, number=cython.longlong)
     cpdef mark(self, long long low, long long high)
-    @cython.locals(session=SessionPort, done=CompletedIds, told=CompletedIds, timely=cython.bint)
-    cpdef tell(self)
+    @cython.locals(session=SessionPort, done=CompletedIds, peer_known=CompletedIds, timely=cython.bint)
+    cpdef send_completed(self)
     cpdef object report(self)
     @cython.locals(session=SessionPort)
     cpdef flushed(self, object control)

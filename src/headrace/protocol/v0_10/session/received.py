@@ -69,13 +69,13 @@ class ReceivedCommands:
         self.known = False  # Something was received: there is execution state.
         self.ready = False  # A command-point came since it was attached.
         self.done = CompletedIds(0)  # Complete commands.
-        self.told = CompletedIds(0)  # Those of which the sender is known to know.
+        self.peer_known = CompletedIds(0)  # Those of which the sender is known to know.
         self.waits: Any = None  # Unwrapped ids of execution.sync commands that wait.
         self.skips: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
         self.assembly = Assembly()
 
     def refresh(self) -> None:
-        """Tell anew whether the next command may take the fast path."""
+        """Set anew whether the next command may take the fast path."""
         session = self.session
         session.fast_path = (
             session.state == C_ATTACHED
@@ -99,7 +99,7 @@ class ReceivedCommands:
             session.next_in = number
             session.cursor = number
             self.done = CompletedIds(number)
-            self.told = CompletedIds(number)
+            self.peer_known = CompletedIds(number)
         ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
             raise unknown_ids(f"command {number} was announced where {session.next_in} is due")
@@ -123,7 +123,7 @@ class ReceivedCommands:
         session.next_in = session.cursor
         session.news = False
         self.done = CompletedIds(session.cursor)
-        self.told = CompletedIds(session.cursor)
+        self.peer_known = CompletedIds(session.cursor)
         self.waits = None
         self.skips = None
         self.assembly.clear()
@@ -152,7 +152,7 @@ class ReceivedCommands:
         session.cursor = at & SERIAL_MASK
         self.leap()
         session.news = True
-        session.note()
+        session.announce_later()
 
     # Keeps 0-10/s054.
     def skip(self, low: int, high: int) -> None:
@@ -261,7 +261,7 @@ class ReceivedCommands:
             )
 
     def assembled(self) -> None:
-        """All segments of a command are there."""
+        """Hand a complete command on."""
         session = self.session
         assembly = self.assembly
         if assembly.discarding:
@@ -269,7 +269,7 @@ class ReceivedCommands:
             session.cursor = (session.cursor + 1) & SERIAL_MASK
             self.leap()
             session.news = True
-            session.note()
+            session.announce_later()
             return
         command = assembly.command
         header = assembly.header
@@ -342,7 +342,7 @@ class ReceivedCommands:
             self.mark(low, low)
         session.news = True
         if not session.listed:
-            session.note()
+            session.announce_later()
 
     def complete_range(self, lo: int, hi: int) -> None:
         """The commands from ``lo`` to ``hi``, both included, are executed."""
@@ -351,7 +351,7 @@ class ReceivedCommands:
         self.mark(low, low + ((hi - lo) & SERIAL_MASK))
         session.news = True
         if not session.listed:
-            session.note()
+            session.announce_later()
 
     def mark(self, low: int, high: int) -> None:
         """These unwrapped ids are complete; some execution.sync may be as well now."""
@@ -366,47 +366,47 @@ class ReceivedCommands:
         if not self.waits:
             self.waits = None
 
-    def tell(self) -> None:
-        """Tell the peer what is complete and what we know to be."""
+    def send_completed(self) -> None:
+        """Send session.completed and session.known-completed."""
         session = self.session
         session.listed = False
         if session.connection is None or session.state != C_ATTACHED:
             return
         if self.sent.owed:
-            self.sent.tell_known()
+            self.sent.send_known_completed()
         if not session.news:
             return
         if self.sent.resuming and not session.connection.is_server:
             return  # The peer may have forgotten these commands; it says so soon.
         session.news = False
         done = self.done
-        told = self.told
-        timely = done.low - told.low > TIMELY_AFTER or len(done.los) > 64
-        if done.los or told.los:
+        peer_known = self.peer_known
+        timely = done.low - peer_known.low > TIMELY_AFTER or len(done.los) > 64
+        if done.los or peer_known.los:
             report = self.report()
             if report:
                 self.sent.write_control(SessionCompleted(commands=report, timely_reply=timely))
-        elif done.low > told.low:
+        elif done.low > peer_known.low:
             self.sent.write_range(
                 0x020A03 if timely else 0x020A01,
-                told.low & SERIAL_MASK,
+                peer_known.low & SERIAL_MASK,
                 (done.low - 1) & SERIAL_MASK,
             )
 
     # Keeps 0-10/s045, 0-10/s046.
     def report(self) -> SequenceSet:
         """The complete commands of which the peer is not known to know."""
-        found = SequenceSet()
+        unreported = SequenceSet()
         done = self.done
-        told = self.told
-        pieces = told.missing(told.low, done.low - 1)
+        peer_known = self.peer_known
+        pieces = peer_known.missing(peer_known.low, done.low - 1)
         for place in range(len(done.los)):
             if len(pieces) > REPORTED_RANGES_MAX:
                 break
-            pieces += told.missing(done.los[place], done.his[place])
+            pieces += peer_known.missing(done.los[place], done.his[place])
         for lo, hi in pieces[:REPORTED_RANGES_MAX]:
-            found.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
-        return found
+            unreported.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
+        return unreported
 
     def flushed(self, control: Any) -> None:
         """The peer asks what we know."""
@@ -430,7 +430,7 @@ class ReceivedCommands:
         if high >= self.done.near(self.session.next_in):
             raise unknown_ids("known-completed names commands that were never sent")
         self.mark(low, high)
-        self.told.add(low, high)
+        self.peer_known.add(low, high)
 
 
 def code_of(command: bytes) -> int:

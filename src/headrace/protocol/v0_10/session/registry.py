@@ -47,7 +47,7 @@ class Sessions:
         With ``force`` one that is attached elsewhere is taken away from there.
 
         Raises:
-            DetachError: it is attached elsewhere.
+            DetachError: the session is attached elsewhere.
         """
         key = (principal, name)
         session = self.named.get(key)

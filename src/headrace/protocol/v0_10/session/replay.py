@@ -29,8 +29,8 @@ class AttachedSession(Protocol):
     channel: int
     news: bool
 
-    def note(self) -> None:
-        """Have the connection call :meth:`tell` at the end of the turn."""
+    def announce_later(self) -> None:
+        """Have the connection call :meth:`send_completed` at the end of the turn."""
 
 
 # Keeps 0-10/s042, 0-10/s043.
@@ -38,7 +38,7 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
     """The peer says what it expects; when the session resumes, that is sent again.
 
     Raises:
-        DetachError: it names what was never sent.
+        DetachError: the control names commands that were never sent.
     """
     commands = control.commands or SequenceSet()
     following = session.sent.completed.near(session.sent.next_id)
@@ -69,7 +69,7 @@ def resume(session: AttachedSession, control: SessionExpected) -> None:
         return
     replay(session, commands, fragments, following)
     if session.news:
-        session.note()
+        session.announce_later()
     session.connection.on_resumed(session, True)
 
 
@@ -81,13 +81,13 @@ def replay(
     highest = max(
         [session.sent.completed.near(hi) for _, hi in commands] + list(fragments), default=following
     )
-    wanted = []
+    missing = []
     for lo, hi in commands:
         low = session.sent.completed.near(lo)
-        wanted += session.sent.completed.missing(low, low + ((hi - lo) & SERIAL_MASK))
-    wanted += session.sent.completed.missing(highest + 1, following - 1)
-    wanted += [(number, number) for number in fragments]
-    for low, high in sorted(wanted):
+        missing += session.sent.completed.missing(low, low + ((hi - lo) & SERIAL_MASK))
+    missing += session.sent.completed.missing(highest + 1, following - 1)
+    missing += [(number, number) for number in fragments]
+    for low, high in sorted(missing):
         number = low
         while number <= min(high, following - 1):
             item = session.sent.kept.get(number)

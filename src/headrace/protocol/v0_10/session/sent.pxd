@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_10.attachment cimport SessionConnection
+from headrace.protocol.v0_10.assembly cimport (
+    C_CHANNEL_AT, C_FRAME_HEAD, C_RESERVED_AT, C_SIZE_AT, C_TRACK_AT,
+)
+from headrace.protocol.v0_10.session_connection cimport SessionConnection
 from headrace.protocol.v0_10.session.port cimport C_DETACHING, SessionPort
 from headrace.protocol.v0_10.session.completion cimport CompletedIds
 from headrace.wire.memory cimport copy, cut, get32, put16, put32
+
+cdef enum:
+    C_HEADER_START = 0x0302
+    C_BODY_START = 0x0703
+    C_RANGE_LEN = 8
+    C_RANGE_CONTROL_LEN = 26
+    C_RANGE_CONTROL_START = 0x0F00001A
 
 cdef unsigned int SERIAL_MASK
 cdef Py_ssize_t REPLAY_OCTETS_MAX
@@ -39,10 +49,10 @@ cdef class SentCommands:
     cpdef object send_transfer_parts(self, bytes head, bytes header, tuple parts)
     @cython.locals(session=SessionPort, sent=CompletedIds, low=cython.longlong, high=cython.longlong)
     cpdef peer_completed(self, unsigned int lo, unsigned int hi)
-    @cython.locals(first=cython.uint, last=cython.uint, told=cython.bint)
+    @cython.locals(first=cython.uint, last=cython.uint, announced=cython.bint)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cpdef owe(self, unsigned int lo, unsigned int hi)
-    cpdef tell_known(self)
+    cpdef send_known_completed(self)
     cpdef leave(self)
     @cython.locals(size=Py_ssize_t)
     cpdef keep(self, bytes payload, bytes header, tuple parts)

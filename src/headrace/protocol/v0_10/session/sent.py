@@ -11,6 +11,11 @@ from typing import Any
 import cython
 
 if not cython.compiled:
+    from headrace.protocol.v0_10.assembly import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
+    from headrace.protocol.v0_10.assembly import RESERVED_AT as C_RESERVED_AT
+    from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_10.assembly import TRACK_AT as C_TRACK_AT
     from headrace.protocol.v0_10.session.completion import CompletedIds
     from headrace.protocol.v0_10.session.port import DETACHING as C_DETACHING
     from headrace.protocol.v0_10.session.port import SessionPort
@@ -28,7 +33,17 @@ from headrace.protocol.codec_0_10 import (
 from headrace.protocol.errors_0_10 import unknown_ids
 from headrace.wire.ranges import SequenceSet
 
-FRAME_HEAD = 12  # Octets.
+HEADER_START = 0x0302  # Flags and kind of a header segment of one frame.
+BODY_START = 0x0703  # Likewise of a body segment, the last of its command.
+RANGE_LEN = 8  # Octets of a range of ids.
+RANGE_CONTROL_LEN = 26  # Octets of the frame of a control with one range.
+RANGE_CONTROL_START = 0x0F00001A  # Its flags, kind and size.
+if not cython.compiled:
+    C_RANGE_LEN = RANGE_LEN
+    C_RANGE_CONTROL_LEN = RANGE_CONTROL_LEN
+    C_RANGE_CONTROL_START = RANGE_CONTROL_START
+    C_HEADER_START = HEADER_START
+    C_BODY_START = BODY_START
 REPLAY_OCTETS_MAX = 16 << 20  # Octets of commands kept for replay, in one session.
 REPLAY_COMMANDS_MAX = 65536  # Commands kept for replay, in one session.
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
@@ -95,7 +110,7 @@ class SentCommands:
 
         It holds the channel: make it again after the session was attached again.
         """
-        size = len(payload) + FRAME_HEAD
+        size = len(payload) + C_FRAME_HEAD
         return (
             b"\x0b\x01"
             + size.to_bytes(2, "big")
@@ -123,8 +138,8 @@ class SentCommands:
         number = self.next_id
         session = self.session
         connection = session.connection
-        header_size = header_end - header + 12
-        body_size = body_end - body + 12
+        header_size = header_end - header + C_FRAME_HEAD
+        body_size = body_end - body + C_FRAME_HEAD
         if (
             self.keeps
             or connection is None
@@ -133,7 +148,9 @@ class SentCommands:
             or body_size > connection.max_frame_size
         ):
             return self.send(
-                cut(head, 12, len(head)), cut(h, header, header_end), (cut(b, body, body_end),)
+                cut(head, C_FRAME_HEAD, len(head)),
+                cut(h, header, header_end),
+                (cut(b, body, body_end),),
             )
         self.next_id = (number + 1) & SERIAL_MASK
         size = len(head)
@@ -143,25 +160,27 @@ class SentCommands:
         copy(buffer, at, head, 0, size)
         at += size
         channel = session.channel
-        put16(buffer, at, 0x0302)
-        put16(buffer, at + 2, header_size)
-        put16(buffer, at + 4, 1)
-        put16(buffer, at + 6, channel)
-        put32(buffer, at + 8, 0)
-        copy(buffer, at + 12, h, header, header_end)
+        put16(buffer, at, C_HEADER_START)
+        put16(buffer, at + C_SIZE_AT, header_size)
+        put16(buffer, at + C_TRACK_AT, 1)
+        put16(buffer, at + C_CHANNEL_AT, channel)
+        put32(buffer, at + C_RESERVED_AT, 0)
+        copy(buffer, at + C_FRAME_HEAD, h, header, header_end)
         at += header_size
-        put16(buffer, at, 0x0703)
-        put16(buffer, at + 2, body_size)
-        put16(buffer, at + 4, 1)
-        put16(buffer, at + 6, channel)
-        put32(buffer, at + 8, 0)
-        copy(buffer, at + 12, b, body, body_end)
+        put16(buffer, at, C_BODY_START)
+        put16(buffer, at + C_SIZE_AT, body_size)
+        put16(buffer, at + C_TRACK_AT, 1)
+        put16(buffer, at + C_CHANNEL_AT, channel)
+        put32(buffer, at + C_RESERVED_AT, 0)
+        copy(buffer, at + C_FRAME_HEAD, b, body, body_end)
         connection.tail = at + body_size
         return number
 
     def send_transfer_parts(self, head: bytes, header: bytes, parts: tuple[bytes, ...]) -> int:
         """Send a message.transfer with a body in parts, which are not copied; return its id."""
-        return self.send(cut(head, 12, len(head)), header, tuple([part for part in parts if part]))
+        return self.send(
+            cut(head, C_FRAME_HEAD, len(head)), header, tuple([part for part in parts if part])
+        )
 
     # --- What the peer completed --------------------------------------------------------------
 
@@ -195,13 +214,13 @@ class SentCommands:
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        told = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
+        announced = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
         lo += 6
         while lo < hi:
             first = get32(d, lo)
             last = get32(d, lo + 4)
             self.peer_completed(first, last)
-            if told:
+            if announced:
                 self.owe(first, last)
             lo += 8
 
@@ -211,7 +230,7 @@ class SentCommands:
             self.owed = True
             self.owed_lo = lo
             self.owed_hi = hi
-            self.session.note()
+            self.session.announce_later()
         elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
             self.owed_hi = hi
         else:
@@ -224,8 +243,8 @@ class SentCommands:
                 self.owed_more = SequenceSet([(lo, hi)])
 
     # Keeps 0-10/s048, 0-10/s049.
-    def tell_known(self) -> None:
-        """Tell the peer that we know what it completed."""
+    def send_known_completed(self) -> None:
+        """Send session.known-completed."""
         self.owed = False
         if self.owed_more is None:
             self.write_range(0x020B01, self.owed_lo, self.owed_hi)
@@ -304,20 +323,21 @@ class SentCommands:
     def write_range(self, head: int, lo: int, hi: int) -> None:
         """Write a control that holds one range of ids; ``head`` is its code and packing flags."""
         connection = self.session.connection
-        connection.reserve(26)
+        connection.reserve(C_RANGE_CONTROL_LEN)
         buffer = connection.buffer
         at = connection.tail
-        put32(buffer, at, 0x0F00001A)
-        put32(buffer, at + 4, self.session.channel)
-        put32(buffer, at + 8, 0)
-        put32(buffer, at + 12, head << 8)
-        put16(buffer, at + 16, 8)
-        put32(buffer, at + 18, lo)
-        put32(buffer, at + 22, hi)
-        connection.tail = at + 26
+        connection.tail = at + C_RANGE_CONTROL_LEN
+        put32(buffer, at, C_RANGE_CONTROL_START)
+        put32(buffer, at + C_TRACK_AT, self.session.channel)
+        put32(buffer, at + C_RESERVED_AT, 0)
+        at += C_FRAME_HEAD
+        put32(buffer, at, head << 8)
+        put16(buffer, at + 4, C_RANGE_LEN)
+        put32(buffer, at + 6, lo)
+        put32(buffer, at + 10, hi)
 
     def point(self, number: int, offset: int) -> None:
-        """Tell the peer where our commands go on."""
+        """Send session.command-point: where our commands go on."""
         self.write_control(SessionCommandPoint(command_id=number, command_offset=offset))
 
     def request_timeout(self, timeout_s: int | None) -> None:
@@ -333,7 +353,7 @@ class SentCommands:
         )
 
     def send_gap(self, lo: int, hi: int) -> None:
-        """Tell the peer that nothing more of these commands comes; they count as completed."""
+        """Send session.gap: these commands count as completed."""
         self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
         low = self.completed.near(lo)
         self.release(low, low + ((hi - lo) & SERIAL_MASK))

@@ -86,9 +86,9 @@ class Session(SessionPort):
         """The commands from ``lo`` to ``hi``, both included, are executed."""
         self.received.complete_range(lo, hi)
 
-    def tell(self) -> None:
-        """Tell the peer which commands are complete, and which completions we know of."""
-        self.received.tell()
+    def send_completed(self) -> None:
+        """Send session.completed and session.known-completed."""
+        self.received.send_completed()
 
     def refresh(self) -> None:
         """Work out again whether the next command may take the fast path."""
@@ -114,9 +114,9 @@ class Session(SessionPort):
         connection.attached[channel] = self
         connection.last = None
         self.listed = False
-        if self.received.done.low > self.received.told.low or self.received.done.los:
+        if self.received.done.low > self.received.peer_known.low or self.received.done.los:
             self.news = True
-            self.note()
+            self.announce_later()
 
     # Keeps 0-10/s040, 0-10/s041.
     def begin(self) -> None:
@@ -222,7 +222,7 @@ class Session(SessionPort):
     def detach(self) -> None:
         """Ask for the end of the attachment."""
         if self.state in (C_ATTACHED, C_ATTACHING):
-            self.tell()
+            self.send_completed()
             self.sent.write_control(SessionDetach(name=self.name))
             self.state = C_DETACHING
             self.refresh()
@@ -232,7 +232,7 @@ class Session(SessionPort):
         if self.state != C_ATTACHED:
             self.ended = True
             return
-        self.tell()
+        self.send_completed()
         self.error = error
         self.ended = True
         connection = self.connection

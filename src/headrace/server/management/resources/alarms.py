@@ -40,7 +40,7 @@ def set_alarm(call: Call) -> Answered:
     reason = reason_of(call, REASON, REASON_OCTETS_MAX)
     where = place_of(call)
     call.log(f"sets an alarm{named(where)}: {reason}")
-    call.broker.alarms.hold(where, reason)
+    call.broker.alarms.set_alarm(where, reason)
     return {}
 
 
@@ -48,7 +48,7 @@ def set_alarm(call: Call) -> Answered:
 def clear_alarm(call: Call) -> Answered:
     """Unblock them; alarms of memory and disk clear themselves."""
     where = place_of(call)
-    if not call.broker.alarms.release(where):
+    if not call.broker.alarms.clear_alarm(where):
         call.refuse("not-found", f"no operator set an alarm{named(where)}")
     call.log(f"clears the alarm{named(where)}")
     return {}
@@ -56,7 +56,8 @@ def clear_alarm(call: Call) -> Answered:
 
 def place_of(call: Call) -> str:
     """Return the virtual host of an alarm, or ``EVERYWHERE``."""
-    return EVERYWHERE if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
+    return EVERYWHERE if vhost is None else vhost.name
 
 
 def named(vhost: str) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operation that looks for lines in the whole file of the audit log, the newest first."""
+"""The operation that searches the whole file of the audit log, from its newest line on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.resources.logs import AUDIT, LINE_CHARACTERS_MAX, path_of, regular
+from headrace.server.management.resources.logs import (
+    AUDIT,
+    LINE_CHARACTERS_MAX,
+    open_regular,
+    path_of,
+)
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
@@ -24,23 +29,23 @@ operation = OperationTable()
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
 BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
 LINES_PER_SLICE = 64  # Of a block, before others have their turn.
-LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer says where to go on.
+LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer has the place to go on at.
 LINE_OCTETS_MAX = 1 << 20  # A longer line is passed over; less than is looked at.
 FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
 PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
 TIME = re.compile(rb'\{"time": "(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)"')
 
 
-class Wanted:
-    """The lines that a request asks for."""
+class LineFilter:
+    """The conditions of a request on lines."""
 
     def __init__(self, call: Call) -> None:
         self._fields = {field: call.text(name, "") for name, field in FIELDS}
         self._text = call.text("text", "").lower()
         self._since, self._until = (time_of(call, name) for name in ("since", "until"))
 
-    def has(self, line: bytes) -> bool:
-        """Return True if a line is asked for."""
+    def matches(self, line: bytes) -> bool:
+        """Return True if a line meets all conditions."""
         if self._since or self._until:
             match = TIME.match(line)
             time = match[1] if match else b""
@@ -80,10 +85,10 @@ def time_of(call: Call, name: str) -> bytes:
 async def show_audit_log(call: Call) -> Answered:
     """Send lines of the audit log, the newest first, each with its place; ``before`` goes on."""
     count = call.number("count", COUNT, least=1, most=COUNT_MAX)
-    wanted = Wanted(call)
+    line_filter = LineFilter(call)
     path = path_of(call, AUDIT)
     try:
-        handle = await asyncio.to_thread(regular, path)
+        handle = await asyncio.to_thread(open_regular, path)
     except OSError as error:
         call.refuse("precondition", f"{path}: {error.strerror}")
     try:
@@ -96,14 +101,14 @@ async def show_audit_log(call: Call) -> Answered:
             size = min(BLOCK_OCTETS, end)
             block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
             end -= size
-            rest, lines = (b"", block) if not end else cut(block)
+            rest, lines = (b"", block) if not end else split_block(block)
             at = end + len(rest)
-            for place, line in backwards(lines, at):
+            for place, line in lines_backwards(lines, at):
                 if line is None:
                     await asyncio.sleep(0)
-                elif wanted.has(line):
+                elif line_filter.matches(line):
                     text = line.decode(errors="replace")[:LINE_CHARACTERS_MAX]
-                    await call.tell({"at": f"{facts.st_ino}-{place}", "line": text})
+                    await call.send({"at": f"{facts.st_ino}-{place}", "line": text})
                     sent += 1
                     if sent == count:
                         return {"items": sent, "before": f"{facts.st_ino}-{place}"}
@@ -128,14 +133,14 @@ def end_of(call: Call, facts: os.stat_result) -> int:
     return int(place[2])
 
 
-def cut(block: bytes) -> tuple[bytes, bytes]:
+def split_block(block: bytes) -> tuple[bytes, bytes]:
     """Return the end of a line that begins before a block, and the whole lines behind it."""
     first, line_end, lines = block.partition(b"\n")
     return (first + line_end, lines) if line_end else (block, b"")
 
 
-def backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield lines from the last one on, with their places; now and then None for a pause."""
+def lines_backwards(lines: bytes, at: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield lines from the last one on, with their places; None now and then, for a pause."""
     end = len(lines)
     count = 0
     while end > 0:

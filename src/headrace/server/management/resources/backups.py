@@ -50,7 +50,7 @@ async def make_backup(call: Call) -> Answered:
                 base,
                 verify=call.flag("verify", True),
                 wait_for_disk=broker.drain.wait_for_disk,
-                report=call.tell,
+                report=call.send,
             ),
         )
     finally:
@@ -114,17 +114,17 @@ async def list_backups(call: Call) -> Steps:
     """List the backups that have names; none without ``backup_directory``."""
     root = root_of(call)
     rows = [] if root is None else await asyncio.to_thread(rows_in, root)
-    return listed(rows)
+    return steps_of(rows)
 
 
-def listed(rows: list[Answered]) -> Steps:
-    """Yield rows."""
+def steps_of(rows: list[Answered]) -> Steps:
+    """Yield rows, as a list does."""
     yield from rows
     return {"items": len(rows)}
 
 
 def rows_in(root: Path) -> list[Answered]:
-    """Return the backups in a directory, by name; what is incomplete has no ``finished``.
+    """Return the backups in a directory, by name; an incomplete one has no ``finished``.
 
     Raises:
         StoreError: it cannot be read.
@@ -136,10 +136,10 @@ def rows_in(root: Path) -> list[Answered]:
     except OSError as error:
         raise StoreError(f"{root}: {error.strerror or error}") from error
     homes = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
-    return [described(home) for home in homes[-LISTED_MAX:]]
+    return [describe_backup(home) for home in homes[-LISTED_MAX:]]
 
 
-def described(home: Path) -> Answered:
+def describe_backup(home: Path) -> Answered:
     """Return a backup as a row of a list."""
     row: Answered = {"name": home.name, "begun": None, "finished": None, "bytes": None}
     row |= {"files": None, "vhosts": None, "identity": None, "error": ""}

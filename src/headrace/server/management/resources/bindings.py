@@ -9,7 +9,7 @@ from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_
 from headrace.model.exchange.exchange import Exchange
 from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
-from headrace.server.management.call import Refused
+from headrace.server.management.call import OperationRefused
 from headrace.server.management.fields import arguments_of, name_of
 from headrace.server.management.operation_table import Need, OperationTable
 from headrace.server.management.operator_session import host_of
@@ -102,9 +102,17 @@ def unbind(call: Call) -> Answered:
     if digest:
         arguments = bound_arguments(host.vhost, source, destination, key, digest)
     if not host.unbind(source, destination, key, arguments):
-        what = f"{destination[0]} '{destination[1]}' in vhost '{host.vhost.name}'"
-        call.refuse("not-found", f"{what} has no such binding to exchange '{source}'")
+        raise no_such_binding(host.vhost, source, destination)
     return {}
+
+
+def no_such_binding(
+    vhost: VirtualHost, source: str, destination: tuple[str, str]
+) -> OperationRefused:
+    """Return the error for a binding that does not exist."""
+    kind, name = destination
+    text = f"{kind} '{name}' in vhost '{vhost.name}' has no such binding to exchange '{source}'"
+    return OperationRefused("not-found", text)
 
 
 def binding_of(call: Call) -> tuple[str, tuple[str, str], str, dict[str, object]]:
@@ -123,7 +131,7 @@ def bound_arguments(
     """Return the arguments of the binding with a digest, as the broker holds them.
 
     Raises:
-        Refused: there is none.
+        OperationRefused: no such binding exists.
     """
     exchange = vhost.exchanges.get(source)
     for binding in () if exchange is None else exchange.bindings:
@@ -131,8 +139,7 @@ def bound_arguments(
         same = (kind, binding.destination.name) == destination and binding.routing_key == key
         if same and binding.arguments_digest == digest:
             return dict(binding.arguments or {})
-    what = f"{destination[0]} '{destination[1]}' in vhost '{vhost.name}'"
-    raise Refused("not-found", f"{what} has no such binding to exchange '{source}'")
+    raise no_such_binding(vhost, source, destination)
 
 
 def is_bound(

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.connections import (
-    is_chosen,
+    chosen_connections,
     user_of,
     vhost_of,
-    visible_connections,
-    wanted_vhost,
 )
 from headrace.user_tags import LOOK
 
@@ -46,21 +44,19 @@ class ChannelRow(TypedDict):
 @operation("list channels", LOOK, fields="`vhost`, `user`")
 def list_channels(call: Call) -> Steps:
     """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
-    wanted, user = wanted_vhost(call), call.text("user", "")
+    vhost, user = call.wanted_vhost(), call.text("user", "")
     count = 0
-    for connection in visible_connections(call):
-        if is_chosen(connection, wanted, user):
-            for line in channels_of(connection):
-                count += 1
-                yield line
+    for connection in chosen_connections(call):
+        for row in () if connection is None else channels_of(connection):
+            count += 1
+            yield row
         yield None
     for session in cast("list[Session010]", list(call.broker.shared_0_10.sessions.waiting)):
-        line = describe_session(None, 0, session)
         if not call.sees_user(session.user):
             continue
-        if (wanted is None or session.vhost is wanted) and user in ("", line["user"]):
+        if (vhost is None or session.vhost is vhost) and user in ("", session.user.name):
             count += 1
-            yield line
+            yield describe_session(None, 0, session)
     return {"items": count}
 
 
@@ -68,9 +64,11 @@ def channels_of(connection: ClientConnection) -> list[ChannelRow]:
     """Return the channels or sessions of a connection."""
     if isinstance(connection, Connection010):
         attached = cast("dict[int, Session010]", connection.attached)
-        return [describe_session(connection, number, one) for number, one in attached.items()]
+        return [
+            describe_session(connection, number, session) for number, session in attached.items()
+        ]
     channels = cast("dict[int, Channel]", connection.channels)
-    return [describe_channel(connection, one) for one in channels.values()]
+    return [describe_channel(connection, channel) for channel in channels.values()]
 
 
 def describe_channel(connection: Connection0x, channel: Channel) -> ChannelRow:
@@ -102,7 +100,7 @@ def describe_session(
         "user": session.user.name,
         "vhost": session.vhost.name,
         "consumers": len(session.subscriptions),
-        "unacked": session.deliveries.unsettled,
+        "unacked": session.deliveries.unsettled.count,
         "prefetch": 0,
         "consumer_prefetch": 0,
         "confirms": True,
@@ -115,7 +113,9 @@ def channel_of(session: Session010, connection: ClientConnection | None) -> int:
     """Return the channel that a session is attached to; 0 while it is detached."""
     if not isinstance(connection, Connection010):
         return 0
-    return next((number for number, one in connection.attached.items() if one is session), 0)
+    return next(
+        (number for number, attached in connection.attached.items() if attached is session), 0
+    )
 
 
 def session_name(session: Session010) -> str:

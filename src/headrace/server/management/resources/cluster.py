@@ -34,7 +34,7 @@ def node_of(call: Call) -> ClusterNode:
 
 @operation("cluster status", MONITOR)
 async def status(call: Call) -> Answered:
-    """Tell the cluster, this broker's place in it, and the standbys of the database."""
+    """Return the cluster, this broker's place in it, and the standbys of the database."""
     node = node_of(call)
     return {
         "cluster": node.cluster.id,
@@ -43,6 +43,7 @@ async def status(call: Call) -> Answered:
         "state": node.heartbeat.state,
         "frozen": node.frozen,
         "trouble": node.trouble,
+        "warnings": list(node.warnings.active.values()),
         "brokers": [row.name for row in node.census.living()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
         "standbys": [standby._asdict() for standby in await standbys_of(node)],
@@ -53,12 +54,12 @@ async def standbys_of(node: ClusterNode) -> list[StandbyRow]:
     """Return the standbys of the database; none while it does not answer."""
     rows: list[StandbyRow] = []
 
-    def look(members: Members) -> None:
+    def read_standbys(members: Members) -> None:
         rows.extend(members.standbys())
 
     try:
         async with asyncio.timeout(STANDBYS_S):
-            await node.on_heartbeat(look)
+            await node.on_heartbeat(read_standbys)
     except (OSError, TimeoutError):
         return []
     return rows

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, TypedDict, cast
 
 from headrace.gateway.connection.connection_events import addresses
@@ -21,7 +21,6 @@ from headrace.user_tags import ADMINISTER, LOOK, USE
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
-    from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
     from headrace.server.net.transport import Transport
 
@@ -74,14 +73,10 @@ class ConnectionRow(TypedDict):
 @operation("list connections", LOOK, fields="`vhost`, `user`")
 def list_connections(call: Call) -> Steps:
     """List the connections, open or opening."""
-    wanted, user = wanted_vhost(call), call.text("user", "")
     count = 0
-    for connection in visible_connections(call):
-        if is_chosen(connection, wanted, user):
-            count += 1
-            yield describe_connection(connection)
-        else:
-            yield None
+    for connection in chosen_connections(call):
+        count += connection is not None
+        yield None if connection is None else describe_connection(connection)
     return {"items": count}
 
 
@@ -110,13 +105,12 @@ def close_connection(call: Call) -> Answered:
 @operation("close connections", ADMINISTER, fields="`user`, `vhost` or `all`, `reason`")
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
-    user, reason = call.text("user", ""), reason_of(call, REASON, REASON_OCTETS_MAX)
-    wanted = wanted_vhost(call)
-    if not user and wanted is None and not call.flag("all"):
+    reason = reason_of(call, REASON, REASON_OCTETS_MAX)
+    if not call.text("user", "") and call.wanted_vhost() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
-    for connection in visible_connections(call):
-        if not connection.transport.closing and is_chosen(connection, wanted, user):
+    for connection in chosen_connections(call):
+        if connection is not None and not connection.transport.closing:
             close(call, connection, reason)
             count += 1
         yield None
@@ -128,28 +122,21 @@ def clients_of(context: Context) -> Mapping[int, ClientConnection]:
     return cast("Mapping[int, ClientConnection]", context.connections)
 
 
-def visible_connections(call: Call) -> list[ClientConnection]:
-    """Return the connections that are not closed, oldest first."""
-    connections = list(clients_of(call.broker.context).values())
-    return [
-        connection
-        for connection in connections
-        if connection.transport is not None and call.sees_user(connection.user)
-    ]
+def chosen_connections(call: Call) -> Iterator[ClientConnection | None]:
+    """Yield the connections that a request is about, oldest first; None in place of each other one.
 
-
-def wanted_vhost(call: Call) -> VirtualHost | None:
-    """Return the virtual host of a request; None where it names none."""
-    return None if call.request.get("vhost") is None else call.vhost()
-
-
-def is_chosen(connection: ClientConnection, vhost: VirtualHost | None, user: str) -> bool:
-    """Return True if a connection is open and of this virtual host and user, where given."""
-    return (
-        not connection.transport.closed
-        and (vhost is None or connection.vhost is vhost)
-        and user in ("", user_of(connection))
-    )
+    They are not closed, the user sees them, and they are of ``vhost`` and ``user`` where given.
+    """
+    vhost, user = call.wanted_vhost(), call.text("user", "")
+    for connection in list(clients_of(call.broker.context).values()):
+        is_chosen = (
+            connection.transport is not None
+            and not connection.transport.closed
+            and call.sees_user(connection.user)
+            and (vhost is None or connection.vhost is vhost)
+            and user in ("", user_of(connection))
+        )
+        yield connection if is_chosen else None
 
 
 def find(call: Call) -> ClientConnection:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.gateway.v0_10.session.session import Session010
-    from headrace.model.message import Message
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.server.management.call import Call, Steps
@@ -113,12 +112,9 @@ def describe_consumer(call: Call, vhost: str, queue: Queue, consumer: Consumer) 
 
 def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
     """Return the unsettled deliveries of a subscription; None where counting would take long."""
-    if len(session.subscriptions) == 1 or not session.deliveries.unsettled:
-        return int(session.deliveries.unsettled)
-    ring = session.deliveries.ring
-    unsettled: list[Message | None] = list(session.deliveries.old.values())
-    if len(unsettled) + (0 if ring is None else ring.count) > COUNTED_MAX:
+    unsettled = session.deliveries.unsettled
+    if len(session.subscriptions) == 1 or not unsettled.count:
+        return int(unsettled.count)
+    if unsettled.places() > COUNTED_MAX:
         return None
-    if ring is not None:
-        unsettled += [ring.at(place) for place in range(ring.count)]
-    return sum(message is not None and message.consumer is consumer for message in unsettled)
+    return sum(message.consumer is consumer for message in unsettled.all())

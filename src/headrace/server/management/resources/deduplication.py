@@ -53,7 +53,7 @@ def list_deduplication(call: Call) -> Steps:
 def describe(
     vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: Ids | None
 ) -> Answered:
-    """Return what a queue or an exchange remembers; ``held`` is beside ``remembered``."""
+    """Return the ids that a queue or an exchange remembers; ``held`` is beside ``remembered``."""
     return {
         "kind": kind,
         "name": name,

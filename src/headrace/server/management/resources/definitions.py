@@ -7,12 +7,13 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from headrace.definition_file import SECTIONS
 from headrace.model.errors import ResourceError
-from headrace.server.config.process import keep_what_lives
+from headrace.server.config.process import freeze_objects
 from headrace.server.definitions.apply import Report, apply
-from headrace.server.definitions.document import ELEMENTS_MAX, SECTIONS, DocumentError
+from headrace.server.definitions.document import ELEMENTS_MAX, DocumentError
 from headrace.server.definitions.export import export
-from headrace.server.definitions.outcomes import MADE, NO_EQUIVALENT, refused
+from headrace.server.definitions.outcomes import CREATED, NO_EQUIVALENT, refused
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
@@ -52,9 +53,10 @@ def running(call: Call) -> Running:
 
 def exported(call: Call) -> Steps:
     """Yield the elements, one a step."""
-    vhost = None if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
+    name = None if vhost is None else vhost.name
     count = 0
-    for element in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
+    for element in export(running(call), name, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
             yield None
             continue
@@ -75,12 +77,12 @@ async def import_definitions(call: Call) -> Answered:
     Each line has a section, the index of its first element, and a list of elements.
     """
     began = time.monotonic()
-    vhost = None if call.request.get("vhost") is None else call.vhost().name
+    vhost = call.wanted_vhost()
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
     target = running(call)
-    plan, report = Plan(target, vhost), Report()
+    plan, report = Plan(target, None if vhost is None else vhost.name), Report()
     passwords = UserPasswords(target.snapshot().accounts)
     try:
         count = 0
@@ -106,22 +108,22 @@ async def import_definitions(call: Call) -> Answered:
     if refusal := report.refusal(outcomes):
         call.refuse("precondition", refusal)
     if not dry_run:
-        call.log(f"imports definitions: {report.total(MADE)} to be made")
+        call.log(f"imports definitions: {report.total(CREATED)} elements to create")
         if plan.changes:
             await call.broker.accounts.change(plan.changes, call.actor)
-        made = 0
+        steps = 0
         try:
             async for step in sliced(call, apply(plan)):
-                made += 1
+                steps += 1
                 if step is not None:
                     report.correct(step)
         except ResourceError as error:
-            text = f"{error.text}; {made} steps were made before: import again to continue"
+            text = f"{error.text}; {steps} steps were done before: import again to continue"
             call.refuse("resource", text)
     async for _ in sliced(call, plan.release()):
         pass
     for finding in report.lines:
-        await call.tell(finding._asdict())
+        await call.send(finding._asdict())
     return {
         "counts": report.counts,
         "omitted": report.omitted,
@@ -148,7 +150,7 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
         yield step
         if time.monotonic() >= until:
             call.broker.reactor.turn()
-            keep_what_lives()
+            freeze_objects()
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
     call.broker.reactor.turn()
@@ -159,7 +161,7 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
 
     Raises:
         DocumentError: the value is wrong.
-        Refused: this broker has no equivalent.
+        OperationRefused: this broker has no equivalent.
         AccountError: it could not be written.
     """
     plan = Plan(running(call), exact=True)
@@ -168,4 +170,4 @@ async def put_element(call: Call, section: str, value: dict[str, object]) -> boo
         call.refuse("precondition", finding.text)
     if plan.changes:
         await call.broker.accounts.change(plan.changes, call.actor)
-    return finding.outcome == MADE
+    return finding.outcome == CREATED

@@ -2,8 +2,8 @@
 """The operation that streams the broker's events, until its client disconnects or ends it.
 
 An item is ``{"kind", "at_ms", "facts"}``, named as by the exchange ``amq.rabbitmq.event``. More
-events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` tells
-how many. A user is shown what its tags let it see.
+events than ``BACKLOG_MAX`` that a client has not read are dropped; an item ``{"lost": n}`` has
+their number. A user is shown what its tags let it see.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from headrace.server.config.json_values import as_json
-from headrace.server.management.call import Refused
+from headrace.server.management.call import OperationRefused
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK
 
@@ -39,10 +39,10 @@ class EventBacklog:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._kinds = kinds_of(call)
-        self._vhost = call.vhost().name if call.request.get("vhost") is not None else None
+        self._vhost = call.wanted_vhost()
         self._waiting: deque[Event] = deque()
         self._lost = 0
-        self._some = asyncio.Event()
+        self._ready = asyncio.Event()
 
     def hear(self, event: Event) -> None:
         """Take an event that is asked for, and that the user may see."""
@@ -52,22 +52,22 @@ class EventBacklog:
             self._lost += 1
         else:
             self._waiting.append(event)
-        self._some.set()
+        self._ready.set()
 
     def _is_wanted(self, event: Event) -> bool:
-        if self._vhost is not None and event.facts.get("vhost") != self._vhost:
+        if self._vhost is not None and event.facts.get("vhost") != self._vhost.name:
             return False
         return not self._kinds or f"{event.kind}.".startswith(self._kinds)
 
     def wake(self) -> None:
         """End :meth:`wait`."""
-        self._some.set()
+        self._ready.set()
 
     async def wait(self) -> None:
         """Wait for an event, for ``BUSY_S`` at most."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._some.wait(), BUSY_S)
-        self._some.clear()
+            await asyncio.wait_for(self._ready.wait(), BUSY_S)
+        self._ready.clear()
 
     async def send(self) -> None:
         """Send what waits."""
@@ -76,10 +76,10 @@ class EventBacklog:
         while self._waiting:
             event = self._waiting.popleft()
             facts = {name: as_json(value) for name, value in event.facts.items()}
-            await self._call.tell({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
+            await self._call.send({"kind": event.kind, "at_ms": event.at_ms, "facts": facts})
         if self._lost:
             lost, self._lost = self._lost, 0
-            await self._call.tell({"lost": lost})
+            await self._call.send({"lost": lost})
 
 
 def kinds_of(call: Call) -> tuple[str, ...]:
@@ -128,9 +128,9 @@ async def end_of(call: Call) -> None:
     while line is not None:
         try:
             line = await call.receive()
-        except TimeoutError:  # It has nothing to say.
+        except TimeoutError:  # The client is idle.
             continue
-        except (Refused, OSError):
+        except (OperationRefused, OSError):
             return
 
 

@@ -21,14 +21,14 @@ from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
-    from headrace.model.operations.jobs import Running
+    from headrace.model.operations.jobs import JobRun
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answered, Call, Steps
 
 operation = OperationTable()
 
 RUNNING = ("choosing", "moving")
-LOOK_S = 0.05  # Between two looks at a running job.
+POLL_S = 0.05  # Between two reads of the progress of a job.
 REPORT_S = 0.5  # Between two reports of its progress.
 FROM = Need("read", "queue", "from")
 TO = Need("write", "queue", "to")
@@ -41,16 +41,16 @@ def list_jobs(call: Call) -> Steps:
     return each(call, lambda vhost: list(vhost.jobs), describe_job)
 
 
-def describe_job(vhost: VirtualHost, running: Running) -> Row:
+def describe_job(vhost: VirtualHost, running: JobRun) -> Row:
     """Return a running job as a row of a list."""
-    what, far = running.what, running.job.progress()
+    request, progress = running.request, running.job.progress()
     return {
         "id": running.name,
         "vhost": vhost.name,
-        "do": what["do"],
-        "from": what["from"],
-        "to": what.get("to", ""),
-        **{name: far[name] for name in ("state", "looked", "done", "shown")},
+        "do": request["do"],
+        "from": request["from"],
+        "to": request.get("to", ""),
+        **{name: progress[name] for name in ("state", "looked", "done", "shown")},
     }
 
 
@@ -98,8 +98,8 @@ async def run_job(call: Call, do: str) -> Answered:
     while wait and answer.get("state") in RUNNING:
         if time.monotonic() - reported_s > REPORT_S:
             reported_s = time.monotonic()
-            await call.tell(answer)
-        await asyncio.sleep(LOOK_S)
+            await call.send(answer)
+        await asyncio.sleep(POLL_S)
         answer = attempt(lambda: messages.show(request))
     return await settled(call, request, answer)
 
@@ -115,11 +115,11 @@ async def show_job(call: Call) -> Answered:
 async def cancel_job(call: Call) -> Answered:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
-    return await settled(call, request, await finish(call, messages.cancel(request), LOOK_S))
+    return await settled(call, request, await finish(call, messages.cancel(request), POLL_S))
 
 
 async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:
-    """Return an answer once what it says is durable."""
+    """Return an answer once the changes that it reports are durable."""
     ended = answer.get("state") not in RUNNING
     if ended and not await call.durable(request.vhost.name):
         call.refuse("precondition", "the journal cannot be written")

@@ -36,8 +36,7 @@ def list_limits(call: Call) -> Steps:
     count = 0
     for key, value in list(call.broker.access.snapshot.parameters.items()):
         name = key.name if of_users else key.vhost
-        own = call.user is not None and call.user.name == name
-        shown = call.administers or own if of_users else call.sees_vhost(name)
+        shown = call.sees_account(name) if of_users else call.sees_vhost(name)
         if key.component != component or not shown:
             yield None
             continue

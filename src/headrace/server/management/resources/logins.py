@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations that log a user in and out, and tell who a ticket's user is."""
+"""Operations that log a user in and out, and return the user of a ticket."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED = "the login was refused"  # One text, whatever is wrong.
 async def login(call: Call) -> Answered:
     """Check a user's password, or token, as a connection's is; return a ticket.
 
-    ``peer`` is the address of the client, ``encrypted`` tells whether it uses TLS.
+    ``peer`` is the address of the client, ``encrypted`` is true if it uses TLS.
     """
     peer = peer_of(call.text("peer"), encrypted=call.flag("encrypted"))
     if peer is None:

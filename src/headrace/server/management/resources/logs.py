@@ -41,7 +41,7 @@ async def show_log(call: Call) -> Answered:
     except OSError as error:
         call.refuse("precondition", f"{path}: {error.strerror}")
     for line in lines:
-        await call.tell({"line": line[:LINE_CHARACTERS_MAX]})
+        await call.send({"line": line[:LINE_CHARACTERS_MAX]})
     return {"items": len(lines), "file": str(path)}
 
 
@@ -66,7 +66,7 @@ def last_lines(path: Path, count: int) -> list[str]:
     Raises:
         OSError: it cannot be read, or is a device or a pipe.
     """
-    handle = regular(path)
+    handle = open_regular(path)
     with os.fdopen(handle, "rb") as file:
         start = max(0, os.fstat(handle).st_size - READ_OCTETS)
         file.seek(start)
@@ -75,7 +75,7 @@ def last_lines(path: Path, count: int) -> list[str]:
     return [line.decode(errors="replace") for line in whole[-count:]]
 
 
-def regular(path: Path) -> int:
+def open_regular(path: Path) -> int:
     """Open a regular file; return its descriptor.
 
     Raises:

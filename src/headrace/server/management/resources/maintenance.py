@@ -33,7 +33,7 @@ async def drain(call: Call) -> Answered:
     draining = broker.drain
     draining.begin()
     before = len(draining.left())
-    await call.tell({"connections": before, "grace_s": grace_s})
+    await call.send({"connections": before, "grace_s": grace_s})
     await draining.wait_for_none(grace_s)
     left = before - len(draining.left())
     closed = await draining.close_clients(reason) if draining.active else 0

@@ -19,7 +19,7 @@ from headrace.gateway.conversion.preview import beginning
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
-from headrace.model.operations.peek import Peek, PeekedMessage, place
+from headrace.model.operations.peek import Peek, PeekedMessage, read_position
 from headrace.model.queue.destination import Consumer
 from headrace.model.queue_kinds.delayed import NAME as DELAYED
 from headrace.model.queue_kinds.delayed import DelayedQueue
@@ -104,14 +104,14 @@ def peek(call: Call) -> Steps:
     octets_max = call.number("bytes", BODY_OCTETS, most=BODY_OCTETS_MAX)
     selector = selector_of(call)
     first = place_of(call, queue)
-    looks = [
+    peeks = [
         Peek(vhost, lane, first=first, selector=selector)
         for lane in (queue, *(queue.lanes or {}).values())
     ]
     call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
     count = 0
-    for look in looks:
-        for shown in look.run():
+    for lane_peek in peeks:
+        for shown in lane_peek.run():
             if shown is None:
                 yield None
                 continue
@@ -146,7 +146,7 @@ def place_of(call: Call, queue: Queue) -> int | None:
             asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     if isinstance(queue, Stream):
         return int(queue.resolve(asked))
-    return place(queue, {"from": asked}, "from", 0)
+    return read_position(queue, {"from": asked}, "from", 0)
 
 
 def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answered:
@@ -318,7 +318,7 @@ async def get(call: Call) -> Answered:
     queue = host.find_queue(name)
     check_gettable(host.vhost, queue)
     with call.acting():
-        got = take(queue, min(count, GOT_MAX), mode)
+        got = get_messages(queue, min(count, GOT_MAX), mode)
         rows = [
             {
                 **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
@@ -332,7 +332,7 @@ async def get(call: Call) -> Answered:
     if not await call.durable(host.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     for row in rows:
-        await call.tell(row)
+        await call.send(row)
     return {"items": len(rows), "left": queue.message_count()}
 
 
@@ -355,16 +355,16 @@ def as_sent(vhost: VirtualHost, message: Message) -> Answered:
 
 def check_gettable(vhost: VirtualHost, queue: Queue) -> None:
     """Refuse a queue of which no message can be got, as basic.get does."""
-    what = f"queue '{queue.name}' in vhost '{vhost.name}'"
+    named_queue = f"queue '{queue.name}' in vhost '{vhost.name}'"
     if queue.exclusive_consumer is not None:
-        raise AccessRefused(f"{what} in exclusive use")
+        raise AccessRefused(f"{named_queue} in exclusive use")
     if queue.browse_only:
-        raise AccessRefused(f"{what} is for browsing only")
+        raise AccessRefused(f"{named_queue} is for browsing only")
     if queue.is_stream:
-        raise NotImplementedHere(f"{what} is a stream, which is read by peek")
+        raise NotImplementedHere(f"{named_queue} is a stream, which is read by peek")
 
 
-def take(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
+def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int]]:
     """Take messages, each with the number of those left behind it."""
     getter = OperatorsGetter(queue, "", mode == ACCEPT)
     queue.used_ms = queue.counters.now_ms

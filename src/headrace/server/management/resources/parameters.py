@@ -80,7 +80,7 @@ async def put_global_parameter(call: Call) -> Answered:
 
 @operation("put name", ADMINISTER, fields="`name`: the global parameter `cluster_name`")
 async def put_name(call: Call) -> Answered:
-    """Set the name of the cluster that clients are told."""
+    """Set the name of the cluster, which clients get in connection.start."""
     await set_global(call, CLUSTER_NAME, call.text("name"))
     return {}
 

@@ -24,8 +24,8 @@ def list_permissions(call: Call) -> Steps:
     vhost, wanted = call.text("vhost", ""), call.text("user", "")
     count = 0
     for (user, where), permission in list(call.broker.access.snapshot.permissions.items()):
-        hidden = not (call.administers or (call.user is not None and call.user.name == user))
-        if hidden or (vhost and vhost != where) or (wanted and wanted != user):
+        shown = call.sees_account(user) and vhost in ("", where) and wanted in ("", user)
+        if not shown:
             yield None
             continue
         count += 1
@@ -67,8 +67,8 @@ def list_topic_permissions(call: Call) -> Steps:
     count = 0
     permissions = call.broker.access.snapshot.topic_permissions
     for (user, where, exchange), permission in list(permissions.items()):
-        shown = call.administers or (call.user is not None and call.user.name == user)
-        if not shown or (vhost and vhost != where) or (wanted and wanted != user):
+        shown = call.sees_account(user) and vhost in ("", where) and wanted in ("", user)
+        if not shown:
             yield None
             continue
         count += 1

@@ -8,7 +8,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from headrace.server.config.logs import LogError
-from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, SettingError, StartError
+from headrace.server.config.settings import (
+    NEEDS_RESTART,
+    SETTINGS,
+    SettingError,
+    StartError,
+    flag_of,
+    variable_of,
+)
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.logs import NO_PROCESS
 from headrace.server.net.tls import TlsError
@@ -31,8 +38,8 @@ def list_settings(call: Call) -> Steps:
         value = getattr(call.broker.settings, row.name)
         yield {
             "name": row.name,
-            "value": shown(row, value),
-            "default": shown(row, row.default),
+            "value": json_value(row, value),
+            "default": json_value(row, row.default),
             "source": source_of(row, value),
             "unit": row.unit,
             "reload": row.name not in NEEDS_RESTART,
@@ -41,8 +48,8 @@ def list_settings(call: Call) -> Steps:
     return {"items": len(SETTINGS)}
 
 
-def shown(row: Setting, value: object) -> object:
-    """Return a value as JSON has it."""
+def json_value(row: Setting, value: object) -> object:
+    """Return the value of a setting for JSON; a secret is hidden."""
     if row.secret and value:
         return HIDDEN
     return value if isinstance(value, bool | int | float) or value is None else str(value)
@@ -52,15 +59,17 @@ def source_of(row: Setting, value: object) -> str:
     """Return the flag, the variable, "file" or "default": the one of them that has the value."""
     if value == row.default:
         return DEFAULT
-    words = (row.flag, f"--no-{row.flag[2:]}")
-    if any(word in words or word.startswith(f"{row.flag}=") for word in sys.argv[1:]):
-        return row.flag
-    text = os.environ.get(row.variable)
-    try:
-        if text is not None and row.read(text, row.variable) == value:
-            return row.variable
-    except SettingError:  # It was set after the broker's start.
-        pass
+    for flag in map(flag_of, row.names):
+        words = (flag, f"--no-{flag[2:]}")
+        if any(word in words or word.startswith(f"{flag}=") for word in sys.argv[1:]):
+            return flag
+    for variable in map(variable_of, row.names):
+        text = os.environ.get(variable)
+        try:
+            if text is not None and row.read(text, variable) == value:
+                return variable
+        except SettingError:  # It was set after the broker's start.
+            pass
     return FILE
 
 

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
+from headrace.server.cluster.warnings import ADDRESS
 from headrace.server.config.json_values import moment
 from headrace.server.data.journal_sums import sizes
 from headrace.server.management.operation_table import OperationTable
@@ -59,7 +60,7 @@ def status(call: Call) -> Steps:
 
 
 def journals_of(broker: ManagedBroker) -> Answered:
-    """Return what the journals have written, and how large they are; each group has one sync."""
+    """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
     counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
     return {
@@ -102,12 +103,12 @@ def ready_ok(broker: ManagedBroker) -> str:
 
 
 def cluster_ok(broker: ManagedBroker) -> str:
-    """Return what keeps virtual hosts of the cluster from being served; empty for nothing."""
+    """Return the troubles of the cluster's virtual hosts; empty for none."""
     node = broker.node
     if node is None:
         return ""
     troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
-    troubles += node.warnings.active.values()
+    troubles += [text for about, text in node.warnings.active.items() if about.subject != ADDRESS]
     troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
     return "; ".join(troubles)
 
@@ -123,10 +124,7 @@ CHECKS = {
 
 def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
     """Return who else serves a virtual host; empty if it is this broker."""
-    if broker.context.serves(vhost):
-        return ""
-    owner = broker.node.serving(vhost) if broker.node is not None else None
-    return f"'{vhost}' is served by {f'broker {owner.name!r}' if owner else 'no broker'}"
+    return "" if broker.context.serves(vhost) else f"'{vhost}' is served by {broker.server(vhost)}"
 
 
 @operation("health", LOOK, fields="`checks`, `vhost`")
@@ -136,7 +134,7 @@ def health(call: Call) -> Answered:
     With ``vhost`` it is also checked whether this broker serves that virtual host.
     """
     wanted = call.request.get("checks", list(CHECKS))
-    if not isinstance(wanted, list) or not all(one in CHECKS for one in wanted):
+    if not isinstance(wanted, list) or not all(name in CHECKS for name in wanted):
         call.refuse("bad-request", f"'checks' must be among {', '.join(CHECKS)}")
     problems = {name: CHECKS[name](call.broker) for name in wanted}
     if "vhost" in call.request:

@@ -77,7 +77,7 @@ def copies_of(call: Call, headers: dict[str, object]) -> list[str]:
     "show topology", LOOK, fields="`vhost`, `kind`: `exchange` or `queue`, `name`, `count` (40)"
 )
 def show_topology(call: Call) -> Steps:
-    """Return what is bound around an exchange or a queue, the nearest first.
+    """Return the objects bound around an exchange or a queue, the nearest first.
 
     Bindings are followed both ways, and so are alternate and dead-letter exchanges of what is
     found. ``cut`` is true where ``count`` objects, or the bindings looked at, are not all.
@@ -115,7 +115,7 @@ class Topology:
         while pending:
             node = pending.popleft()
             yield None
-            for source, destination, what, binding in self._around(node):
+            for source, destination, kind, binding in self._around(node):
                 other = destination if source is node else source
                 if other not in self._places:
                     if len(self._places) >= self._most or len(self.edges) >= EDGES_MAX:
@@ -123,23 +123,23 @@ class Topology:
                         continue
                     self._places[other] = len(self._places)
                     pending.append(other)
-                self._add(source, destination, what, binding)
+                self._add(source, destination, kind, binding)
 
     def _add(
-        self, source: Destination, destination: Destination, what: str, binding: Binding | None
+        self, source: Destination, destination: Destination, kind: str, binding: Binding | None
     ) -> None:
-        mark = (source, destination, what, binding)
-        if mark in self._edges:
+        edge = (source, destination, kind, binding)
+        if edge in self._edges:
             return
         if len(self._edges) >= EDGES_MAX:
             self.cut = True
             return
-        self._edges[mark] = None
+        self._edges[edge] = None
         self.edges.append(
             {
                 "from": self._places[source],
                 "to": self._places[destination],
-                "what": what,
+                "what": kind,
                 "routing_key": "" if binding is None else binding.routing_key,
                 "arguments": {} if binding is None else as_json(binding.arguments or {}),
             }
@@ -152,15 +152,15 @@ class Topology:
         for binding in self._some(self._vhost.bindings_to(node)):
             yield binding.source, node, BINDING, binding
         if isinstance(node, Queue):
-            name, what = node.dead_letter_exchange, DEAD_LETTER
+            name, kind = node.dead_letter_exchange, DEAD_LETTER
         else:
             for binding in self._some(node.bindings):
                 if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
                     yield node, binding.destination, BINDING, binding
-            name, what = node.alternate, ALTERNATE
+            name, kind = node.alternate, ALTERNATE
         target = None if name is None else self._vhost.exchanges.get(name)
         if target is not None:
-            yield node, target, what, None
+            yield node, target, kind, None
 
     def _some(self, bindings: Iterable[Binding]) -> list[Binding]:
         first = list(itertools.islice(bindings, EDGES_OF_NODE + 1))

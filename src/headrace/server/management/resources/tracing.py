@@ -34,4 +34,4 @@ def set_tracing(call: Call, vhost: VirtualHost, on: bool) -> None:
     if on:
         call.broker.trace(vhost)
     else:
-        vhost.trace_no_more()
+        vhost.stop_tracing()

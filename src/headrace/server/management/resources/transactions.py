@@ -47,10 +47,12 @@ def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
 )
 async def decide_transaction(call: Call) -> Answered:
     """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
-    what = call.text("what")
-    if what not in DECISIONS:
+    decision = call.text("what")
+    if decision not in DECISIONS:
         call.refuse("bad-request", f"'what' must be one of {', '.join(DECISIONS)}")
     host_of(call).check("configure", QUEUE, transactions.QUEUE)
     xid, heuristic = call.text("xid"), call.flag("heuristic")
-    call.log(f"decides the transaction {xid!r} in {call.vhost().name!r}: {what}")
-    return await run_request(call, partial(transactions.decide, what), xid=xid, heuristic=heuristic)
+    call.log(f"decides the transaction {xid!r} in {call.vhost().name!r}: {decision}")
+    return await run_request(
+        call, partial(transactions.decide, decision), xid=xid, heuristic=heuristic
+    )

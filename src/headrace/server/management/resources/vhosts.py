@@ -62,7 +62,7 @@ def list_vhosts(call: Call) -> Steps:
 
 
 def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
-    """Return what operators have set for a virtual host."""
+    """Return the metadata of a virtual host that operators set."""
     metadata = broker.access.snapshot.parameters.get(metadata_key(vhost.name), {})
     return {
         "description": metadata.get("description", ""),
@@ -75,7 +75,7 @@ def metadata_of(broker: ManagedBroker, vhost: VirtualHost) -> Row:
 
 @operation("show vhost", LOOK, fields="`vhost`")
 def show_vhost(call: Call) -> Answered:
-    """Return what is set for a virtual host."""
+    """Return the metadata of one virtual host."""
     vhost = call.vhost()
     return {"name": vhost.name, **metadata_of(call.broker, vhost)}
 

@@ -14,7 +14,7 @@ if not cython.compiled:
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
-from headrace.model.operations.peek import arrived
+from headrace.model.operations.peek import arrival_ms
 
 if TYPE_CHECKING:
     from headrace.model.tallies import QueueTally
@@ -181,7 +181,7 @@ def oldest_ms(queue: Queue) -> int:
     if queue.durable and not counters.arrivals.knows(first):  # It came before a restart.
         found = queue.ready.peek(first, first + 1, 1, [])
         if found:
-            return arrived(queue, found[0])
+            return arrival_ms(queue, found[0])
     return counters.arrivals.latest(first, counters.now_ms)
 
 

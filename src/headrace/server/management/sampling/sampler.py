@@ -38,7 +38,7 @@ from headrace.measures import (
     columns,
 )
 from headrace.model.tallies import ChannelTally
-from headrace.server.config.process import keep_what_lives
+from headrace.server.config.process import freeze_objects
 from headrace.server.management.call import SLICE_S
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import clients_of
@@ -100,7 +100,7 @@ class Sampler:
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
         self._looking = asyncio.Lock()
-        keep_what_lives()  # Else the first look has the collector walk all new queues at once.
+        freeze_objects()  # Else the first look has the collector walk all new queues at once.
         self._numbers = itertools.count(1)
         self.queues: QueueLooks | None = None
         self._forgetting: asyncio.TimerHandle | None = None

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are staged first and then published, in the words of no version.
+
+A transfer that broke off goes on where it stopped: the receiver says how much it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from headrace.client.content_classes.owed import Owed
+from headrace.client.errors import ProtocolViolation, UsageError
+from headrace.client.message import octets_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STAGED_MAX = 1 << 30  # Octets staged here and not delivered.
+
+Properties = TypeVar("Properties")
+Publish = TypeVar("Publish")
+
+
+@dataclass(slots=True, eq=False)
+class ReceivedFile(Generic[Properties]):
+    """A file from a queue, or a published one that was returned (`returned` says why)."""
+
+    body: bytes
+    properties: Properties
+    exchange: str = ""
+    routing_key: str = ""
+    delivery_tag: int = 0
+    consumer_tag: str = ""
+    redelivered: bool = False
+    returned: str = ""
+
+
+@dataclass(slots=True)
+class Staged(Generic[Properties]):
+    """The bytes received so far of one file."""
+
+    body: bytearray = field(default_factory=bytearray)
+    properties: Properties | None = None
+    size: int = 0
+
+
+class StagedFiles(Generic[Properties, Publish]):
+    """Files that are staged to the broker, and those that the broker stages here."""
+
+    #: Make the properties of a file that has none, and a file.publish.
+    _make_properties: Callable[[], Properties]
+    _make_publish: Callable[..., Publish]
+
+    def __init__(self, staged: dict[str, Staged[Properties]] | None) -> None:
+        self.staged: dict[str, Staged[Properties]] = {} if staged is None else staged
+        self._open = ""  # The identifier that the next stage is for.
+        self._staging = asyncio.Lock()  # Of one file at a time.
+        self._last: Owed[int] | None = None
+
+    # --- To the broker --------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        body: bytes,
+        routing_key: str = "",
+        exchange: str = "",
+        *,
+        identifier: str = "",
+        properties: Properties | None = None,
+        mandatory: bool = False,
+        immediate: bool = False,
+    ) -> int:
+        """Stage and publish a file; return the number of bytes that the broker already had.
+
+        It is published even if the call is cancelled: the next publish waits for it.
+        """
+        identifier = identifier or uuid.uuid4().hex
+        publish = self._make_publish(
+            exchange=exchange,
+            routing_key=routing_key,
+            mandatory=mandatory,
+            immediate=immediate,
+            identifier=identifier,
+        )
+        self._last = Owed(
+            self._publish(
+                identifier, publish, octets_of(body), properties or self._make_properties()
+            )
+        )
+        return await self._last.outcome()
+
+    async def _publish(
+        self, identifier: str, publish: Publish, body: bytes, properties: Properties
+    ) -> int:
+        async with self._staging:
+            start = await self._ask_staged(identifier, len(body))
+            if start > len(body):
+                has = f"the broker has {start} octets of {identifier!r}"
+                raise UsageError(f"{has}, not {len(body)}")
+            await self._send_stage(properties, body[start:])
+            await self._send_publish(publish)
+            return start
+
+    async def _ask_staged(self, identifier: str, size: int) -> int:
+        """Open a file of `size` bytes; return how many of them the broker has."""
+        raise NotImplementedError
+
+    async def _send_stage(self, properties: Properties, body: bytes) -> None:
+        """Send the bytes that the broker has not."""
+        raise NotImplementedError
+
+    async def _send_publish(self, publish: Publish) -> None:
+        """Publish the file that was staged."""
+        raise NotImplementedError
+
+    # --- From the broker ------------------------------------------------------------------------
+
+    def _begin_staged(self, identifier: str, size: int) -> int:
+        """The broker opens a file of `size` bytes; return how many of them are here.
+
+        Raises:
+            ProtocolViolation: the broker stages more than `STAGED_MAX` bytes at a time.
+        """
+        staged = self.staged.setdefault(identifier, Staged())
+        staged.size = size
+        if sum(each.size for each in self.staged.values()) > STAGED_MAX:
+            raise ProtocolViolation(f"more than {STAGED_MAX} octets of files are staged")
+        self._open = identifier
+        return len(staged.body)
+
+    def _add_staged(self, body: bytes, properties: Properties | None) -> None:
+        """Add bytes to the open file.
+
+        Raises:
+            ProtocolViolation: the file has more of them than was announced.
+        """
+        staged = self.staged.setdefault(self._open, Staged())
+        staged.body += body
+        if properties is not None:
+            staged.properties = properties
+        if len(staged.body) > staged.size:
+            raise ProtocolViolation(f"more than {staged.size} octets were staged")
+
+    def _take_staged(self, identifier: str) -> tuple[bytes, Properties]:
+        """Remove a file that is delivered; return its body and properties."""
+        staged = self.staged.pop(identifier, None) or Staged()
+        return bytes(staged.body), staged.properties or self._make_properties()

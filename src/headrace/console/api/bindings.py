@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/bindings``, and the bindings of one exchange or queue.
+
+Every queue has a binding to the default exchange. Lists make these from the queues, as the broker
+does not store them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Union
+from urllib.parse import quote, unquote
+
+from headrace.console.api.common.body import TABLE, Body, schema
+from headrace.console.api.common.lookups import check_vhost, rows_of
+from headrace.console.api.exchanges import EXCHANGE, exchange_name
+from headrace.console.api.schemas.parts import TEXT
+from headrace.console.http.answers import Described, Listed, created
+from headrace.console.http.paging import in_order, value_at
+from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import not_found
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.console.http.answers import Answer
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import Table
+    from headrace.untyped import JsonObject
+
+NO_KEY = "~"  # The properties key of an empty routing key without arguments.
+ENDS = ("source", "destination")
+BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
+DESTINATIONS = {"q": "queue", "e": "exchange"}
+#: Columns of a queue's binding to the default exchange, with the fields of the queue.
+OF_DEFAULT = {"vhost": "vhost", "destination": "name", "routing_key": "name"}
+Binding = Union[int, "JsonObject"]  # A slot stands for its queue's binding to the default exchange.
+BINDINGS = "/api/bindings/{vhost}/e/{source}/{kind}/{destination}"
+BINDS = "write on the destination, read on the source"
+BINDING = f"{BINDINGS}/{{properties_key}}"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {f"{EXCHANGE}/bindings/source": "The bindings from an exchange."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def bindings_of_source(
+    call: HttpCall, vhost: str, exchange: str
+) -> Listed | Described[Binding]:
+    """Return the bindings from an exchange."""
+    if not exchange_name(exchange):
+        await existing_exchange(call, vhost, exchange)
+        return await list_default(call, vhost)
+    return await bindings_of_named(call, vhost, exchange)
+
+
+async def bindings_of_named(call: HttpCall, vhost: str, exchange: str) -> Listed:
+    """Return the bindings from an exchange that is not the default one."""
+    name = await existing_exchange(call, vhost, exchange)
+    return await bindings_where(call, vhost, source=name)
+
+
+@ROUTES.get(
+    {f"{EXCHANGE}/bindings/destination": "The bindings to an exchange."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def bindings_of_destination(call: HttpCall, vhost: str, exchange: str) -> Listed:
+    """Return the bindings to an exchange."""
+    name = await existing_exchange(call, vhost, exchange)
+    return await bindings_where(call, vhost, destination=name, destination_type="exchange")
+
+
+@ROUTES.get(
+    {"/api/queues/{vhost}/{queue}/bindings": "The bindings to a queue."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def bindings_of_queue(call: HttpCall, vhost: str, queue: str) -> Listed:
+    """Return the bindings to a queue."""
+    await call.ask("show queue", vhost=vhost, name=queue)
+    listed = await bindings_where(call, vhost, destination=queue, destination_type="queue")
+    return Listed((default_binding(vhost, queue), *listed.rows), BINDING_ORDER)
+
+
+@ROUTES.get(
+    {"/api/bindings": "The bindings.", "/api/bindings/{vhost}": "The bindings of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_bindings(call: HttpCall, vhost: str | None = None) -> Described[Binding]:
+    """Return the bindings of a virtual host, or of all that the user sees.
+
+    There are as many bindings to the default exchange as queues, so only a page of rows is made.
+    """
+    vhost = check_vhost(call, vhost)
+    explicit: dict[str, list[JsonObject]] = {}
+    for row in await explicit_bindings(call, vhost):
+        explicit.setdefault(row["vhost"], []).append(row)
+    table = await call.state.queues.fresh()
+    default: dict[str, list[int]] = {}
+    vhosts = table.fields.get("vhost", [])
+    for slot in table.ordered():
+        default.setdefault(str(vhosts[slot]), []).append(slot)
+    items: list[Binding] = []
+    for name in sorted(explicit.keys() | default.keys()):
+        if vhost in (None, name) and call.identity.sees_vhost(name):
+            items += default.get(name, ())
+            items += in_order(explicit.get(name, []), {}, BINDING_ORDER)
+    rows = Bindings(table)
+    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
+
+
+@ROUTES.get(
+    {BINDINGS: "The bindings between an exchange and a queue (`q`) or exchange (`e`)."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def bindings_between(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str
+) -> Listed:
+    """Return the bindings between an exchange and a queue or exchange."""
+    return Listed(await between(call, vhost, source, kind, destination), BINDING_ORDER)
+
+
+@ROUTES.get({BINDING: "One binding."}, tag=MANAGEMENT, permission=ACCESS)
+async def show_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> JsonObject:
+    """Return the binding with a properties key."""
+    for row in await between(call, vhost, source, kind, destination):
+        if same_key(row["properties_key"], properties_key):
+            return row
+    raise not_found()
+
+
+@ROUTES.post(
+    {BINDINGS: "Bind a queue (`q`) or exchange (`e`): 201 with `Location`."},
+    tag=MANAGEMENT,
+    permission=BINDS,
+    body=schema(routing_key=TEXT, arguments=TABLE),
+)
+async def post_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str
+) -> Answer:
+    """Bind a queue or exchange; ``Location`` has the destination and the properties key."""
+    body = await Body.of(call)
+    key = await bind(
+        call,
+        vhost,
+        exchange_name(source),
+        destination_kind(kind),
+        destination,
+        routing_key=body.text("routing_key"),
+        arguments=body.table("arguments"),
+    )
+    return created(f"{quote(destination, safe='')}/{key}")
+
+
+async def bind(
+    call: HttpCall,
+    vhost: str,
+    source: str,
+    kind: str,
+    destination: str,
+    *,
+    routing_key: str,
+    arguments: JsonObject,
+) -> str:
+    """Bind a destination of a kind, queue or exchange; return the properties key of the binding."""
+    done = await call.ask(
+        "bind",
+        vhost=vhost,
+        source=source,
+        kind=kind,
+        destination=destination,
+        routing_key=routing_key,
+        arguments=arguments,
+    )
+    return properties_key(done["routing_key"], done["arguments_digest"])
+
+
+@ROUTES.delete({BINDING: "Remove a binding."}, tag=MANAGEMENT, permission=BINDS)
+async def delete_binding(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> None:
+    """Remove the binding with a properties key."""
+    row = await show_binding(call, vhost, source, kind, destination, properties_key)
+    await call.ask(
+        "unbind",
+        vhost=vhost,
+        source=exchange_name(source),
+        kind=destination_kind(kind),
+        destination=destination,
+        routing_key=row["routing_key"],
+        arguments_digest=digest_in(row["properties_key"]),
+    )
+
+
+class Bindings:
+    """Describes and sorts bindings."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def describe(self, item: Binding) -> JsonObject:
+        """Return a binding as RabbitMQ describes it."""
+        if isinstance(item, int):
+            return default_binding(self._table.text("vhost", item), self._table.text("name", item))
+        return item
+
+    def name(self, item: Binding) -> str:
+        """Return an empty text: bindings have no names."""
+        return ""
+
+    def key(self, column: str) -> Callable[[Binding], object]:
+        """Return the sort key of a column, which makes no rows; 0 for a missing field."""
+        text, path = self._table.text, column.split(".")
+        field = OF_DEFAULT.get(column)
+        if field is not None:
+            return lambda item: text(field, item) if isinstance(item, int) else item[column]
+        if column == "properties_key":
+            return lambda item: self.describe(item)[column]
+        same = value_at(default_binding("", ""), path)
+        return lambda item: same if isinstance(item, int) else value_at(item, path)
+
+    def mark(self, item: Binding) -> int:
+        """Return the id of a slot's queue, which changes when another queue gets the slot."""
+        return self._table.ids[item] if isinstance(item, int) else 0
+
+
+async def list_default(call: HttpCall, vhost: str) -> Described[Binding]:
+    """Return the bindings from the default exchange of a virtual host."""
+    table = await call.state.queues.fresh()
+    vhosts = table.fields.get("vhost", [])
+    items: list[Binding] = [slot for slot in table.ordered() if vhosts[slot] == vhost]
+    rows = Bindings(table)
+    return Described(items, rows.describe, rows.name, rows.key, rows.mark)
+
+
+async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> list[JsonObject]:
+    """Return the bindings that the user sees, without those of the default exchange.
+
+    ``ends`` are the names of source or destination that the broker filters by.
+    """
+    return [binding_of(row) for row in await rows_of(call, "list bindings", vhost, **ends)]
+
+
+async def between(
+    call: HttpCall, vhost: str, source: str, letter: str, destination: str
+) -> list[JsonObject]:
+    """Return the bindings between an exchange and a queue or exchange.
+
+    Raises:
+        HttpError: an object does not exist.
+    """
+    kind = destination_kind(letter)
+    name = await existing_exchange(call, vhost, source)
+    await call.ask(f"show {kind}", vhost=vhost, name=destination)
+    if not name:
+        return [default_binding(vhost, destination)] if kind == "queue" else []
+    values = {"source": name, "destination": destination, "destination_type": kind}
+    rows = await explicit_bindings(call, vhost, source=name, destination=destination)
+    return matching(rows, values)
+
+
+def destination_kind(letter: str) -> str:
+    """Return the kind of destination that a letter of a path stands for.
+
+    Raises:
+        HttpError: the letter is unknown.
+    """
+    if letter not in DESTINATIONS:
+        raise not_found("Not Found")
+    return DESTINATIONS[letter]
+
+
+async def existing_exchange(call: HttpCall, vhost: str, exchange: str) -> str:
+    """Return the name of the exchange in a path.
+
+    Raises:
+        HttpError: the exchange does not exist.
+    """
+    name = exchange_name(exchange)
+    await call.ask("show exchange", vhost=vhost, name=name)
+    return name
+
+
+async def bindings_where(call: HttpCall, vhost: str, **values: str) -> Listed:
+    """Return the bindings with these values, without those of the default exchange."""
+    ends = {end: name for end, name in values.items() if end in ENDS}
+    return Listed(matching(await explicit_bindings(call, vhost, **ends), values), BINDING_ORDER)
+
+
+def matching(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
+    """Return the rows with these values."""
+    return [row for row in rows if all(row[name] == value for name, value in values.items())]
+
+
+def binding_of(row: JsonObject) -> JsonObject:
+    """Return a binding as RabbitMQ describes it."""
+    arguments = row["arguments"] or {}
+    return {
+        "source": row["source"],
+        "vhost": row["vhost"],
+        "destination": row["destination"],
+        "destination_type": row["kind"],
+        "routing_key": row["routing_key"],
+        "arguments": arguments,
+        "properties_key": properties_key(row["routing_key"], row["arguments_digest"]),
+    }
+
+
+def default_binding(vhost: str, queue: str) -> JsonObject:
+    """Return the binding of a queue to the default exchange."""
+    return binding_of(
+        {
+            "source": "",
+            "vhost": vhost,
+            "kind": "queue",
+            "destination": queue,
+            "routing_key": queue,
+            "arguments": {},
+            "arguments_digest": "",
+        }
+    )
+
+
+def properties_key(routing_key: str, digest: str) -> str:
+    """Return the last segment of a binding's path: the routing key, and the digest of arguments.
+
+    The digest is the broker's: values of several types are equal in JSON.
+    """
+    key = quote(routing_key, safe="").replace("~", "%7E")
+    return f"{key}~{digest}" if digest else key or NO_KEY
+
+
+def digest_in(key: str) -> str:
+    """Return the digest of arguments in a properties key; "" for a binding without arguments."""
+    return key.partition("~")[2]
+
+
+def same_key(key: str, written: str) -> bool:
+    """Return True for equal properties keys; ``written`` is a decoded segment of a path."""
+    return written in (key, unquote(key))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/channels``: channels of 0-8 to 0-9-1, and sessions of 0-10."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.lookups import existing_vhost, only, rows_of
+from headrace.console.api.common.samples import message_stats
+from headrace.console.api.connections import (
+    CONNECTION,
+    OWN,
+    Names,
+    connection_names,
+    details_of,
+    find_connection,
+)
+from headrace.console.api.consumers import consumer_of
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import not_found
+from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import SampledObject
+    from headrace.untyped import JsonObject
+
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {"/api/channels": "The channels, and the sessions of 0-10."},
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/vhosts/{vhost}/channels": "The channels of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_channels(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the channels that the user sees."""
+    return Listed(await channels(call, vhost), ("name",))
+
+
+@ROUTES.get({"/api/channels/{channel}": "One channel."}, tag=MANAGEMENT, permission=OWN)
+async def show_channel(call: HttpCall, channel: str) -> JsonObject:
+    """Return one channel, with its consumers."""
+    row = only(await channels(call), name=channel)
+    names = await connection_names(call)
+    key = (row["connection_details"]["name"], row["number"])
+    consumers = []
+    for consumer in await rows_of(call, "list consumers"):
+        described = consumer_of(consumer, names)
+        details = described["channel_details"]
+        if (details["connection_name"], details["number"]) == key:
+            consumers.append(described)
+    return {**row, "consumer_details": consumers, "publishes": [], "deliveries": []}
+
+
+async def find_channel(call: HttpCall, name: str) -> SampledObject:
+    """Return the channel with a name.
+
+    Raises:
+        HttpError: the channel does not exist, or the user does not see it.
+    """
+    names = await connection_names(call)
+    for channel in await call.state.channels.all():
+        is_seen = call.identity.sees_user(channel.text("user"))
+        if is_seen and channel_name(channel.row, names) == name:
+            return channel
+    raise not_found()
+
+
+async def channels(call: HttpCall, vhost: str | None = None) -> list[JsonObject]:
+    """Return the channels that the user sees, of a virtual host if one is named.
+
+    Raises:
+        HttpError: the virtual host does not exist, or the user does not see it.
+    """
+    vhost = await existing_vhost(call, vhost)
+    names = await connection_names(call)
+    return [
+        channel_of(channel, names, call.query)
+        for channel in await call.state.channels.all()
+        if vhost in (None, channel.text("vhost")) and call.identity.sees_user(channel.text("user"))
+    ]
+
+
+def channel_name(row: JsonObject, names: Names) -> str:
+    """Return the name of a session, or the name of the connection with the channel's number."""
+    return row["name"] or f"{details_of(row['connection'], names)['name']} ({row['number']})"
+
+
+def channel_of(channel: SampledObject, names: Names, query: Mapping[str, str]) -> JsonObject:
+    """Return a channel, or session, as RabbitMQ describes it."""
+    row = channel.row
+    connection = details_of(row["connection"], names)
+    return {
+        "name": channel_name(row, names),
+        "number": row["number"],
+        "node": node_name(),
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "connection_details": connection,
+        "state": "running" if row["flow"] else "flow",
+        "idle_since": None,
+        "consumer_count": row["consumers"],
+        "confirm": bool(row["confirms"]),
+        "transactional": bool(row["transactional"]),
+        "prefetch_count": row["consumer_prefetch"],
+        "global_prefetch_count": row["prefetch"],
+        "messages_unacknowledged": row["unacked"],
+        "messages_unconfirmed": channel.number("unconfirmed"),
+        "messages_uncommitted": 0,
+        "acks_uncommitted": 0,
+        "message_stats": message_stats(channel, query),
+    }
+
+
+@ROUTES.get(
+    {f"{CONNECTION}/channels": "The channels of a connection."},
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+async def channels_of_connection(call: HttpCall, name: str) -> Listed:
+    """Return the channels of a connection."""
+    await find_connection(call, name)
+    rows = await channels(call)
+    return Listed([row for row in rows if row["connection_details"]["name"] == name], ("name",))

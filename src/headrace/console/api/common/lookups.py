@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding virtual hosts, objects and rows, and the 404 without them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Listed
+from headrace.console.http_errors import NOT_FOUND, not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.broker_mirror import ObjectTable
+    from headrace.console.state.table import SampledObject
+    from headrace.untyped import JsonObject
+
+
+@contextlib.contextmanager
+def absent() -> Iterator[None]:
+    """Answer with RabbitMQ's 404 if the broker does not find the virtual host of a list.
+
+    Lists of our own paths and of pages use RabbitMQ's text, too; their other 404s have the
+    broker's text.
+    """
+    try:
+        yield
+    except OperationRefused as error:
+        if error.code == NOT_FOUND:
+            raise not_found() from None
+        raise
+
+
+async def rows_of(
+    call: HttpCall, do: str, vhost: str | None = None, **fields: object
+) -> list[JsonObject]:
+    """Return the rows of a list, of a virtual host or of all that the user sees.
+
+    Raises:
+        HttpError: the virtual host does not exist, or the user does not see it.
+    """
+    with absent():
+        return await call.rows(do, vhost=vhost_filter(call, vhost), **fields)
+
+
+def vhost_filter(call: HttpCall, vhost: str | None) -> str | None:
+    """Return the virtual host that limits a list, from the path or a header; None for all."""
+    return vhost or call.request.headers.get("x-vhost")
+
+
+def check_vhost(call: HttpCall, vhost: str | None) -> str | None:
+    """Return the virtual host that limits a list; None for all.
+
+    Raises:
+        HttpError: the user does not see the virtual host.
+    """
+    vhost = vhost_filter(call, vhost)
+    if vhost is not None and not call.identity.sees_vhost(vhost):
+        raise not_found()
+    return vhost
+
+
+async def existing_vhost(call: HttpCall, vhost: str | None) -> str | None:
+    """Return the virtual host that limits a list; None for all.
+
+    Raises:
+        HttpError: the virtual host does not exist, or the user does not see it.
+    """
+    vhost = vhost_filter(call, vhost)
+    if vhost is not None:
+        await check_exists(call, vhost)
+    return vhost
+
+
+async def check_exists(call: HttpCall, vhost: str) -> None:
+    """Refuse a virtual host that does not exist, or that the user does not see.
+
+    Raises:
+        HttpError: the virtual host does not exist, or the user does not see it.
+    """
+    if not call.identity.sees_vhost(vhost):
+        raise not_found()
+    if vhost not in call.identity.vhosts:  # It may be new, or visible without permissions.
+        with absent():
+            await call.ask("show vhost", vhost=vhost)
+
+
+async def find_now(call: HttpCall, objects: ObjectTable, *key: object) -> SampledObject:
+    """Return an object; if the last sample lacks it, take a new sample first.
+
+    Raises:
+        HttpError: the object does not exist.
+    """
+    sampled = await objects.find(*key)
+    if sampled is None:
+        call.state.forget()
+        sampled = await objects.find(*key)
+    if sampled is None:
+        raise not_found()
+    return sampled
+
+
+def only(rows: list[JsonObject], **values: object) -> JsonObject:
+    """Return the row with some values.
+
+    Raises:
+        HttpError: no row has them.
+    """
+    for row in rows:
+        if all(row[name] == value for name, value in values.items()):
+            return row
+    raise not_found()
+
+
+async def named_rows(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
+    """Return a list whose rows get their name from a field."""
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])
+
+
+async def row_in_path(call: HttpCall, do: str) -> JsonObject | None:
+    """Return the row of a list with the values of the path's parameters; None without one."""
+    for row in await rows_of(call, do, call.path["vhost"]):
+        if all(row.get(name, value) == value for name, value in call.path.items()):
+            return row
+    return None

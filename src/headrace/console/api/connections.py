@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/connections``: the clients' connections, and closing them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.alarms import active_alarms, reasons_in
+from headrace.console.api.common.lookups import existing_vhost
+from headrace.console.api.common.samples import message_stats, octets
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import bad_request, not_found
+from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.broker.answers import AlarmRow
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.table import SampledObject
+    from headrace.untyped import JsonObject
+
+OWN = "the user's own; all with monitoring"
+#: Fields of connections that channels and consumers show, by the connection's id.
+Names = dict[int, "JsonObject"]
+REASON = "Closed via management plugin"  # RabbitMQ's words.
+REASON_MAX = 255  # Bytes of a reply text.
+CONNECTION = "/api/connections/{name}"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/connections": "The connections.",
+        "/api/connections/username/{username}": "The connections of a user.",
+    },
+    tag=MANAGEMENT,
+    permission=OWN,
+    paged=True,
+)
+@ROUTES.get(
+    {"/api/vhosts/{vhost}/connections": "The connections of a virtual host."},
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_connections(
+    call: HttpCall, vhost: str | None = None, username: str | None = None
+) -> Listed:
+    """Return the connections that the user sees, of a virtual host or a user if one is named."""
+    vhost = await existing_vhost(call, vhost)
+    listens = await listens_of(call)
+    alarms = await active_alarms(call)
+    rows = []
+    for connection in await call.state.connections.all():
+        owner = connection.text("user")
+        is_listed = vhost in (None, connection.text("vhost")) and username in (None, owner)
+        if is_listed and call.identity.sees_user(owner):
+            rows.append(connection_of(connection, call.query, listens, alarms))
+    return Listed(rows, ("name",))
+
+
+@ROUTES.get({CONNECTION: "One connection."}, tag=MANAGEMENT, permission=OWN)
+async def show_connection(call: HttpCall, name: str) -> JsonObject:
+    """Return one connection, with the properties of its client."""
+    connection = await find_connection(call, name)
+    row = connection_of(connection, call.query, await listens_of(call), await active_alarms(call))
+    details = await call.ask("show connection", id=connection.row["number"])
+    return {**row, "client_properties": details["client_properties"] or {}}
+
+
+@ROUTES.get(
+    {f"{CONNECTION}/sessions": "400: there is no AMQP 1.0; sessions of 0-10 are channels."},
+    tag=MANAGEMENT,
+    permission=OWN,
+)
+async def sessions_of_connection(call: HttpCall, name: str) -> None:
+    """Answer 400 as RabbitMQ does for a connection of another protocol than AMQP 1.0."""
+    await find_connection(call, name)
+    raise bad_request("connection does not use AMQP 1.0")
+
+
+@ROUTES.delete(
+    {CONNECTION: "Close a connection; its client gets the text of `X-Reason`."},
+    tag=MANAGEMENT,
+    permission=OWN,
+)
+async def close_connection(call: HttpCall, name: str) -> None:
+    """Close a connection; the header ``X-Reason`` has the text for its client."""
+    reason = reason_of(call)
+    connection = await find_connection(call, name)
+    await call.ask("close connection", id=connection.row["number"], reason=reason)
+
+
+@ROUTES.delete(
+    {"/api/connections/username/{username}": "Close the connections of a user."},
+    tag=MANAGEMENT,
+    permission=OWN,
+)
+async def close_connections_of_user(call: HttpCall, username: str) -> None:
+    """Close all connections of a user; only an administrator may close another user's."""
+    reason = reason_of(call)
+    for connection in await call.state.connections.all():
+        if connection.row["user"] == username and call.identity.sees_user(username):
+            await call.ask("close connection", id=connection.row["number"], reason=reason)
+
+
+def reason_of(call: HttpCall) -> str:
+    """Return the text for the client.
+
+    Raises:
+        HttpError: the text is too long.
+    """
+    reason = call.request.headers.get("X-Reason") or REASON
+    if len(reason.encode(errors="replace")) > REASON_MAX:
+        raise bad_request(f"X-Reason has more than {REASON_MAX} bytes")
+    return reason
+
+
+async def find_connection(call: HttpCall, name: str) -> SampledObject:
+    """Return the connection with a name.
+
+    Raises:
+        HttpError: the connection does not exist, or the user does not see it.
+    """
+    listens = await listens_of(call)
+    for connection in await call.state.connections.all():
+        is_seen = call.identity.sees_user(connection.text("user"))
+        if is_seen and name_of(connection.row, listens) == name:
+            return connection
+    raise not_found()
+
+
+async def listens_of(call: HttpCall) -> Mapping[str, str]:
+    """Return the URLs of the broker's listeners, by protocol."""
+    return (await call.state.status())["listens"]
+
+
+def name_of(row: JsonObject, listens: Mapping[str, str]) -> str:
+    """Return the name of a connection: the addresses of both sides."""
+    listener = listens.get("amqps" if row["tls"] else "amqp", "")
+    return f"{row['host']}:{row['port']} -> {listener.rpartition('/')[2]}"
+
+
+def connection_of(
+    connection: SampledObject,
+    query: Mapping[str, str],
+    listens: Mapping[str, str],
+    alarms: list[AlarmRow],
+) -> JsonObject:
+    """Return a connection as RabbitMQ describes it."""
+    row = connection.row
+    name = name_of(row, listens)
+    host, _, port = name.rpartition(" -> ")[2].rpartition(":")
+    return {
+        "name": name,
+        "user_provided_name": row["name"],
+        "node": node_name(),
+        "type": "network",
+        "protocol": f"AMQP {row['protocol']}",
+        "user": row["user"],
+        "user_who_performed_action": row["user"],
+        "vhost": row["vhost"],
+        "host": host.strip("[]"),
+        "port": int(port or 0),
+        "peer_host": row["host"],
+        "peer_port": row["port"],
+        "ssl": bool(row["tls"]),
+        "ssl_protocol": row["tls"] or None,
+        "auth_mechanism": row["mechanism"],
+        "state": "blocked" if row["blocked"] else "running",
+        "blocked_by": reasons_in(alarms, row["vhost"])
+        if row["blocked"]
+        else "",  # Not in RabbitMQ.
+        "channels": row["channels"],
+        "channel_max": row["channel_max"] or 0,
+        "frame_max": row["frame_max"],
+        "timeout": row["heartbeat_s"],
+        "connected_at": row.get("connected_ms") or connection.born_ms,
+        "client_properties": row["client_properties"] or {},
+        "send_pend": row["pending"],
+        "recv_cnt": 0,
+        "send_cnt": 0,
+        "reductions": 0,
+        "reductions_details": {"rate": 0.0},
+        **octets(connection, query),
+        "message_stats": message_stats(connection, query),  # Not in RabbitMQ.
+    }
+
+
+async def connection_names(call: HttpCall) -> Names:
+    """Return the fields of connections that channels and consumers show, by id."""
+    listens = await listens_of(call)
+    names = {}
+    for connection in await call.state.connections.all():
+        row = connection.row
+        names[row["number"]] = {
+            "name": name_of(row, listens),
+            "peer_host": row["host"],
+            "peer_port": row["port"],
+        }
+    return names
+
+
+def details_of(connection: int, names: Names) -> JsonObject:
+    """Return the fields of a channel's connection; empty ones for a detached session."""
+    return names.get(connection) or {"name": "", "peer_host": "", "peer_port": 0}

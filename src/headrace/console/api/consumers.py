@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/consumers``: the consumers of queues and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.lookups import rows_of
+from headrace.console.api.connections import Names, connection_names, details_of
+from headrace.console.http.answers import Listed
+from headrace.console.http.routes import ACCESS, Routes
+from headrace.node_name import node_name
+from headrace.user_tags import MANAGEMENT
+
+if TYPE_CHECKING:
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/consumers": "The consumers.",
+        "/api/consumers/{vhost}": "The consumers of a virtual host.",
+    },
+    tag=MANAGEMENT,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_consumers(call: HttpCall, vhost: str | None = None) -> Listed:
+    """Return the consumers of a virtual host, or of all that the user sees."""
+    names = await connection_names(call)
+    rows = await rows_of(call, "list consumers", vhost)
+    return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
+
+
+def consumer_of(row: JsonObject, names: Names) -> JsonObject:
+    """Return a consumer as RabbitMQ describes it."""
+    connection = details_of(row["connection"], names)
+    arguments = row["arguments"] or {}
+    timeout = arguments.get("x-consumer-timeout")
+    return {
+        "consumer_tag": row["tag"],
+        "queue": {"name": row["queue"], "vhost": row["vhost"]},
+        "ack_required": row["ack"],
+        "active": row["active"],
+        "activity_status": "up" if row["active"] else "waiting",
+        "exclusive": row["exclusive"],
+        "prefetch_count": row["prefetch"],
+        "consumer_timeout": timeout if isinstance(timeout, int) else 0,
+        "arguments": arguments,
+        "channel_details": {
+            "name": f"{connection['name']} ({row['channel']})",
+            "connection_name": connection["name"],
+            "node": node_name(),
+            "number": row["channel"],
+            "peer_host": connection["peer_host"],
+            "peer_port": connection["peer_port"],
+            "user": row["user"],
+        },
+    }

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/parameters``, which are always empty, and ``/api/global-parameters``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.body import Body, schema
+from headrace.console.api.common.lookups import existing_vhost, only
+from headrace.console.http.answers import Listed, written
+from headrace.console.http.routes import ACCESS, Routes
+from headrace.console.http_errors import not_found
+from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PARAMETER = "/api/parameters/{component}/{vhost}/{name}"
+GLOBAL = "/api/global-parameters/{name}"
+ROUTES = Routes()
+
+
+@ROUTES.get(
+    {
+        "/api/parameters": "Always empty: there are no shovels and no federation.",
+        "/api/parameters/{component}": "The parameters of a component; always empty.",
+        "/api/parameters/{component}/{vhost}": "The parameters of a component in one virtual host; "
+        "always empty.",
+    },
+    tag=POLICYMAKER,
+    permission=ACCESS,
+    paged=True,
+)
+async def list_parameters(call: HttpCall, component: str = "", vhost: str | None = None) -> Listed:
+    """Return no parameters: policies and limits have paths of their own."""
+    await existing_vhost(call, vhost)
+    return Listed([])
+
+
+@ROUTES.get({PARAMETER: "404: there are no parameters."}, tag=POLICYMAKER, permission=ACCESS)
+async def show_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
+    """Answer 404: there are no parameters."""
+    await existing_vhost(call, vhost)
+    raise not_found()
+
+
+@ROUTES.put(
+    {PARAMETER: "400: shovels and federation are not part of Headrace."},
+    tag=POLICYMAKER,
+    permission=ACCESS,
+    body=schema(value={}),
+)
+async def put_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
+    """Refuse a parameter of a virtual host, with the broker's reason."""
+    body = await Body.of(call)
+    value = body.values.get("value")
+    await call.ask("put parameter", component=component, vhost=vhost, name=name, value=value)
+
+
+@ROUTES.delete({PARAMETER: "404: there are no parameters."}, tag=POLICYMAKER, permission=ACCESS)
+async def delete_parameter(call: HttpCall, component: str, vhost: str, name: str) -> None:
+    """Answer 404: there are no parameters."""
+    await call.ask("delete parameter", component=component, vhost=vhost, name=name)
+
+
+@ROUTES.get(
+    {"/api/global-parameters": "The parameters of the whole broker."}, tag=POLICYMAKER, paged=True
+)
+async def list_global_parameters(call: HttpCall) -> Listed:
+    """Return the parameters of the whole broker."""
+    return Listed(await call.rows("list global parameters"), ("name",))
+
+
+@ROUTES.get({GLOBAL: "One parameter of the whole broker."}, tag=POLICYMAKER)
+async def show_global_parameter(call: HttpCall, name: str) -> JsonObject:
+    """Return one parameter of the whole broker."""
+    return only(await call.rows("list global parameters"), name=name)
+
+
+@ROUTES.put(
+    {GLOBAL: "Set a parameter of the whole broker."},
+    tag=ADMINISTRATOR,
+    body=schema(("value",), value={}),
+)
+async def put_global_parameter(call: HttpCall, name: str) -> Answer:
+    """Set a parameter of the whole broker."""
+    body = await Body.of(call, "value")
+    done = await call.ask("put global parameter", name=name, value=body.values["value"])
+    return written(is_new=bool(done["created"]))
+
+
+@ROUTES.delete({GLOBAL: "Remove a parameter of the whole broker."}, tag=ADMINISTRATOR)
+async def delete_global_parameter(call: HttpCall, name: str) -> None:
+    """Remove a parameter of the whole broker."""
+    await call.ask("delete global parameter", name=name)

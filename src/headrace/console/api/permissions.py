@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/api/permissions`` and ``/api/topic-permissions``, also those of one user or virtual host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.common.body import Body, schema
+from headrace.console.api.common.lookups import only
+from headrace.console.api.schemas.parts import TEXT
+from headrace.console.api.users import USER
+from headrace.console.api.vhosts import VHOST
+from headrace.console.http.answers import Listed, written
+from headrace.console.http.routes import Routes
+from headrace.console.http_errors import bad_request, not_found
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Answer
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+PERMISSION = "/api/permissions/{vhost}/{user}"
+TOPIC = "/api/topic-permissions/{vhost}/{user}"
+TOPIC_OF_EXCHANGE = f"{TOPIC}/{{exchange}}"
+BY_VHOST, BY_EXCHANGE = ("vhost", "user"), ("vhost", "user", "exchange")
+ROUTES = Routes()
+
+
+@ROUTES.get({f"{USER}/permissions": "The permissions of a user."}, tag=ADMINISTRATOR, paged=True)
+async def permissions_of_user(call: HttpCall, user: str) -> Listed:
+    """Return the permissions of a user; 404 for an unknown user."""
+    return await of_user(call, "list permissions", user, BY_VHOST)
+
+
+@ROUTES.get(
+    {f"{USER}/topic-permissions": "The topic permissions of a user."}, tag=ADMINISTRATOR, paged=True
+)
+async def topic_permissions_of_user(call: HttpCall, user: str) -> Listed:
+    """Return the topic permissions of a user; 404 for an unknown user."""
+    return await of_user(call, "list topic permissions", user, BY_EXCHANGE)
+
+
+async def of_user(call: HttpCall, do: str, user: str, order: tuple[str, ...]) -> Listed:
+    """Return the rows of a user; 404 for an unknown user."""
+    await call.ask("show user", name=user)
+    return Listed(await call.rows(do, user=user), order)
+
+
+@ROUTES.get({"/api/permissions": "The permissions."}, tag=ADMINISTRATOR, paged=True)
+async def list_permissions(call: HttpCall) -> Listed:
+    """Return the permissions of all users."""
+    return Listed(await call.rows("list permissions"), BY_VHOST)
+
+
+@ROUTES.get({"/api/topic-permissions": "The topic permissions."}, tag=ADMINISTRATOR, paged=True)
+async def list_topic_permissions(call: HttpCall) -> Listed:
+    """Return the topic permissions of all users."""
+    return Listed(await call.rows("list topic permissions"), BY_EXCHANGE)
+
+
+@ROUTES.get(
+    {
+        TOPIC: "The topic permissions of a user in a virtual host; 404 without any.",
+        TOPIC_OF_EXCHANGE: "The same at one exchange, as a list.",
+    },
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def topic_permissions_of(
+    call: HttpCall, vhost: str, user: str, exchange: str | None = None
+) -> Listed:
+    """Return the topic permissions of a user in a virtual host, of all exchanges or of one.
+
+    Raises:
+        HttpError: 404, the user has no topic permissions there.
+    """
+    rows = await of_both(call, "list topic permissions", vhost, user)
+    if exchange is not None:
+        rows = [row for row in rows if row["exchange"] == exchange]
+    if not rows:  # As RabbitMQ does: clients check that a removal succeeded.
+        raise not_found()
+    return Listed(rows, ("exchange",))
+
+
+async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange: str) -> JsonObject:
+    """Return the topic permissions of a user at an exchange.
+
+    Raises:
+        HttpError: 404, the user has no topic permissions there.
+    """
+    return (await topic_permissions_of(call, vhost, user, exchange)).rows[0]
+
+
+@ROUTES.get({PERMISSION: "The permissions of a user in a virtual host."}, tag=ADMINISTRATOR)
+async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonObject:
+    """Return the permissions of a user in a virtual host."""
+    return only(await of_both(call, "list permissions", vhost, user))
+
+
+async def of_both(call: HttpCall, do: str, vhost: str, user: str) -> list[JsonObject]:
+    """Return the rows of a user in a virtual host; 404 if one of them is unknown."""
+    await call.ask("show vhost", vhost=vhost)
+    await call.ask("show user", name=user)
+    return await call.rows(do, vhost=vhost, user=user)
+
+
+@ROUTES.put(
+    {PERMISSION: "Set the permissions of a user in a virtual host."},
+    tag=ADMINISTRATOR,
+    body=schema(("configure", "write", "read"), configure=TEXT, write=TEXT, read=TEXT),
+)
+async def put_permission(call: HttpCall, vhost: str, user: str) -> Answer:
+    """Set the permissions of a user in a virtual host."""
+    body = await Body.of(call, "configure", "write", "read")
+    configure, write, read = (body.text(name) for name in ("configure", "write", "read"))
+    is_new = await set_permission(call, vhost, user, configure=configure, write=write, read=read)
+    return written(is_new=is_new)
+
+
+async def set_permission(
+    call: HttpCall, vhost: str, user: str, *, configure: str, write: str, read: str
+) -> bool:
+    """Set the permissions of a user in a virtual host; return False if they replace others."""
+    done = await call.ask(
+        "put permission", vhost=vhost, user=user, configure=configure, write=write, read=read
+    )
+    return bool(done["created"])
+
+
+@ROUTES.delete(
+    {PERMISSION: "Remove the permissions of a user in a virtual host."}, tag=ADMINISTRATOR
+)
+async def delete_permission(call: HttpCall, vhost: str, user: str) -> None:
+    """Remove the permissions of a user in a virtual host."""
+    await call.ask("delete permission", vhost=vhost, user=user)
+
+
+@ROUTES.put(
+    {TOPIC: "Restrict a user's routing keys at a topic exchange."},
+    tag=ADMINISTRATOR,
+    body=schema(("exchange", "write", "read"), exchange=TEXT, write=TEXT, read=TEXT),
+)
+@ROUTES.put(
+    {TOPIC_OF_EXCHANGE: "Restrict a user's routing keys at the topic exchange in the path."},
+    tag=ADMINISTRATOR,
+    body=schema(("write", "read"), exchange=TEXT, write=TEXT, read=TEXT),
+)
+async def put_topic_permission(
+    call: HttpCall, vhost: str, user: str, exchange: str | None = None
+) -> Answer:
+    """Restrict the routing keys of a user at a topic exchange, named in the path or in the body."""
+    body = await Body.of(call, *(("exchange",) if exchange is None else ()), "write", "read")
+    name = body.text("exchange", exchange or "")
+    if exchange not in (None, name):
+        raise bad_request("'exchange' in the body differs from the one in the path")
+    write, read = body.text("write"), body.text("read")
+    is_new = await set_topic_permission(call, vhost, user, name, write=write, read=read)
+    return written(is_new=is_new)
+
+
+async def set_topic_permission(
+    call: HttpCall, vhost: str, user: str, exchange: str, *, write: str, read: str
+) -> bool:
+    """Restrict the routing keys of a user at an exchange; return False if this replaces others."""
+    done = await call.ask(
+        "put topic permission", vhost=vhost, user=user, exchange=exchange, write=write, read=read
+    )
+    return bool(done["created"])
+
+
+@ROUTES.delete(
+    {
+        TOPIC: "Remove all topic permissions of a user in a virtual host.",
+        TOPIC_OF_EXCHANGE: "Remove the topic permissions of a user at one exchange.",
+    },
+    tag=ADMINISTRATOR,
+)
+async def delete_topic_permission(
+    call: HttpCall, vhost: str, user: str, exchange: str | None = None
+) -> None:
+    """Remove the topic permissions of a user in a virtual host, at one exchange or at all."""
+    await call.ask("delete topic permission", vhost=vhost, user=user, exchange=exchange)
+
+
+@ROUTES.get(
+    {f"{VHOST}/permissions": "The permissions in a virtual host."}, tag=ADMINISTRATOR, paged=True
+)
+async def permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
+    """Return the permissions in a virtual host."""
+    return Listed(await of_vhost(call, "list permissions", vhost), ("user",))
+
+
+@ROUTES.get(
+    {f"{VHOST}/topic-permissions": "The topic permissions in a virtual host."},
+    tag=ADMINISTRATOR,
+    paged=True,
+)
+async def topic_permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
+    """Return the topic permissions in a virtual host."""
+    return Listed(await of_vhost(call, "list topic permissions", vhost), ("user", "exchange"))
+
+
+async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
+    """Return the rows of a list in a virtual host; 404 if it is unknown."""
+    await call.ask("show vhost", vhost=vhost)
+    return await call.rows(do, vhost=vhost)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of a request: its client's, and the console's as the browser knows it.
+
+A proxy may end TLS before the console: the browser then knows another scheme and host.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from aiohttp.web_request import BaseRequest
+
+NEXT_MAX = 2000  # Characters of a path that a login leads to.
+
+
+class OuterRequest(BaseRequest):
+    """A request that may have come through a proxy."""
+
+    outer = ""  # The console's scheme and host before the proxy; empty: those of the request.
+
+
+def outer_of(request: BaseRequest) -> str:
+    """Return scheme and host of the console as the browser of a request knows them."""
+    scheme = "https" if request.secure else "http"
+    outer = request.outer if isinstance(request, OuterRequest) else ""
+    return outer or f"{scheme}://{request.headers.get('Host', '')}"
+
+
+def is_encrypted(request: BaseRequest) -> bool:
+    """Return True if the browser uses TLS, with the console or with a proxy before it."""
+    return outer_of(request).startswith("https:")
+
+
+def check_url(url: str) -> str:
+    """Return the setting ``console_url`` as browsers send it in Origin: scheme and host.
+
+    Raises:
+        ValueError: the setting is not a URL of http or https, or has a path.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise ValueError(
+            f"console_url is {url!r}: give scheme and host, such as https://mq.example"
+        )
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError(f"console_url is {url!r}: the console needs a host of its own, no path")
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def local_path(path: str) -> str:
+    """Return the path of this server that a login leads to; ``/`` for any other address."""
+    fits = path.startswith("/") and path.isprintable() and len(path) <= NEXT_MAX
+    if not fits or path.startswith(("//", "/\\")) or "\\" in path:
+        return "/"
+    parts = urlsplit(path)
+    return "/" if parts.scheme or parts.netloc else path
+
+
+def peer_of(request: BaseRequest) -> str:
+    """Return address and port of the client, also after it disconnected."""
+    peername = request.protocol.peername
+    if not isinstance(peername, tuple):
+        return "0.0.0.0:0"
+    host, port = peername[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

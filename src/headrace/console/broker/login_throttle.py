@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The throttle of logins: a few logins of one client address at a time, others wait in line.
+
+After failed logins the broker delays the next ones of an address, and each of them occupies a
+connection to the broker meanwhile. The throttle leaves connections for other addresses. A user who
+has logged in from an address before has a line of their own there, so that guesses of other names
+do not delay them. The delay itself is the broker's (``server.login``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.errors import OperationRefused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+LOGINS_OF_PEER_MAX = 10  # Of one line, at a time.
+LINE_S = 10.0  # Longest wait for a turn.
+USUAL_MAX = 4096  # Users with an address that they have logged in from.
+
+
+class Line:
+    """The logins that wait for one another."""
+
+    __slots__ = ("length", "turns")
+
+    def __init__(self) -> None:
+        self.length = 0  # Logins that wait or have their turn.
+        self.turns = asyncio.Semaphore(LOGINS_OF_PEER_MAX)
+
+
+class LoginThrottle:
+    """The lines of all client addresses."""
+
+    def __init__(self) -> None:
+        self._lines: dict[tuple[str, str], Line] = {}
+        self._usual: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def turn(self, host: str, name: str) -> AsyncIterator[None]:
+        """Wait for the turn of a login, which runs in the block; no error means that it succeeded.
+
+        Raises:
+            OperationRefused: the wait takes longer than ``LINE_S``.
+        """
+        usual = (host, name)
+        key = usual if usual in self._usual else (host, "")
+        line = self._lines.setdefault(key, Line())
+        line.length += 1
+        try:
+            try:
+                async with asyncio.timeout(LINE_S):
+                    await line.turns.acquire()
+            except TimeoutError:
+                reason = f"too many logins from {host} wait; try again in a moment"
+                raise OperationRefused("busy", reason) from None
+            try:
+                yield
+            finally:
+                line.turns.release()
+        finally:
+            line.length -= 1
+            if not line.length:
+                del self._lines[key]
+        if name:
+            self._usual[usual] = None
+            self._usual.move_to_end(usual)
+            if len(self._usual) > USUAL_MAX:
+                self._usual.popitem(last=False)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The query parameters ``name`` and ``use_regex``: the rows of a list whose names match.
+
+:mod:`.paging` orders and pages the rows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import re2
+
+from headrace.console.http.answers import Described, Item, Listed
+from headrace.console.http.query import Query, is_true
+from headrace.console.http_errors import HttpError, bad_request
+
+if TYPE_CHECKING:
+    from headrace.untyped import JsonObject
+
+PATTERN_MAX = 1024  # Characters of a regular expression.
+PATTERN_MEMORY = 1 << 20  # Bytes of its automaton.
+SLICE_S = 0.005  # Of matching; then other requests are served.
+Fits = Callable[[str], bool]  # A test for names.
+
+
+def name_of(row: JsonObject) -> str:
+    """Return the name of a row, which the filter tests."""
+    return str(row.get("name", ""))
+
+
+async def searched(
+    listed: Listed | Described[Item], query: Query
+) -> tuple[Listed | Described[Item], Fits | None]:
+    """Return a list, and the test of a query for its names; None for no test.
+
+    A regular expression is matched here, in slices between which other requests are served. Objects
+    that end meanwhile are removed from the list.
+
+    Raises:
+        HttpError: the pattern is not a regular expression of RE2, or is too long.
+    """
+    if isinstance(listed, Described):
+        return await searched_items(listed, query)
+    fits = fits_of(query)
+    if fits is None or not is_true(query.get("use_regex")):
+        return listed, fits
+    return listed, (await matching(map(name_of, listed.rows), fits)).__contains__
+
+
+async def searched_items(
+    listed: Described[Item], query: Query
+) -> tuple[Described[Item], Fits | None]:
+    """Return a long list, and the test of a query for its names; as :func:`searched`."""
+    fits = fits_of(query)
+    if fits is None or not is_true(query.get("use_regex")):
+        return listed, fits
+    items = list(listed.items)
+    marks = [listed.mark(item) for item in items]
+    names = await matching(map(listed.name, items), fits)
+    present = [item for item, mark in zip(items, marks, strict=True) if listed.mark(item) == mark]
+    return replace(listed, items=present), names.__contains__
+
+
+def fits_of(query: Query) -> Fits | None:
+    """Return the test of a query for names; None without one."""
+    name = query.get("name")
+    return matcher(name, is_true(query.get("use_regex"))) if name else None
+
+
+async def matching(names: Iterable[str], fits: Fits) -> frozenset[str]:
+    """Return the names that fit; other requests are served after each ``SLICE_S``."""
+    matches = set()
+    until_s = time.monotonic() + SLICE_S
+    for name in list(names):
+        if fits(name):
+            matches.add(name)
+        if time.monotonic() >= until_s:
+            await asyncio.sleep(0)
+            until_s = time.monotonic() + SLICE_S
+    return frozenset(matches)
+
+
+def matcher(
+    name: str,
+    use_regex: bool,
+    *,
+    ignore_case: bool = True,
+    most: int = PATTERN_MAX,
+    parameter: str = "name",
+) -> Callable[[str], bool]:
+    """Return the test for names that contain a text, or match a pattern.
+
+    ``parameter`` is the name of the query parameter, for errors.
+
+    Raises:
+        HttpError: the pattern is not a regular expression of RE2, or is too long.
+    """
+    if not use_regex:
+        part = name.lower()
+        return lambda text: part in text.lower()
+    if len(name) > most:
+        raise HttpError(400, f"a pattern has {most} characters at most")
+    options = re2.Options()
+    options.case_sensitive = not ignore_case
+    options.log_errors = False
+    options.never_capture = True  # Only whether it matches is needed.
+    options.max_mem = PATTERN_MEMORY
+    try:
+        pattern = re2.compile(name, options)
+    except (re2.error, UnicodeError) as error:
+        raise bad_request(
+            f"'{parameter}' is not a valid regular expression: {text_of(error)}"
+        ) from None
+    return lambda text: pattern.search(searchable(text)) is not None
+
+
+def text_of(error: Exception) -> str:
+    """Return the text of an error of RE2, which has bytes."""
+    text = error.args[0] if error.args else ""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+
+
+def searchable(text: str) -> bytes:
+    """Return a text for RE2: bytes, which are faster, without lone surrogates."""
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/metrics/per-object`` and ``/metrics/detailed``: metrics of each object, sent in pieces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from aiohttp.web_response import StreamResponse
+
+from headrace.console.api.connections import connection_names
+from headrace.console.http.answers import Streamed
+from headrace.console.http.name_filter import matcher, matching
+from headrace.console.http.routes import NOBODY, Parameter, Routes
+from headrace.console.http_errors import bad_request
+from headrace.console.metrics import aggregated
+from headrace.console.metrics.exposition import (
+    CONTENT_TYPE,
+    Labels,
+    Metric,
+    head,
+    pieces,
+)
+from headrace.console.metrics.families import EMPTY, FAMILIES, OF_NODE, PER_OBJECT, Family
+from headrace.measures import CHANNEL, CONNECTION, EXCHANGE, GAUGE, LOGINS, QUEUE, VHOST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.state.broker_mirror import BrokerMirror
+    from headrace.console.state.table import Table
+
+PREFIX, DETAILED, CLUSTER = "rabbitmq_", "rabbitmq_detailed_", "rabbitmq_cluster_"
+PATTERN_MAX = 2000  # Characters of ``queue``: RabbitMQ's limit.
+FAMILIES_MAX = 64  # Of a request.
+VHOSTS_MAX = 1000
+INFO = "queue_info"
+COMPUTED = frozenset(("connection", "channel", "queue_type", "membership"))
+QUEUE_INFO = Family(
+    QUEUE,
+    {"vhost": "vhost", "queue": "name", "queue_type": "queue_type", "membership": "membership"},
+    (Metric(INFO, GAUGE, "What a queue is"),),
+)
+QUERY = (
+    Parameter("family", "A family of metrics; repeat it for several."),
+    Parameter("vhost", "Only objects of this virtual host; repeat it for several."),
+    Parameter("queue", "Only queues whose name matches this pattern of RE2."),
+)
+ROUTES = Routes()
+Slots = Sequence[int]
+
+
+@ROUTES.get({"/metrics/per-object": "All metrics, those of objects object by object."}, tag=NOBODY)
+async def per_object(call: HttpCall) -> object:
+    """Return all metrics, those of objects for each object."""
+    await call.state.refresh()
+    begin = await aggregated.text(call, "per-object", with_objects=False)
+    objects = Objects(call.state, PREFIX, await connection_names(call), None, None)
+    return streamed(begin, objects.text((*PER_OBJECT, INFO)))
+
+
+@ROUTES.get({"/metrics/detailed": "The families that the query names."}, tag=NOBODY, query=QUERY)
+async def detailed(call: HttpCall) -> object:
+    """Return the families in the query, limited to its virtual hosts and to matching queues."""
+    query = call.request.query
+    names = query.getall("family", [])
+    vhosts = query.getall("vhost", [])
+    if len(names) > FAMILIES_MAX or len(vhosts) > VHOSTS_MAX:
+        raise bad_request(f"{FAMILIES_MAX} families and {VHOSTS_MAX} virtual hosts at most")
+    patterns = query.getall("queue", [])
+    if len(patterns) > 1:
+        raise bad_request("'queue' is one pattern")
+    pattern = None
+    if patterns:
+        pattern = matcher(patterns[0], True, ignore_case=False, most=PATTERN_MAX, parameter="queue")
+    await call.state.refresh()
+    begin = await aggregated.header(call, "detailed")
+    if any(name in OF_NODE for name in names):
+        begin += await aggregated.of_node(call, DETAILED)
+    families = [name for name in dict.fromkeys(names) if name in FAMILIES]
+    if any(name.startswith("queue_") for name in names if name not in EMPTY):
+        families.append(INFO)
+    fits = None
+    if pattern is not None:
+        queues = call.state.queues.table
+        names = [queues.text("name", slot) for slot in queues.ordered()]
+        fits = (await matching(names, pattern)).__contains__
+    connections = await connection_names(call)
+    objects = Objects(call.state, DETAILED, connections, set(vhosts) or None, fits)
+    return streamed(begin, objects.text(families))
+
+
+def streamed(begin: str, rest: Iterator[str]) -> Streamed:
+    """Return an answer in pieces; other requests are served between them."""
+
+    async def send(request: BaseRequest) -> StreamResponse:
+        response = StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
+        if request.method != "HEAD":
+            await response.write(begin.encode())
+            for piece in rest:
+                await response.write(piece.encode())
+                await asyncio.sleep(0)
+        await response.write_eof()
+        return response
+
+    return Streamed(send)
+
+
+class Objects:
+    """The metrics of objects as of the last sample."""
+
+    def __init__(
+        self,
+        mirror: BrokerMirror,
+        prefix: str,
+        names: dict[int, dict[str, object]],
+        vhosts: set[str] | None,
+        fits: Callable[[str], bool] | None,
+    ) -> None:
+        """``names`` are the names of connections; ``vhosts`` and ``fits`` limit the objects."""
+        self._prefix = prefix
+        self._names = names
+        self._vhosts = vhosts
+        self._fits = fits
+        self._tables: dict[str, Table] = {
+            QUEUE: mirror.queues.table,
+            EXCHANGE: mirror.exchanges.table,
+            CHANNEL: mirror.channels.table,
+            CONNECTION: mirror.connections.table,
+            LOGINS: mirror.logins.table,
+            VHOST: mirror.vhosts.table,
+        }
+
+    def text(self, families: Sequence[str]) -> Iterator[str]:
+        """Yield the text of families in pieces.
+
+        All values are of one sample. The next sample may come between two pieces and reuse slots,
+        so values and labels are copied before the first piece.
+        """
+        labels: dict[tuple[str, ...], Labels] = {}
+        parts: list[tuple[Family, Slots, Labels]] = []
+        for name in families:
+            family = QUEUE_INFO if name == INFO else FAMILIES[name]
+            slots = list(self._slots(name, family))
+            if slots:
+                key = (name if family.kind == LOGINS else family.kind, *family.labels)
+                if key not in labels:
+                    labels[key] = self._labels(family, slots)
+                parts.append((family, slots, labels[key]))
+        totals = {
+            (family.kind, metric.columns): self._tables[family.kind].totals(metric.columns)[:]
+            for family, _, _ in parts
+            for metric in family.metrics
+        }
+        for family, members, texts in parts:
+            for metric in family.metrics:
+                name = (CLUSTER if family.cluster else self._prefix) + metric.name
+                yield head(name, metric.kind, metric.about)
+                yield from pieces(
+                    name, texts, scaled(metric, totals[family.kind, metric.columns], members)
+                )
+
+    def _slots(self, name: str, family: Family) -> Slots:
+        """Return the objects of a family, after the limits."""
+        table = self._tables[family.kind]
+        slots: Slots = table.ordered()
+        if family.kind == LOGINS:
+            is_detailed = name == "auth_attempt_detailed_metrics"
+            return [slot for slot in slots if bool(table.text("user", slot)) is is_detailed]
+        if self._vhosts is not None:
+            field = "name" if family.kind == VHOST else "vhost"
+            slots = [slot for slot in slots if table.text(field, slot) in self._vhosts]
+        if self._fits is not None and family.kind == QUEUE:
+            slots = [slot for slot in slots if self._fits(table.text("name", slot))]
+        return slots
+
+    def _labels(self, family: Family, slots: Slots) -> Labels:
+        """Return the labels of objects, with copies of their values."""
+        table = self._tables[family.kind]
+        return Labels(
+            list(family.labels),
+            [
+                [self._label(table, field, slot) for slot in slots]
+                for field in family.labels.values()
+            ],
+        )
+
+    def _label(self, table: Table, field: str, slot: int) -> str:
+        """Return the value of a label; connections and channels have the name of the API."""
+        if field not in COMPUTED:
+            return table.text(field, slot)
+        if field == "queue_type":
+            return f"rabbit_{table.text('type', slot)}_queue"
+        if field == "membership":
+            return "leader"
+        id_field = "number" if field == "connection" else "connection"
+        connection = self._names.get(int(str(table.field(id_field, slot))), {})
+        name = str(connection.get("name", ""))
+        return name if field == "connection" else f"{name} ({table.field('number', slot)})"
+
+
+def scaled(metric: Metric, totals: Sequence[float], slots: Slots) -> Sequence[float]:
+    """Return the values of a metric; 1 for a metric without columns."""
+    if not metric.columns:
+        return [1] * len(slots)
+    if metric.scale != 1:
+        return [totals[slot] * metric.scale for slot in slots]
+    return [totals[slot] for slot in slots]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command lines of ``headrace`` that are equivalent to a page or an action.
+
+The fields of a form are texts while the form is shown, and typed values after it is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from headrace.console.pages.texts import segment
+from headrace.exact_json import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def line(*words: object, **options: object) -> str:
+    """Return a command line; an option that is None, empty or False is left out.
+
+    An option with a list is repeated for each value; an object is written as JSON. A word may begin
+    with a dash, as clients choose names: ``--`` ends the options before it.
+    """
+    plain = [str(word) for word in words]
+    dashed = (place for place, word in enumerate(plain) if word.startswith("-"))
+    first = next(dashed, len(plain))
+    flags: list[str] = []
+    for name, value in options.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            flags.append(flag)
+        elif isinstance(value, list | tuple):
+            flags += [f"{flag} {shlex.quote(str(each))}" for each in value]
+        elif value not in (None, "", False, {}):
+            text = json.dumps(value) if isinstance(value, dict) else str(value)
+            flags.append(f"{flag} {shlex.quote(text)}")
+    if first < len(plain):
+        flags.append("--")
+    before, after = map(shlex.quote, plain[:first]), map(shlex.quote, plain[first:])
+    return " ".join(("headrace", *before, *flags, *after))
+
+
+def is_on(value: object) -> bool:
+    """Return True if a flag is set."""
+    return value in (True, "true")
+
+
+def split_words(value: object) -> list[str]:
+    """Return the words of a text, which commas separate."""
+    return [word.strip() for word in str(value or "").split(",") if word.strip()]
+
+
+def table(value: object) -> dict[str, object]:
+    """Return the JSON object of a field; an empty object if the text is not JSON."""
+    if isinstance(value, str) and value:
+        try:
+            value = read_json(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def assigned(values: Mapping[str, object]) -> list[str]:
+    """Return NAME=VALUE for each argument, with the value as JSON."""
+    return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+
+
+def in_vhost(vhost: str) -> str | None:
+    """Return the value of ``--url`` for a virtual host; None for the virtual host ``/``."""
+    return None if vhost == "/" else f"amqp://localhost/{segment(vhost)}"
+
+
+def publishing(
+    routing_key: str,
+    values: Mapping[str, object],
+    properties: Mapping[str, object],
+    vhost: str,
+    exchange: str = "",
+) -> str:
+    """Return the command line that publishes a message; empty if it has no equivalent."""
+    given = {name: value for name, value in properties.items() if value not in (None, "", {})}
+    expiration = str(given.pop("expiration", ""))
+    headers, text = given.pop("headers", {}), str(values.get("payload") or "")
+    options = {
+        "content_type": given.pop("content_type", None),
+        "priority": given.pop("priority", None),
+        "transient": str(given.pop("delivery_mode", 2)) == "1",
+    }
+    is_base64 = values.get("payload_encoding") == "base64" and text
+    if given or is_base64 or not isinstance(headers, dict) or not (expiration or "0").isdecimal():
+        return ""
+    return line(
+        "publish",
+        routing_key,
+        text or "BODY",
+        exchange=exchange,
+        header=assigned(headers),
+        expiration_s=int(expiration) / 1000 if expiration else None,
+        url=in_vhost(vhost),
+        **options,
+    )

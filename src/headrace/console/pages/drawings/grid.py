@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A grid of boxes: columns from left to right, each centred, and names cut to the boxes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDTH, HEIGHT = 176, 44  # Of a box, in pixels.
+DOWN = 16  # Between the boxes of a column.
+
+Node = TypeVar("Node")
+
+
+class Grid(NamedTuple):
+    """The places of the boxes of a drawing."""
+
+    across: int  # Pixels between columns.
+    margin: int  # Pixels around the drawing.
+
+    def corners(self, columns: Sequence[Sequence[Node]]) -> dict[Node, tuple[int, int]]:
+        """Return the upper left corner of each box."""
+        tallest = max(map(len, columns), default=0)
+        corners: dict[Node, tuple[int, int]] = {}
+        for place, column in enumerate(columns):
+            x = self.margin + place * (WIDTH + self.across)
+            top = self.margin + (tallest - len(column)) * (HEIGHT + DOWN) // 2
+            corners.update(
+                (node, (x, top + row * (HEIGHT + DOWN))) for row, node in enumerate(column)
+            )
+        return corners
+
+    def size(self, columns: Sequence[Sequence[object]]) -> tuple[int, int]:
+        """Return the width and height of the drawing."""
+        tallest = max(map(len, columns), default=0)
+        width = 2 * self.margin + len(columns) * (WIDTH + self.across) - self.across
+        return width, 2 * self.margin + tallest * (HEIGHT + DOWN) - DOWN
+
+
+def short(text: str, characters: int) -> str:
+    """Return a text, cut to a number of characters with an ellipsis."""
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"

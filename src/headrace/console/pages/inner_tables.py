@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables within a page: the address sets order and filter of each, and each is also a file."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.console.http.paging import in_order
+from headrace.console.http.query import is_true
+from headrace.console.http.routes import Parameter
+from headrace.console.http_errors import not_found
+from headrace.console.pages.columns import ADDRESS, Column
+from headrace.console.pages.exports import FORMATS, file_of
+from headrace.console.pages.listings import Row, address, head_of, row_of
+from headrace.console.pages.texts import compact
+
+if TYPE_CHECKING:
+    from headrace.console.http.answers import Listed, Text
+    from headrace.console.http.call import HttpCall
+    from headrace.untyped import JsonObject
+
+ROWS_MAX = 200  # Of a table within a page; its file, and the list itself, have all rows.
+QUERY = (
+    Parameter("sort_1", "The column to sort the first table by; `sort_2` the second."),
+    Parameter("sort_reverse_1", "The first table in descending order.", "boolean"),
+    Parameter("has_1", "Only rows of the first table with this text in a column."),
+    Parameter("format", "`csv` or `json`: all rows of a table, as a file."),
+    Parameter("part", "The number of the table that `format` exports.", "integer"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerTable:
+    """A table of objects that belong to the object of a page."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: Callable[[HttpCall], Awaitable[Listed]] | None = None  # None: the field has them.
+    field: str = ""  # Of the object, with the rows.
+    link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
+    empty: str = "None."
+    more: Callable[[HttpCall], str] | None = None  # The address of the whole list.
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTable:
+    """A table for a template."""
+
+    table: InnerTable
+    number: int  # Of the table in the page, from 1.
+    heads: list[tuple[Column, str, str]]
+    rows: list[Row]
+    count: int  # Of all rows.
+    more: str
+    has: str  # The text of the filter.
+    files: dict[str, str]  # Addresses of the files, by format.
+    kept: dict[str, str]  # Parameters that the form of the filter keeps.
+
+
+async def tables_of(
+    call: HttpCall, tables: tuple[InnerTable, ...], shown: JsonObject
+) -> list[ShownTable]:
+    """Return the tables of the object of a page."""
+    return [
+        shown_table(call, table, number, await rows_of(call, table, number, shown))
+        for number, table in enumerate(tables, 1)
+    ]
+
+
+async def file_of_table(
+    call: HttpCall, kind: str, tables: tuple[InnerTable, ...], shown: JsonObject
+) -> Text | None:
+    """Return the file of the table that the query names; None if the query names no format.
+
+    Raises:
+        HttpError: the page has no such table, or the format is unknown.
+    """
+    file_format = call.query.get("format")
+    if not file_format:
+        return None
+    for number, table in enumerate(tables, 1):
+        if call.query.get("part") == str(number):
+            name = f"{kind}-{table.title}".lower().replace(" ", "-")
+            rows = await rows_of(call, table, number, shown)
+            return file_of(name, table.columns, rows, file_format)
+    raise not_found()
+
+
+async def rows_of(
+    call: HttpCall, table: InnerTable, number: int, shown: JsonObject
+) -> list[JsonObject]:
+    """Return the rows of a table that match its filter, in its order."""
+    order: tuple[str, ...] = ()
+    if table.rows is None:
+        rows = list(shown[table.field])
+    else:
+        listed = await table.rows(call)
+        rows, order = list(listed.rows), listed.order
+    if has := call.query.get(f"has_{number}", "").lower():
+        rows = [row for row in rows if has_text(row, table.columns, has)]
+    column = call.query.get(f"sort_{number}", "")
+    if not column and not order:
+        return rows
+    backwards = "true" if is_true(call.query.get(f"sort_reverse_{number}")) else ""
+    return in_order(rows, {"sort": column, "sort_reverse": backwards}, order)
+
+
+def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
+    """Return True if a column of a row contains a text, which is in lower case."""
+    visible = (column for column in columns if column.kind != ADDRESS)
+    return any(text in compact(column.value(row)).lower() for column in visible)
+
+
+def shown_table(
+    call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]
+) -> ShownTable:
+    """Return a table for a template, with its first rows."""
+    has = f"has_{number}"
+    return ShownTable(
+        table=table,
+        number=number,
+        heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
+        rows=[row_of(row, table.columns, table.link) for row in rows[:ROWS_MAX]],
+        count=len(rows),
+        more="" if table.more is None else table.more(call),
+        has=call.query.get(has, ""),
+        files={each: address(call, format=each, part=str(number)) for each in FORMATS},
+        kept={name: value for name, value in call.query.items() if name != has},
+    )

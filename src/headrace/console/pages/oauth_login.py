@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The login at an OAuth 2 authorization server: leads the browser there, and receives it back.
+
+:mod:`headrace.console.auth.oauth` has the protocol: state, PKCE and the token endpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api.login import begin
+from headrace.console.auth.addresses import is_encrypted, local_path, outer_of
+from headrace.console.auth.cookies import set_cookie
+from headrace.console.auth.oauth import (
+    ATTEMPT_MAX,
+    ATTEMPT_S,
+    AuthorizationError,
+    address_of,
+    code_of,
+    token_of,
+)
+from headrace.console.broker.errors import OperationRefused
+from headrace.console.http.answers import Answer, Text
+from headrace.console.http.routes import NOBODY, Parameter, Routes
+from headrace.console.http_errors import HttpError, not_found
+from headrace.console.pages.login import REASONS, form
+from headrace.console.pages.rendering import bare
+
+if TYPE_CHECKING:
+    from aiohttp.web_request import BaseRequest
+
+    from headrace.console.http.call import HttpCall
+    from headrace.console.settings import OAuthClient
+
+RETURN = "/login/oauth/return"
+ROUTES = Routes()
+COOKIE = "headrace-login"
+SECURE_COOKIE = "__Host-headrace-login"
+
+
+def client_of(call: HttpCall) -> OAuthClient:
+    """Return the console as a client of the authorization server.
+
+    Raises:
+        HttpError: 404, the settings name no authorization server.
+    """
+    if call.settings.oauth is None:
+        raise not_found("Not Found")
+    return call.settings.oauth
+
+
+def cookie_name(request: BaseRequest) -> str:
+    """Return the name of the cookie of an attempt to log in."""
+    return SECURE_COOKIE if is_encrypted(request) else COOKIE
+
+
+def redirect_of(request: BaseRequest) -> str:
+    """Return the address to which the authorization server sends the browser back."""
+    return f"{outer_of(request)}{RETURN}"
+
+
+@ROUTES.get(
+    {"/login/oauth": "Log in at the authorization server."},
+    tag=NOBODY,
+    query=(Parameter("next", "The page to continue with."),),
+    page=True,
+)
+async def start(call: HttpCall) -> object:
+    """Begin an attempt to log in, and redirect to the authorization server."""
+    client, request = client_of(call), call.request
+    attempts = call.sessions.attempts
+    attempt = attempts.begin(local_path(call.query.get("next", "/")))
+    # Lax: the browser returns from another site, and sends no Strict cookie then.
+    secure = "; Secure" if is_encrypted(request) else ""
+    attributes = f"; Max-Age={ATTEMPT_S:.0f}; Path=/; HttpOnly; SameSite=Lax{secure}"
+    headers = {
+        "Location": address_of(client, attempts, attempt, redirect_of(request)),
+        "Set-Cookie": f"{cookie_name(request)}={attempt}{attributes}",
+    }
+    return Answer(303, headers=headers)
+
+
+@ROUTES.get({RETURN: "Return from the authorization server."}, tag=NOBODY, page=True)
+async def finish(call: HttpCall) -> object:
+    """Begin a session of the user whose token the authorization server gives."""
+    client, request = client_of(call), call.request
+    attempts = call.sessions.attempts
+    attempt = request.cookies.get(cookie_name(request), "")[:ATTEMPT_MAX]
+    try:
+        next_path = local_path(attempts.next_path(attempt, call.query.get("state", "")))
+        code = code_of(client, call.query)
+        token = await token_of(client, attempts, attempt, code, redirect_of(request))
+        session_id = await begin(call, token=token)
+    except AuthorizationError as error:
+        return form(call, "/", problem=f"{error}.", status=401)
+    except HttpError as error:
+        problem = REASONS.get(error.reason, error.reason)
+        return form(call, "/", problem=problem, status=error.status)
+    except OperationRefused as error:
+        return form(call, "/", problem=error.text)
+    # A page instead of a redirect: after a redirect the browser would not send the session's
+    # cookie, since the first request of the chain came from another site.
+    page = bare("logged-in.html", "Logged in", next=next_path)
+    return Text(page.body, page.content_type, headers=set_cookie(request, session_id))

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of bindings: their list, binding, and removing one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.console.api import bindings
+from headrace.console.api.exchanges import DEFAULT, exchange_name
+from headrace.console.http.answers import Listed
+from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import assigned, in_vhost, line, table
+from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.texts import plain, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.api.common.body import Body
+    from headrace.console.http.answers import Described
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+PARENT = ("Bindings", "/bindings")
+LETTERS = {"queue": "q", "exchange": "e"}  # Of a destination, in paths.
+ACTIONS = Actions()
+
+
+def binding_address(row: JsonObject) -> str:
+    """Return the address of the page that removes a binding."""
+    parts = (row["vhost"], row["source"] or DEFAULT, LETTERS[row["destination_type"]])
+    start = "/".join(segment(part) for part in parts)
+    return f"/bindings/{start}/{segment(row['destination'])}/{segment(row['properties_key'])}"
+
+
+def removal_address(row: JsonObject) -> str:
+    """Return the address of the page that removes a binding; empty for the default exchange."""
+    return binding_address(row) if row["source"] else ""
+
+
+def source_address(row: JsonObject) -> str:
+    """Return the address of the source of a binding."""
+    return f"/exchanges/{segment(row['vhost'])}/{segment(row['source'] or DEFAULT)}"
+
+
+def destination_address(row: JsonObject) -> str:
+    """Return the address of the destination of a binding."""
+    return f"/{row['destination_type']}s/{segment(row['vhost'])}/{segment(row['destination'])}"
+
+
+BINDING_COLUMNS = (
+    Column("Source", "source", "exchange", leads=source_address),
+    Column("Routing key", "routing_key", leads=removal_address),
+    Column("Destination", "destination", leads=destination_address),
+    Column("Kind", "destination_type"),
+    Column("Virtual host", "vhost"),
+    Column("Arguments", "arguments", "json"),
+)
+
+
+async def searchable_bindings(call: HttpCall, vhost: str | None) -> Described[bindings.Binding]:
+    """Return the bindings; a search reads source, destination and routing key."""
+    listed = await bindings.list_bindings(call, vhost)
+    keys = [listed.key(column) for column in ("source", "destination", "routing_key")]
+    return replace(listed, name=lambda item: " ".join(str(key(item)) for key in keys))
+
+
+async def bindings_from(call: HttpCall, vhost: str, exchange: str) -> Listed:
+    """Return the bindings from an exchange; none for the default exchange."""
+    if exchange == DEFAULT:
+        return Listed(())
+    return await bindings.bindings_of_named(call, vhost, exchange)
+
+
+LISTS = (
+    ListPage(
+        path="/bindings",
+        title="Bindings",
+        rows=searchable_bindings,
+        columns=BINDING_COLUMNS,
+        link=binding_address,
+        actions=(Link("Bind", "/bindings/new"),),
+        command=line("list", "bindings"),
+    ),
+)
+
+
+def bind_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that binds a queue or exchange."""
+    return line(
+        "declare",
+        "binding",
+        values.get("source") or "SOURCE",
+        values.get("destination") or "DESTINATION",
+        values.get("routing_key") or "",
+        to_exchange=values.get("kind") == "exchange",
+        arg=assigned(table(values.get("arguments"))),
+        url=in_vhost(str(values.get("vhost") or "/")),
+    )
+
+
+@ACTIONS.page(
+    "/bindings/new",
+    "Bind a queue or an exchange",
+    back="/exchanges/{vhost}/{source}",
+    done="{destination} is bound.",
+    command=bind_command,
+    fields=(
+        Field("vhost", "Virtual host", default="/", required=True),
+        Field("source", "Source exchange", required=True),
+        Field("kind", "Destination type", "choice", ("queue", "exchange")),
+        Field("destination", "Destination", required=True),
+        Field("routing_key", "Routing key"),
+        Field("arguments", "Arguments", "json", help='Such as {"x-match": "all", "kind": "a"}.'),
+    ),
+    parent=PARENT,
+    button="Bind",
+)
+async def bind(call: HttpCall, form: Body) -> None:
+    """Bind the queue or exchange of a form."""
+    await bindings.bind(
+        call,
+        form.text("vhost"),
+        exchange_name(form.text("source")),
+        form.text("kind", "queue"),
+        form.text("destination"),
+        routing_key=form.text("routing_key"),
+        arguments=form.table("arguments"),
+    )
+
+
+async def removal_hits(call: HttpCall) -> str:
+    """Describe the route that a removal ends."""
+    row = await bindings.show_binding(call, **call.path)
+    return (
+        f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages "
+        f"with routing key '{plain(row['routing_key'])}' to {row['destination_type']} "
+        f"{plain(row['destination'])} by this binding."
+    )
+
+
+async def removal_values(call: HttpCall) -> Mapping[str, str]:
+    """Return routing key and arguments of a binding, for the command line."""
+    row = await bindings.show_binding(call, **call.path)
+    return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
+
+
+def unbind_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that removes a binding."""
+    return line(
+        "delete",
+        "binding",
+        call.path["source"],
+        call.path["destination"],
+        values.get("routing_key") or "",
+        to_exchange=call.path["kind"] == "e",
+        arg=assigned(table(values.get("arguments"))),
+        url=in_vhost(call.path["vhost"]),
+    )
+
+
+@ACTIONS.page(
+    "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
+    "Remove the binding of {destination} to {source}",
+    back="/bindings",
+    done="The binding is removed.",
+    command=unbind_command,
+    values=removal_values,
+    confirm="{destination}",
+    hits=removal_hits,
+    parent=PARENT,
+    button="Remove the binding",
+    danger=True,
+)
+async def remove(call: HttpCall, form: Body) -> None:
+    """Remove the binding of a page."""
+    await bindings.delete_binding(call, **call.path)

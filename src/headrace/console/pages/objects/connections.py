@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of connections, and closing one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.console.api import channels, connections
+from headrace.console.http.routes import by_path
+from headrace.console.pages.actions import Actions
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.details import DetailPage
+from headrace.console.pages.inner_tables import InnerTable
+from headrace.console.pages.listings import Link, ListPage
+from headrace.console.pages.objects.channels import CHANNELS, channel_address
+from headrace.console.pages.texts import counted, plain, segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.api.common.body import Body
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.console.pages.details import Charts
+    from headrace.untyped import JsonObject
+
+PARENT = ("Connections", "/connections")
+ACTIONS = Actions()
+
+
+def connection_address(row: JsonObject) -> str:
+    """Return the address of a connection's page."""
+    return f"/connections/{segment(row['name'])}"
+
+
+def connection_charts(row: JsonObject) -> Charts:
+    """Return the charts of a connection."""
+    at = f"/charts/connection/{segment(row['name'])}"
+    return ((f"{at}/rates", "Messages/s"), (f"{at}/bytes", "Bytes/s"))
+
+
+def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:
+    """Return the links of a connection's page."""
+    return [Link("Close", f"{connection_address(row)}/close", danger=True)]
+
+
+async def close_hits(call: HttpCall) -> str:
+    """Describe the client that loses its connection."""
+    row = await connections.show_connection(call, **call.path)
+    return (
+        f"Client of user {plain(row['user'])} at {row['peer_host']}: "
+        f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
+        "unacknowledged messages return to their queues."
+    )
+
+
+async def close_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the id of the connection, which the command line takes."""
+    connection = await connections.find_connection(call, call.path["name"])
+    return {"number": str(connection.row["number"])}
+
+
+def close_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that closes a connection."""
+    return line("close", "connection", values.get("number", "ID"))
+
+
+@ACTIONS.page(
+    "/connections/{name}/close",
+    "Close connection {name}",
+    back="/connections",
+    done="The connection is closed.",
+    command=close_command,
+    values=close_values,
+    hits=close_hits,
+    parent=PARENT,
+    button="Close the connection",
+    danger=True,
+)
+async def close(call: HttpCall, form: Body) -> None:
+    """Close the connection of a page."""
+    await connections.close_connection(call, **call.path)
+
+
+LISTS = (
+    ListPage(
+        path="/connections",
+        title="Connections",
+        rows=connections.list_connections,
+        columns=(
+            Column("Name", "name"),
+            Column("Client name", "user_provided_name"),
+            Column("User", "user"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state", "state"),
+            Column("Protocol", "protocol"),
+            Column("TLS", "ssl", "flag"),
+            Column("Channels", "channels", "number"),
+            Column("From client", "recv_oct_details.rate", "rate"),
+            Column("To client", "send_oct_details.rate", "rate"),
+        ),
+        link=connection_address,
+        command=line("list", "connections"),
+        empty="No connections.",
+    ),
+)
+PAGES = (
+    DetailPage(
+        path="/connections/{name}",
+        kind="Connection",
+        parent=PARENT,
+        show_object=by_path(connections.show_connection),
+        name=lambda row: row["name"],
+        facts=(
+            Column("Client name", "user_provided_name"),
+            Column("User", "user"),
+            Column("Virtual host", "vhost"),
+            Column("State", "state", "state"),
+            Column("Blocked by", "blocked_by"),
+            Column("Protocol", "protocol"),
+            Column("TLS", "ssl_protocol"),
+            Column("Authentication", "auth_mechanism"),
+            Column("Connected at", "connected_at", "time"),
+            Column("From client", "recv_oct", "bytes"),
+            Column("To client", "send_oct", "bytes"),
+            Column("Heartbeat (s)", "timeout", "number"),
+            Column("Maximum frame size (bytes)", "frame_max", "number"),
+            Column("Client properties", "client_properties", "json"),
+        ),
+        tables=(
+            InnerTable(
+                "Channels",
+                CHANNELS,
+                by_path(channels.channels_of_connection),
+                link=channel_address,
+            ),
+        ),
+        links=connection_links,
+        charts=connection_charts,
+    ),
+)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of limits of virtual hosts and users: their lists, and setting or removing one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.console.api import limits
+from headrace.console.http.answers import Listed
+from headrace.console.pages.actions import Actions, Field
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.texts import segment
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from headrace.console.api.common.body import Body
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.console.pages.listings import Rows
+    from headrace.untyped import JsonObject
+
+VHOST_LIMITS = (
+    *("max-connections", "max-queues", "max-channels"),
+    *("max-message-rate", "max-message-size", "max-definitions-size"),
+)
+USER_LIMITS = VHOST_LIMITS[:-1]
+ACTIONS = Actions()
+
+
+async def vhost_limits(call: HttpCall, vhost: str | None) -> Listed:
+    """Return one row for each limit of a virtual host."""
+    return each_limit(await limits.list_vhost_limits(call, vhost), "vhost")
+
+
+async def user_limits(call: HttpCall) -> Listed:
+    """Return one row for each limit of a user."""
+    return each_limit(await limits.list_user_limits(call), "user")
+
+
+def each_limit(listed: Listed, owner: str) -> Listed:
+    """Return one row for each limit; ``owner`` is ``vhost`` or ``user``."""
+    rows: list[JsonObject] = [
+        {owner: row[owner], "name": name, "value": value}
+        for row in listed.rows
+        for name, value in row["value"].items()
+    ]
+    return Listed(rows, (owner, "name"))
+
+
+class LimitKind(NamedTuple):
+    """The limits of virtual hosts, or of users."""
+
+    owner: str  # The field of the owner: vhost or user.
+    label: str
+    path: str
+    title: str
+    rows: Rows
+    names: tuple[str, ...]
+
+    @property
+    def parent(self) -> tuple[str, str]:
+        """Title and path of the list."""
+        return self.title, self.path
+
+    def address(self, row: JsonObject) -> str:
+        """Return the address of the page that removes a limit."""
+        return f"{self.path}/{segment(row[self.owner])}/{segment(row['name'])}/delete"
+
+    def set_command(self, call: HttpCall, values: Values) -> str:
+        """Return the command line that sets a limit."""
+        words = (values.get("name") or self.names[0], values.get("value") or "VALUE")
+        owner = {self.owner: values.get(self.owner) or self.owner.upper()}
+        return line("limits", "set", *words, **owner)
+
+    def clear_command(self, call: HttpCall, values: Values) -> str:
+        """Return the command line that removes a limit."""
+        return line("limits", "clear", call.path["name"], **{self.owner: call.path[self.owner]})
+
+
+def list_of(kind: LimitKind) -> ListPage:
+    """Return the list of limits of a kind."""
+    return ListPage(
+        path=kind.path,
+        title=kind.title,
+        rows=kind.rows,
+        columns=(
+            Column(kind.label, kind.owner),
+            Column("Limit", "name"),
+            Column("Value", "value", "number"),
+        ),
+        link=kind.address,
+        actions=(Link("Set a limit", f"{kind.path}/new", ADMINISTRATOR),),
+        command=line("limits", "list"),
+    )
+
+
+def add_actions(kind: LimitKind) -> None:
+    """Add the pages that set and remove a limit of a kind."""
+    default = "/" if kind.owner == "vhost" else ""
+
+    @ACTIONS.page(
+        f"{kind.path}/new",
+        "Set a limit",
+        back=kind.path,
+        done="Limit {name} is set.",
+        command=kind.set_command,
+        fields=(
+            Field(kind.owner, kind.label, default=default, required=True),
+            Field("name", "Limit", "choice", kind.names),
+            Field("value", "Value", "number", required=True, help="-1: no limit."),
+        ),
+        parent=kind.parent,
+        tag=ADMINISTRATOR,
+    )
+    async def add(call: HttpCall, form: Body) -> None:
+        owner = {kind.owner: form.text(kind.owner)}
+        await limits.set_limit(call, form.text("name"), form.number("value"), **owner)
+
+    @ACTIONS.page(
+        f"{kind.path}/{{{kind.owner}}}/{{name}}/delete",
+        f"Remove limit {{name}} of {{{kind.owner}}}",
+        back=kind.path,
+        done="Limit {name} is removed.",
+        command=kind.clear_command,
+        parent=kind.parent,
+        button="Remove",
+        danger=True,
+        tag=ADMINISTRATOR,
+    )
+    async def remove(call: HttpCall, form: Body) -> None:
+        await limits.remove_limit(call, **call.path)
+
+
+KINDS = (
+    LimitKind(
+        owner="vhost",
+        label="Virtual host",
+        path="/vhost-limits",
+        title="Virtual host limits",
+        rows=vhost_limits,
+        names=VHOST_LIMITS,
+    ),
+    LimitKind(
+        owner="user",
+        label="User",
+        path="/user-limits",
+        title="User limits",
+        rows=everywhere(user_limits),
+        names=USER_LIMITS,
+    ),
+)
+LISTS = tuple(map(list_of, KINDS))
+for limit_kind in KINDS:
+    add_actions(limit_kind)

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of permissions and topic permissions: their lists, and setting or removing them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.console.api import permissions
+from headrace.console.pages.actions import Actions, Field, refuse_existing
+from headrace.console.pages.columns import Column
+from headrace.console.pages.command_lines import line
+from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.texts import segment
+from headrace.user_tags import ADMINISTRATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.console.api.common.body import Body
+    from headrace.console.http.call import HttpCall
+    from headrace.console.pages.actions import Values
+    from headrace.untyped import JsonObject
+
+PARENT, TOPIC_PARENT = ("Permissions", "/permissions"), ("Topic permissions", "/topic-permissions")
+PERMISSION = "/permissions/{vhost}/{user}"
+TOPIC_PERMISSION = "/topic-permissions/{vhost}/{user}/{exchange}"
+PATTERNS, TOPIC_PATTERNS = ("configure", "write", "read"), ("write", "read")
+PERMISSION_COLUMNS = (
+    Column("User", "user"),
+    Column("Virtual host", "vhost"),
+    Column("Configure", "configure"),
+    Column("Write", "write"),
+    Column("Read", "read"),
+)
+TOPIC_COLUMNS = (*PERMISSION_COLUMNS[:2], Column("Exchange", "exchange"), *PERMISSION_COLUMNS[3:])
+HELP = "A regular expression; it may match a part of the name unless anchored with ^ and $."
+FIELDS = (
+    Field("configure", "Configure", help=HELP),
+    Field("write", "Write"),
+    Field("read", "Read", help="An empty pattern allows nothing."),
+)
+TOPIC_FIELDS = (Field("write", "Write", help=HELP), FIELDS[-1])
+ACTIONS = Actions()
+
+
+def permission_address(row: Mapping[str, str]) -> str:
+    """Return the address of the page that removes permissions."""
+    return f"/permissions/{segment(row['vhost'])}/{segment(row['user'])}"
+
+
+def permission_form(row: JsonObject) -> str:
+    """Return the address of the page that changes permissions."""
+    return f"{permission_address(row)}/edit"
+
+
+def topic_address(row: Mapping[str, str]) -> str:
+    """Return the address of the page that removes topic permissions."""
+    at = f"{segment(row['vhost'])}/{segment(row['user'])}"
+    return f"/topic-permissions/{at}/{segment(row['exchange'])}"
+
+
+def topic_form(row: JsonObject) -> str:
+    """Return the address of the page that changes topic permissions."""
+    return f"{topic_address(row)}/edit"
+
+
+LISTS = (
+    ListPage(
+        path="/permissions",
+        title="Permissions",
+        rows=everywhere(permissions.list_permissions),
+        columns=PERMISSION_COLUMNS,
+        link=permission_form,
+        actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
+        tag=ADMINISTRATOR,
+        command=line("permission", "list"),
+        searched=("user", "vhost"),
+    ),
+    ListPage(
+        path="/topic-permissions",
+        title="Topic permissions",
+        rows=everywhere(permissions.list_topic_permissions),
+        columns=TOPIC_COLUMNS,
+        link=topic_form,
+        actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
+        tag=ADMINISTRATOR,
+        about="Topic permissions restrict the routing keys of a user at a topic exchange.",
+        command=line("permission", "topic", "list"),
+        searched=("user", "vhost", "exchange"),
+    ),
+)
+
+
+# --- Permissions ---------------------------------------------------------------------------------
+
+
+async def set_permission(call: HttpCall, vhost: str, user: str, form: Body) -> None:
+    """Set the permissions of a form; an empty pattern allows nothing."""
+    patterns = {name: form.text(name) for name in PATTERNS}
+    await permissions.set_permission(call, vhost, user, **patterns)
+
+
+def set_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that sets permissions, of the path or of the form."""
+    user = call.path.get("user") or values.get("user") or "USER"
+    vhost = call.path.get("vhost") or values.get("vhost")
+    patterns = (values.get(name) or "" for name in PATTERNS)
+    return line("permission", "set", user, *patterns, vhost=vhost)
+
+
+@ACTIONS.page(
+    "/permissions/new",
+    "Set permissions",
+    back="/users/{user}",
+    done="Permissions of user {user} are set.",
+    command=set_command,
+    fields=(
+        Field("user", "User", required=True),
+        Field("vhost", "Virtual host", default="/", required=True),
+        *(replace(field, default=".*") for field in FIELDS),
+    ),
+    parent=PARENT,
+    tag=ADMINISTRATOR,
+)
+async def add(call: HttpCall, form: Body) -> None:
+    """Give permissions to a user who has none in a virtual host."""
+    vhost, user = form.text("vhost"), form.text("user")
+    shown = permissions.show_permission(call, vhost, user)
+    await refuse_existing(shown, "the user has permissions in the virtual host")
+    await set_permission(call, vhost, user, form)
+
+
+async def permission_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the present permissions of a user."""
+    row = await permissions.show_permission(call, **call.path)
+    return {name: row[name] for name in PATTERNS}
+
+
+def removal_link(call: HttpCall) -> list[Link]:
+    """Return the link that removes permissions."""
+    return [Link("Remove", permission_address(call.path), ADMINISTRATOR, danger=True)]
+
+
+@ACTIONS.page(
+    f"{PERMISSION}/edit",
+    "Change permissions of {user} in {vhost}",
+    back="/users/{user}",
+    done="Permissions of user {user} are changed.",
+    command=set_command,
+    fields=FIELDS,
+    parent=PARENT,
+    tag=ADMINISTRATOR,
+    values=permission_values,
+    links=removal_link,
+)
+async def change(call: HttpCall, form: Body) -> None:
+    """Change the permissions of a page."""
+    await set_permission(call, **call.path, form=form)
+
+
+def clear_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that removes permissions."""
+    return line("permission", "clear", call.path["user"], vhost=call.path["vhost"])
+
+
+@ACTIONS.page(
+    PERMISSION,
+    "Remove permissions of {user} in {vhost}",
+    back="/permissions",
+    done="User {user} no longer has access to the virtual host.",
+    command=clear_command,
+    confirm="{user}",
+    parent=PARENT,
+    button="Remove",
+    danger=True,
+    tag=ADMINISTRATOR,
+)
+async def remove(call: HttpCall, form: Body) -> None:
+    """Remove the permissions of a page."""
+    await permissions.delete_permission(call, **call.path)
+
+
+# --- Topic permissions ---------------------------------------------------------------------------
+
+
+async def set_topic_permission(
+    call: HttpCall, vhost: str, user: str, exchange: str, form: Body
+) -> None:
+    """Set the topic permissions of a form; an empty pattern allows nothing."""
+    patterns = {name: form.text(name) for name in TOPIC_PATTERNS}
+    await permissions.set_topic_permission(call, vhost, user, exchange, **patterns)
+
+
+def add_topic_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that restricts routing keys."""
+    user, exchange = values.get("user") or "USER", values.get("exchange") or "amq.topic"
+    patterns = (values.get(name) or ".*" for name in TOPIC_PATTERNS)
+    vhost = values.get("vhost")
+    return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
+
+
+@ACTIONS.page(
+    "/topic-permissions/new",
+    "Restrict routing keys",
+    back="/topic-permissions",
+    done="Topic permissions of user {user} are set.",
+    command=add_topic_command,
+    fields=(
+        Field("user", "User", required=True),
+        Field("vhost", "Virtual host", default="/", required=True),
+        Field("exchange", "Exchange", default="amq.topic"),
+        *(replace(field, default=".*") for field in TOPIC_FIELDS),
+    ),
+    parent=TOPIC_PARENT,
+    tag=ADMINISTRATOR,
+)
+async def add_topic(call: HttpCall, form: Body) -> None:
+    """Restrict a user's routing keys at an exchange that has no restriction for the user yet."""
+    vhost, user, exchange = (form.text(name) for name in ("vhost", "user", "exchange"))
+    shown = permissions.show_topic_permission(call, vhost, user, exchange)
+    await refuse_existing(shown, "the user's routing keys are restricted at the exchange")
+    await set_topic_permission(call, vhost, user, exchange, form)
+
+
+async def topic_values(call: HttpCall) -> Mapping[str, str]:
+    """Return the present topic permissions of a user."""
+    row = await permissions.show_topic_permission(call, **call.path)
+    return {name: row[name] for name in TOPIC_PATTERNS}
+
+
+def topic_removal_link(call: HttpCall) -> list[Link]:
+    """Return the link that removes topic permissions."""
+    return [Link("Remove", topic_address(call.path), ADMINISTRATOR, danger=True)]
+
+
+def change_topic_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that changes topic permissions."""
+    words = (call.path["user"], call.path["exchange"])
+    patterns = (str(values.get(name) or "") for name in TOPIC_PATTERNS)
+    return line("permission", "topic", "set", *words, *patterns, vhost=call.path["vhost"])
+
+
+@ACTIONS.page(
+    f"{TOPIC_PERMISSION}/edit",
+    "Change topic permissions of {user} on {exchange}",
+    back="/topic-permissions",
+    done="Topic permissions of user {user} are changed.",
+    command=change_topic_command,
+    fields=TOPIC_FIELDS,
+    parent=TOPIC_PARENT,
+    tag=ADMINISTRATOR,
+    values=topic_values,
+    links=topic_removal_link,
+)
+async def change_topic(call: HttpCall, form: Body) -> None:
+    """Change the topic permissions of a page."""
+    await set_topic_permission(call, **call.path, form=form)
+
+
+def clear_topic_command(call: HttpCall, values: Values) -> str:
+    """Return the command line that removes topic permissions."""
+    words = (call.path["user"], call.path["exchange"])
+    return line("permission", "topic", "clear", *words, vhost=call.path["vhost"])
+
+
+@ACTIONS.page(
+    TOPIC_PERMISSION,
+    "Remove topic permissions of {user} on {exchange}",
+    back="/topic-permissions",
+    done="Topic permissions of user {user} are removed.",
+    command=clear_topic_command,
+    confirm="{user}",
+    parent=TOPIC_PARENT,
+    button="Remove",
+    danger=True,
+    tag=ADMINISTRATOR,
+)
+async def remove_topic(call: HttpCall, form: Body) -> None:
+    """Remove the topic permissions of a page."""
+    await permissions.delete_topic_permission(call, **call.path)

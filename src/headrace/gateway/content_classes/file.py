@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file class for one channel or session, whatever the version.
+
+In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_uploads`.
+
+Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
+has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
+queue once it was sent as a whole, not before.
+
+What goes over the wire is said by the methods of :class:`FileClass` and its port that a version
+fills in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from headrace.gateway.content_classes.file_message import identifier_of, shown
+from headrace.gateway.content_classes.file_port import FilePort
+from headrace.gateway.content_classes.file_uploads import FileUploads
+from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.model.errors import (
+    CommandInvalid,
+    PreconditionFailed,
+    ResourceError,
+)
+from headrace.model.message import KIND_FILE, REDELIVERED, Message
+from headrace.model.queue.destination import Consumer
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.gateway.content_classes.bodies import Reader
+    from headrace.model.ports import Store
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol import codec_0_10 as later
+    from headrace.protocol import codec_0_x as early
+
+REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
+TX_FILES_MAX = 65536  # Publishes of files in one transaction.
+
+
+class Limits:
+    """Limits of files that are sent or unsettled, on a channel or a whole connection."""
+
+    def __init__(self) -> None:
+        self.count_max = 0  # Messages; 0 is no limit.
+        self.octets_max = 0
+        self.count = 0
+        self.octets = 0
+
+    def allows(self, size: int = 0) -> bool:
+        """Return True if one more file of that size may be sent; the first may, at any size."""
+        if self.count_max and self.count >= self.count_max:
+            return False
+        return not (self.octets_max and self.count and self.octets + size > self.octets_max)
+
+    def add(self, size: int) -> None:
+        """Count one more file."""
+        self.count += 1
+        self.octets += size
+
+    def remove(self, size: int) -> None:
+        """Count one file less."""
+        self.count -= 1
+        self.octets -= size
+
+
+class FileConsumer(Consumer):
+    """A consumer of files. To its queue it always acknowledges; it may do so by itself."""
+
+    def __init__(self, files: FileClass, lane: Queue, tag: str, automatic: bool) -> None:
+        Consumer.__init__(self, lane, tag, False)
+        self.files = files
+        self.automatic = automatic
+        self.selective = self.filters = True  # Files that the client gave back do not come again.
+        self.publisher = files.number
+
+    def can(self) -> bool:
+        return self.files.can(self)
+
+    def accepts(self, message: Message) -> int:
+        if self.no_local and self.publisher == message.publisher:
+            return 0
+        return self.files.accepts(self, message)
+
+    def deliver(self, message: Message) -> None:
+        self.files.deliver(self, message)
+
+    def hold(self, position: int) -> None:
+        self.files.hold_output(self.queue.store, position)
+
+    def cancelled(self) -> None:
+        self.files.consumer_gone(self)
+
+
+class Sending(NamedTuple):
+    """A file on its way to the client."""
+
+    consumer: FileConsumer
+    message: Message
+    tag: int
+    header: bytes
+    reader: Reader
+
+
+class FileClass(FilePort):
+    """Files of one channel or session."""
+
+    def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: Limits) -> None:
+        """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
+        FilePort.__init__(self, vhost, owner, number)
+        self.shared = shared
+        self.limits = Limits()
+        self.uploads = FileUploads(self)
+        self.sending: Sending | None = None  # What it is offered, or sent.
+        self.offered = False  # We wait for its open-ok.
+        self.tag = 0
+        self.unacked: dict[int, Message] = {}
+        self.tx_settled: dict[int, Message] = {}  # Settled in a transaction of the session's own.
+        self.tx_publishes: list[tuple[Message, list[Queue]]] = []  # Until the commit,
+        self.tx_settles: dict[int, str] = {}  # and the outcomes by tag.
+        self.refused: set[int] = set()  # The seqs of what it gave back.
+        self.ended = False
+
+    takes_channel = False  # While a body is on its way the channel says nothing else.
+
+    # --- What a version says --------------------------------------------------------------------
+
+    def send_with_body(
+        self,
+        method: object,
+        header: bytes,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        """Send a method with a body from the disk, and call ``then`` after its last octet."""
+        raise NotImplementedError
+
+    def header_for(self, message: Message) -> bytes:
+        """Return the content header of a file in the terms of the client's version.
+
+        Raises:
+            CannotConvert: the client's version has no form for the header.
+        """
+        return header_of(message)
+
+    def send_stage(self, sending: Sending, staged: int) -> None:
+        """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
+        raise NotImplementedError
+
+    def hold_output(self, store: Store, position: int) -> None:
+        """Let nothing that is sent from now on leave before the store is durable up to there."""
+
+    # --- What every version says --------------------------------------------------------------
+
+    def send_open(self, identifier: str, size: int) -> None:
+        """Send file.open."""
+        self.reply(self.codec.FileOpen(identifier=identifier, content_size=size))
+
+    def send_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
+        """Send file.deliver."""
+        exchange, routing_key = address_of(sending.message)
+        self.reply(
+            self.codec.FileDeliver(
+                consumer_tag=sending.consumer.tag,
+                delivery_tag=sending.tag,
+                redelivered=redelivered,
+                exchange=exchange,
+                routing_key=routing_key,
+                identifier=identifier,
+            )
+        )
+
+    def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
+        """Send file.return with the whole body; true when :meth:`go_on` is to be called later."""
+        exchange, routing_key = address_of(message)
+        method = self.codec.FileReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+
+        def done(error: OSError | None) -> None:
+            reader.close()
+            if error is not None:
+                self.close_for(error)
+            if self.takes_channel:
+                self.go_on()
+
+        self.send_with_body(method, self.header_for(message), reader, 0, done)
+        return self.takes_channel
+
+    # --- Methods of the client ------------------------------------------------------------------
+
+    def on_qos(self, method: early.FileQos | later.FileQos) -> None:
+        """Limit the files that may be on their way or unsettled."""
+        self.qos(method.prefetch_size or 0, method.prefetch_count or 0, method.global_)
+        self.reply(self.codec.FileQosOk())
+
+    def on_consume(self, method: early.FileConsume | later.FileConsume) -> None:
+        """Start a consumer."""
+        lane, tag = self.check_consumer(method, KIND_FILE)
+        consumer = FileConsumer(self, lane, tag, method.no_ack)
+        self.add_consumer(consumer, method, self.codec.FileConsumeOk(consumer_tag=tag))
+
+    def on_cancel(self, method: early.FileCancel | later.FileCancel) -> None:
+        """End a consumer; its unacked files stay with the channel."""
+        self.cancel_consumer(method.consumer_tag, FileConsumer)
+        self.send_cancel_ok(method, "FileCancelOk")
+
+    def on_open(self, method: early.FileOpen | later.FileOpen) -> None:
+        """Begin to stage a file of the client."""
+        self.link().publishes = True
+        self.uploads.open(method.identifier or "", method.content_size or 0)
+
+    def on_open_ok(self, method: early.FileOpenOk | later.FileOpenOk) -> None:
+        """Send the rest of the file that the client was offered."""
+        self.open_ok(method.staged_size or 0)
+
+    def on_publish(self, method: early.FilePublish | later.FilePublish) -> None:
+        """Publish a staged file."""
+        self.link().publishes = True
+        self.uploads.publish(
+            method.exchange or "",
+            method.routing_key or "",
+            method.mandatory,
+            method.immediate,
+            method.identifier or "",
+            self.completion(),
+        )
+
+    def completion(self) -> Callable[[], None] | None:
+        """Return a callback for the end of a publish, or None."""
+        return None
+
+    def on_ack(self, method: early.FileAck | later.FileAck) -> None:
+        """Accept files."""
+        self.ack(method.delivery_tag or 0, method.multiple)
+
+    def on_reject(self, method: early.FileReject | later.FileReject) -> None:
+        """Reject a file."""
+        self.reject(method.delivery_tag or 0, method.requeue)
+
+    # --- Deliveries -----------------------------------------------------------------------------
+
+    # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
+    def can(self, consumer: FileConsumer) -> bool:
+        """Return True if one more file may be delivered to a consumer."""
+        if self.ended or self.sending is not None or not self.ready(consumer.queue):
+            return False
+        return consumer.automatic or (self.limits.allows() and self.shared.allows())
+
+    def accepts(self, consumer: FileConsumer, message: Message) -> int:
+        """Return 1 if this file may be delivered to it, 0 if never, 2 if not now."""
+        if message.seq in self.refused:
+            return 0
+        size = message.body_size
+        if consumer.automatic or (self.limits.allows(size) and self.shared.allows(size)):
+            return 1
+        return 2
+
+    # Keeps 0-10/s225.
+    def deliver(self, consumer: FileConsumer, message: Message) -> None:
+        """Offer a file of a queue to the client by file.open."""
+        data = message.data
+        assert data is not None
+        body = self.staging.body_of(data)
+        assert body is not None  # The message refers to it.
+        if consumer.browses:  # A consumer may take it meanwhile; the browser settles a copy.
+            message = shown(message, consumer)
+        self.tag += 1
+        self.unacked[self.tag] = message
+        if not consumer.automatic:
+            self.limits.add(message.body_size)
+            self.shared.add(message.body_size)
+        try:
+            header = self.header_for(message)
+        except CannotConvert as error:
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, error.reason)
+            return
+        try:
+            reader = self.staging.reader(body)
+        except OSError as error:
+            self.forget_delivery(consumer, message)
+            consumer.queue.unconvertible(message, consumer, f"its body cannot be read: {error}")
+            return
+        self.sending = Sending(consumer, message, self.tag, header, reader)
+        self.offered = True
+        self.send_open(identifier_of(message), message.body_size)
+
+    def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
+        """The file just taken is not delivered after all."""
+        del self.unacked[self.tag]
+        if not consumer.automatic:
+            self.limits.remove(message.body_size)
+            self.shared.remove(message.body_size)
+
+    def open_ok(self, staged: int) -> None:
+        """Send the rest of the offered file, behind the ``staged`` bytes that the client has."""
+        sending = self.sending
+        if sending is None or not self.offered:
+            raise CommandInvalid("file.open-ok without file.open")
+        if staged > sending.message.body_size:
+            raise PreconditionFailed(
+                f"{staged} bytes are staged of a file of {sending.message.body_size}"
+            )
+        self.offered = False
+        self.send_stage(sending, staged)
+
+    # Keeps 0-9/file#04, 0-10/s207.
+    def sent(self, error: OSError | None) -> None:
+        """Send file.deliver: the whole body was written to the socket."""
+        sending, self.sending = self.sending, None
+        if sending is None:
+            return
+        sending.reader.close()
+        if self.ended:
+            return
+        if error is not None:
+            self.close_for(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
+            return
+        message, consumer = sending.message, sending.consumer
+        if message.data is not None:  # Its queue may have been deleted meanwhile.
+            self.send_deliver(sending, bool(message.flags & REDELIVERED), identifier_of(message))
+        if consumer.automatic:
+            self.settle([sending.tag], "accept")
+        self.go_on()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Let the queues of parked consumers deliver: the limits have room again."""
+        for consumer in list(self.consumers()):
+            if consumer.parked and isinstance(consumer, FileConsumer):
+                consumer.queue.unpark(consumer)
+
+    def qos(self, size: int, count: int, everywhere: bool) -> None:
+        """Limit what may be on its way or unsettled; 0 is no limit."""
+        limits = self.shared if everywhere else self.limits
+        limits.octets_max, limits.count_max = size, count
+        self.refresh()
+
+    # --- Settlement -----------------------------------------------------------------------------
+
+    # Keeps 0-9/file.ack.multiple#01, 0-10/s226, 0-10/s227, 0-10/s231.
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """Return the deliveries that a tag names.
+
+        Raises:
+            PreconditionFailed: the tag names no unsettled delivery.
+        """
+        settled = [delivered for delivered in self.unacked if self.may_settle(delivered)]
+        if multiple and tag == 0:
+            return settled
+        if tag not in settled:
+            raise PreconditionFailed(f"unknown delivery tag {tag}")
+        if not multiple:
+            return [tag]
+        return [delivered for delivered in settled if delivered <= tag]
+
+    def may_settle(self, tag: int) -> bool:
+        """Return True if a delivery is complete and its outcome open."""
+        if self.sending is not None and self.sending.tag == tag:
+            return False
+        return tag not in self.tx_settles
+
+    def ack(self, tag: int, multiple: bool) -> None:
+        """Accept files."""
+        self.decide(self.tags(tag, multiple), "accept")
+
+    # Keeps 0-9/file.reject#02, 0-10/s229, 0-9/file.reject#01, 0-9/file.reject.requeue#01,
+    # 0-10/s228, 0-10/s232, 0-10/s230, 0-10/s233.
+    def reject(self, tag: int, requeue: bool) -> None:
+        """Requeue or discard a file; this channel does not get it again."""
+        tags = self.tags(tag, False)
+        if self.unacked[tag].consumer.browses:
+            self.decide(tags, "accept")
+        elif requeue and len(self.refused) < REFUSED_MAX:
+            self.refused.add(self.unacked[tag].seq)
+            self.decide(tags, "requeue")
+        else:
+            self.decide(tags, "discard")
+
+    def decide(self, tags: list[int], outcome: str) -> None:
+        """Give files their outcome, in a transaction at its commit."""
+        if self.transaction() is None and self.transactional():
+            for tag in tags:
+                self.tx_settles[tag] = outcome
+            return
+        self.settle(tags, outcome)
+        self.refresh()
+
+    def settle(self, tags: Iterable[int], outcome: str) -> None:
+        """Give deliveries their outcome: accept, requeue or discard."""
+        transaction = self.transaction()
+        touched: dict[Queue, None] = {}
+        for tag in tags:
+            message = self.unacked[tag]
+            consumer = cast("FileConsumer", message.consumer)
+            lane = consumer.queue
+            joined = None if consumer.automatic or consumer.browses else transaction
+            if joined is not None:
+                joined.settle(lane, message, OUTCOMES[outcome])
+            del self.unacked[tag]
+            if not consumer.automatic:
+                self.limits.remove(message.body_size)
+                self.shared.remove(message.body_size)
+            if joined is not None:
+                if not joined.owns:
+                    self.tx_settled[tag] = message
+                continue
+            touched[lane] = None
+            if consumer.browses:
+                continue
+            if outcome == "accept":
+                lane.settle(message)
+            elif outcome == "requeue":
+                lane.requeue(message)
+            else:
+                lane.discard(message)
+        for lane in touched:
+            lane.drain()
+
+    # --- Transactions ---------------------------------------------------------------------------
+
+    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+        """In a transaction: keep the publish for the commit."""
+        if self.ended:
+            return
+        if len(self.tx_publishes) >= TX_FILES_MAX:
+            raise ResourceError(f"a transaction holds more than {TX_FILES_MAX} files")
+        self.staging.add_reference(message.data)
+        self.tx_publishes.append((message, queues))
+
+    def commit(self) -> None:
+        """Make it happen; the caller has begun a transaction of the store."""
+        publishes, settles = self.tx_publishes, self.tx_settles
+        self.forget()
+        for message, queues in publishes:
+            self.uploads.publish_now(message, [queue for queue in queues if not queue.deleted])
+        for tag, outcome in settles.items():
+            self.settle([tag], outcome)
+        self.refresh()
+
+    def undo_settles(self) -> None:
+        """The session's transaction is rolled back: what was settled in it is not."""
+        for message in self.tx_settled.values():
+            self.limits.add(message.body_size)
+            self.shared.add(message.body_size)
+        self.unacked.update(self.tx_settled)
+        self.tx_settled = {}
+
+    def forget(self) -> None:
+        """Roll back: forget the transaction's publishes and outcomes."""
+        publishes, self.tx_publishes, self.tx_settles = self.tx_publishes, [], {}
+        for message, _ in publishes:
+            self.staging.remove_reference(
+                message.data
+            )  # Nothing is removed before the turn is over.
+
+    # --- The end --------------------------------------------------------------------------------
+
+    def stop_halfway(self) -> None:
+        """Abandon transfers in both directions that are not complete."""
+        self.uploads.end()
+        sending, self.sending = self.sending, None
+        self.offered = False
+        if sending is not None:
+            sending.reader.close()
+            message = self.unacked.pop(sending.tag)
+            if not sending.consumer.automatic:
+                self.limits.remove(message.body_size)
+                self.shared.remove(message.body_size)
+            if not sending.consumer.browses:
+                lane = sending.consumer.queue
+                lane.requeue(message)
+                lane.drain()
+
+    def share(self, shared: Limits) -> None:
+        """Count what is unsettled with another connection's."""
+        for message in self.unacked.values():
+            if not getattr(message.consumer, "automatic", True):
+                self.shared.remove(message.body_size)
+                shared.add(message.body_size)
+        self.shared = shared
+
+    def end(self) -> None:
+        """The channel or session is over: parts are kept for a while, files return."""
+        if self.ended:
+            return
+        self.ended = True
+        self.undo_settles()
+        self.stop_halfway()
+        self.forget()
+        for message in self.unacked.values():
+            if not getattr(message.consumer, "automatic", True):
+                self.shared.remove(message.body_size)
+        touched: dict[Queue, None] = {}
+        for message in self.unacked.values():
+            if message.consumer.browses:
+                continue
+            lane = message.consumer.queue
+            touched[lane] = None
+            lane.requeue(message)
+        self.unacked = {}
+        for lane in touched:
+            lane.drain()
+
+
+OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.transaction.
+
+#: The methods of the class, and what handles them in all versions.
+HANDLERS: dict[str, Callable[[FileClass, Any], None]] = {  # Each takes its own class of method.
+    "file.qos": FileClass.on_qos,
+    "file.consume": FileClass.on_consume,
+    "file.cancel": FileClass.on_cancel,
+    "file.open": FileClass.on_open,
+    "file.open-ok": FileClass.on_open_ok,
+    "file.publish": FileClass.on_publish,
+    "file.ack": FileClass.on_ack,
+    "file.reject": FileClass.on_reject,
+}

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that a client sends: open, stage, publish.
+
+A body goes from the frames to the staging of the virtual host as it comes. A publish waits until
+the body is durable; what its sender says meanwhile waits with it, so everything keeps its order.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.content_classes.file_message import file_message, with_body_size
+from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.model.errors import (
+    CommandInvalid,
+    NotFound,
+    PreconditionFailed,
+    ResourceError,
+    ResourceLocked,
+)
+from headrace.model.message import KIND_FILE, Message
+from headrace.protocol.errors import AmqpError
+from headrace.spec.reply import ReplyCode, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from headrace.gateway.content_classes.bodies import Body, Part
+    from headrace.gateway.content_classes.file_port import FilePort
+    from headrace.model.queue.queue import Queue
+    from headrace.model.queue_kinds.content_lanes import FileQueue
+    from headrace.spec.tables import Version
+
+FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
+NO_ROUTE = 312
+NO_CONSUMERS = 313
+
+
+class StageSink:
+    """Takes the body of a file.stage as it comes."""
+
+    def __init__(self, uploads: FileUploads, part: Part) -> None:
+        self.uploads = uploads
+        self.part = part
+
+    def add(self, octets: bytes) -> None:
+        """Append to the body."""
+        self.uploads.received(self.part, octets)
+
+    def abandon(self) -> None:
+        """Stop staging the body: its rest does not come."""
+        self.uploads.broken_off(self.part)
+
+
+class FileUploads:
+    """The uploads of one channel or session; its `FilePort` sends the answers."""
+
+    def __init__(self, files: FilePort) -> None:
+        self.files = files
+        self.vhost = files.vhost
+        self.staging = files.staging
+        self.opening = False  # The client waits for an open-ok.
+        self.part: Part | None = None  # What it may stage, or is staging.
+        self.filling = False
+        self.excess = False  # More came than was said.
+        self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
+
+    @property
+    def number(self) -> int:
+        """That of the connection."""
+        return self.files.number
+
+    def end(self) -> None:
+        """Abandon uploads that are not complete."""
+        self.opening = False
+        self.staging.forget(self)
+        self.leave_part()
+
+    # --- Staging --------------------------------------------------------------------------------
+
+    def open(self, identifier: str, size: int) -> None:
+        """Begin to stage a file, or wait for room."""
+        if self.opening or self.filling:
+            raise CommandInvalid("file.open before the file before it is staged")
+        if size > min(FILE_SIZE_MAX, self.staging.size_max):
+            raise AmqpError(
+                ReplyCode.CONTENT_TOO_LARGE,
+                f"a file of {size} bytes is larger than the maximum of "
+                f"{min(FILE_SIZE_MAX, self.staging.size_max)}",
+            )
+        self.leave_part()
+        part = self.staging.find(self.files.owner, identifier)
+        if part is not None and part.holder is not None:
+            if part.holder.number == self.number:
+                raise ResourceLocked(f"'{identifier}' is being staged on another channel")
+            part.holder.lose(part)
+        self.opening = True
+        if not self.open_now(identifier, size):
+            self.stop("room")
+            if not self.staging.wait(self, partial(self.open_now, identifier, size)):
+                raise ResourceError("too many files wait to be staged")
+
+    def open_now(self, identifier: str, size: int) -> bool:
+        """Begin the staging if there is room."""
+        return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
+
+    # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
+    def opened(self, part: Part | None, error: OSError | None) -> None:
+        """Answer file.open: the part is open, or cannot be."""
+        if self.files.ended or not self.opening:
+            if part is not None:
+                self.staging.leave(part)
+            return
+        self.opening = False
+        if error is not None or part is None:
+            reason = "another connection stages it" if error is None else error.strerror
+            self.files.close_for(
+                AmqpError(
+                    ReplyCode.RESOURCE_ERROR,
+                    f"cannot stage the file: {reason}",
+                    (70, 40),
+                    Scope.CHANNEL,
+                )
+            )
+            return
+        self.part = part
+        self.start("room")
+        self.files.send_open_ok(part.got)
+
+    def lose(self, part: Part) -> None:
+        """The same user continues it over another connection."""
+        if self.part is part:
+            self.part = None
+            self.filling = False
+
+    # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218, 0-10/s219.
+    def leave_part(self) -> None:
+        """Stage no more of what was opened; it is kept for a while."""
+        part, self.part = self.part, None
+        self.filling = False
+        if part is not None and part.holder is self:
+            self.staging.leave(part)
+
+    def begin(self, header: bytes, body_size: int, version: Version) -> StageSink:
+        """A file.stage came: check it and return what takes its body.
+
+        ``body_size`` is below zero when the header does not say it.
+        """
+        part = self.part
+        if part is None:
+            raise CommandInvalid("file.stage without file.open-ok")
+        self.files.priority_of(header)
+        if 0 <= body_size != part.size - part.got:
+            raise PreconditionFailed(
+                f"file.open said {part.size} bytes and {part.got} are staged, but file.stage "
+                f"brings {body_size}"
+            )
+        part.header = with_body_size(header, part.size)
+        part.version = version
+        self.filling = True
+        self.excess = False
+        return StageSink(self, part)
+
+    # Keeps 0-9/file.open.content-size#01, 0-10/s216, 0-9/file#01, 0-10/s202.
+    def received(self, part: Part, octets: bytes) -> None:
+        """Append to a body."""
+        if part is not self.part:
+            return  # It failed, or goes on over another connection.
+        if part.got + len(octets) > part.size:
+            self.excess = True  # Said once all is there.
+            return
+        self.staging.add(part, octets)
+        if self.staging.crowded():
+            self.files.pause_reading()
+
+    def broken_off(self, part: Part) -> None:
+        """Leave a part: its rest does not come."""
+        if part is self.part:
+            self.leave_part()
+
+    def staged(self) -> None:
+        """Check that the body has the size that file.open named."""
+        part = self.part
+        if part is None:
+            raise ResourceLocked("the file is staged over another connection now")
+        self.leave_part()
+        if self.excess:
+            raise PreconditionFailed(f"file.stage brings more than the {part.size} bytes opened")
+        if not part.whole:
+            raise PreconditionFailed(
+                f"file.stage ends at byte {part.got} of the {part.size} opened"
+            )
+
+    def staging_failed(self, part: Part, error: OSError) -> None:
+        """Handle a failed write of an upload."""
+        if part is self.part:
+            self.part = None
+            self.filling = False
+            self.files.close_for(
+                AmqpError(
+                    ReplyCode.RESOURCE_ERROR,
+                    f"cannot stage the file: {error.strerror}",
+                    (70, 50),
+                    Scope.CHANNEL,
+                )
+            )
+
+    # --- Publishing -----------------------------------------------------------------------------
+
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        identifier: str,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Publish a staged file, and call ``then`` when that is done."""
+        part = self.staging.find(self.files.owner, identifier)
+        if part is None:
+            raise NotFound(f"no file '{identifier}' is staged")
+        again = partial(self.publish, exchange, routing_key, mandatory, immediate, identifier, then)
+        if not part.whole or not part.header:
+            if part.holder is None or part.holder is self:
+                raise PreconditionFailed(
+                    f"file '{identifier}' is staged up to byte {part.got} of {part.size} only"
+                )
+            self.files.pause()
+            part.waiters.append(partial(self.retry, again))
+            return
+        lanes_of(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
+        self.files.pause()
+
+        def done(body: Body | None, error: OSError | None) -> None:
+            later = False
+            try:
+                if error is not None:
+                    raise AmqpError(
+                        ReplyCode.RESOURCE_ERROR,
+                        f"cannot keep the file: {error.strerror}",
+                        (70, 60),
+                        Scope.CHANNEL,
+                    )
+                assert body is not None  # Without an error.
+                later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
+                if then is not None:
+                    then()
+            except Exception as failure:  # noqa: BLE001 - told to the client
+                self.files.close_for(failure)
+            if not later:
+                self.files.go_on()
+
+        self.staging.seal(part, done)
+
+    def retry(self, again: Callable[[], None]) -> None:
+        """The end of a staging that a publish waits for has come, or will not."""
+        if self.files.ended:
+            return
+        try:
+            again()
+        except Exception as failure:  # noqa: BLE001 - told to the client
+            self.files.close_for(failure)
+            self.files.go_on()
+
+    # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
+    def spread(
+        self,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        part: Part,
+        body: Body,
+    ) -> bool:
+        """Give a file to the queues; true when the client's next methods must wait still."""
+        queues = list(self.files.find_queues(exchange, routing_key, part.header))
+        lanes = lanes_of(queues, KIND_FILE)
+        message = file_message(exchange, routing_key, part.header, body)
+        message.priority = self.files.priority_of(part.header)
+        message.publisher = self.files.number
+        reader = None
+        if immediate:
+            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
+            queues = [lane.parent for lane in lanes]
+        if not lanes and (mandatory or immediate) and not self.files.ended:
+            code, text = (NO_CONSUMERS, "NO_CONSUMERS") if immediate else (NO_ROUTE, "NO_ROUTE")
+            reader = self.staging.reader(body)
+            return self.files.send_return(code, text, message, reader)
+        transaction = self.files.transaction()
+        if transaction is not None:
+            transaction.publish(message, queues, True)
+        elif self.files.transactional():
+            self.files.publish_later(message, queues)
+        else:
+            self.publish_now(message, queues)
+        return False
+
+    def publish_now(self, message: Message, queues: list[Queue]) -> None:
+        """Give a file to the queues that it was routed to."""
+        self.vhost.counters.count_publish(message.body_size)
+        if queues:
+            self.vhost.deliver(message, queues, True)
+        self.watch(cast("list[FileQueue]", lanes_of(queues, KIND_FILE)))
+
+    def watch(self, lanes: Iterable[FileQueue]) -> None:
+        """Have the client stop publishing while a queue that it publishes to is full."""
+        full = [lane for lane in lanes if lane.full()]
+        if full and not self.files.ended:
+            self.stop("queue")
+            for lane in full:
+                lane.add_waiter(self)
+
+    def unpace(self) -> None:
+        """Let the client go on publishing: a queue has room again."""
+        self.start("queue")
+
+    def stop(self, reason: str) -> None:
+        """Ask the client to publish nothing more for now."""
+        if not self.stops:
+            self.files.send_flow(False)
+        self.stops.add(reason)
+
+    def start(self, reason: str) -> None:
+        """Let the client go on publishing, when there is no other reason not to."""
+        if reason in self.stops:
+            self.stops.remove(reason)
+            if not self.stops and not self.files.ended:
+                self.files.send_flow(True)

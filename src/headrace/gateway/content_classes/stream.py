@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The multimedia stream class for one channel or session, whatever the version.
+
+A message is a packet. A packet is gone once it is delivered; it is not acknowledged. Consumers get
+as many octets in a second as they ask for and no more; what they do not keep up with waits in their
+queue, which lets packets of low priority go when there are too many.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.gateway.content_classes.lanes import lanes_of, takes_at_once
+from headrace.gateway.content_classes.port import ContentClassPort
+from headrace.gateway.conversion.headers import address_of, shortstr
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.model.message import KIND_STREAM, LARGE, Message, new_message
+from headrace.model.queue.destination import Consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.protocol import codec_0_10 as later
+    from headrace.protocol import codec_0_x as early
+
+BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
+NO_ROUTE = 312
+NO_CONSUMERS = 313
+
+
+class Pace:
+    """The rate of packets, on a channel or a whole connection."""
+
+    def __init__(self) -> None:
+        self.rate = 0  # Octets in a second; 0 is no limit.
+        self.next_ms = 0.0  # When the next packet may go.
+
+    def wait_ms(self, now_ms: int) -> float:
+        """Return the time, in milliseconds, from which the next packet may go; 0 is now."""
+        return self.next_ms if self.rate and self.next_ms > now_ms else 0.0
+
+    def charge(self, octets: int, now_ms: int) -> None:
+        """A packet goes."""
+        if self.rate:
+            self.next_ms = max(self.next_ms, now_ms - BURST_MS) + octets * 1000 / self.rate
+
+
+# Keeps 0-9/stream.consume#02, 0-10/s241, 0-9/stream#03, 0-10/s237.
+class StreamConsumer(Consumer):
+    """A consumer of packets."""
+
+    def __init__(self, packets: PacketClass, lane: Queue, tag: str) -> None:
+        Consumer.__init__(self, lane, tag, True)
+        self.packets = packets
+        self.publisher = packets.number
+
+    def can(self) -> bool:
+        return self.packets.can(self)
+
+    def accepts(self, message: Message) -> int:
+        return 0 if self.no_local and self.publisher == message.publisher else 1
+
+    def deliver(self, message: Message) -> None:
+        self.packets.deliver(self, message)
+
+    def cancelled(self) -> None:
+        self.packets.consumer_gone(self)
+
+
+class PacketClass(ContentClassPort):
+    """Packets of one channel or session."""
+
+    def __init__(self, vhost: VirtualHost, number: int, shared: Pace) -> None:
+        """``number`` is the connection's, ``shared`` its pace."""
+        self.vhost = vhost
+        self.number = number
+        self.shared = shared
+        self.pace = Pace()
+        self.tag = 0
+        self.ended = False
+
+    # --- What is said ---------------------------------------------------------------------------
+
+    def send_packet(self, method: Any, message: Message) -> None:
+        """Send a method with a packet, as the version has it."""
+        raise NotImplementedError
+
+    def send_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
+        """Send stream.deliver with the packet."""
+        method = self.codec.StreamDeliver(
+            consumer_tag=consumer.tag,
+            delivery_tag=tag,
+            exchange=address_of(message)[0],
+            queue=consumer.queue.name,
+        )
+        self.send_packet(method, message)
+
+    def send_return(self, code: int, text: str, message: Message) -> None:
+        """Send stream.return with the packet."""
+        exchange, routing_key = address_of(message)
+        method = self.codec.StreamReturn(
+            reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
+        )
+        self.send_packet(method, message)
+
+    # --- Methods of the client ------------------------------------------------------------------
+
+    def on_qos(self, method: early.StreamQos | later.StreamQos) -> None:
+        """Set the rate; packets are not acknowledged, so there is nothing to prefetch."""
+        self.qos(method.consume_rate or 0, method.global_)
+        self.reply(self.codec.StreamQosOk())
+
+    def on_consume(self, method: early.StreamConsume | later.StreamConsume) -> None:
+        """Start a consumer."""
+        lane, tag = self.check_consumer(method, KIND_STREAM)
+        consumer = StreamConsumer(self, lane, tag)
+        self.add_consumer(consumer, method, self.codec.StreamConsumeOk(consumer_tag=tag))
+
+    def on_cancel(self, method: early.StreamCancel | later.StreamCancel) -> None:
+        """End a consumer."""
+        self.cancel_consumer(method.consumer_tag, StreamConsumer)
+        self.send_cancel_ok(method, "StreamCancelOk")
+
+    def on_publish(
+        self, method: early.StreamPublish | later.StreamPublish, header: bytes, body: bytes
+    ) -> None:
+        """Publish a packet."""
+        self.link().publishes = True
+        address = method.exchange or "", method.routing_key or ""
+        self.publish(*address, method.mandatory, method.immediate, header, body)
+
+    # --- Both ways ------------------------------------------------------------------------------
+
+    # Keeps 0-9/stream.publish.mandatory#01, 0-9/stream.publish.immediate#01, 0-10/s249, 0-10/s250.
+    def publish(
+        self,
+        exchange: str,
+        routing_key: str,
+        mandatory: bool,
+        immediate: bool,
+        header: bytes,
+        body: bytes,
+    ) -> None:
+        """Publish a packet."""
+        priority = self.priority_of(header)
+        queues = list(self.find_queues(exchange, routing_key, header))
+        lanes = lanes_of(queues, KIND_STREAM)
+        message = packet(exchange, routing_key, header, body)
+        message.priority = priority
+        message.publisher = self.number
+        if immediate:
+            lanes = [lane for lane in lanes if takes_at_once(lane, message)]
+            queues = [lane.parent for lane in lanes]
+        self.vhost.counters.count_publish(message.body_size)
+        if queues:
+            self.vhost.deliver(message, queues, False)
+        elif immediate:
+            self.send_return(NO_CONSUMERS, "NO_CONSUMERS", message)
+        elif mandatory:
+            self.send_return(NO_ROUTE, "NO_ROUTE", message)
+
+    def can(self, consumer: StreamConsumer) -> bool:
+        """Return True if a packet may be delivered to a consumer now."""
+        if self.ended or not self.ready(consumer.queue):
+            return False
+        now_ms = self.vhost.counters.now_ms
+        until = max(self.pace.wait_ms(now_ms), self.shared.wait_ms(now_ms))
+        if not until:
+            return True
+        self.vhost.scheduler.put(consumer, int(until) + 1, partial(self.wake, consumer))
+        return False
+
+    def wake(self, consumer: StreamConsumer, _: int) -> int:
+        """Let the queue of a consumer deliver the next packet; return 0, for no further call."""
+        if not self.ended:
+            consumer.queue.unpark(consumer)
+        return 0
+
+    def deliver(self, consumer: StreamConsumer, message: Message) -> None:
+        """Deliver a packet."""
+        now_ms = self.vhost.counters.now_ms
+        self.pace.charge(message.body_size, now_ms)
+        self.shared.charge(message.body_size, now_ms)
+        self.tag += 1
+        try:
+            self.send_deliver(consumer, self.tag, message)
+        except CannotConvert as error:
+            consumer.queue.unconvertible(message, consumer, error.reason)
+
+    # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
+    def qos(self, rate: int, everywhere: bool) -> None:
+        """Limit the octets in a second; 0 is no limit."""
+        pace = self.shared if everywhere else self.pace
+        pace.rate = rate
+        pace.next_ms = 0.0
+        for consumer in list(self.consumers()):
+            if consumer.parked and isinstance(consumer, StreamConsumer):
+                consumer.queue.unpark(consumer)
+
+    def end(self) -> None:
+        """The channel or session is over."""
+        self.ended = True
+        for consumer in self.consumers():
+            self.vhost.scheduler.remove(consumer)
+
+
+def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Message:
+    """Return a packet as queues keep it: address and content header, the body beside them."""
+    address = shortstr(exchange) + shortstr(routing_key)
+    frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
+    message = new_message(address + b"\x00\x00" + frame, len(address), len(body))
+    message.flags = KIND_STREAM | LARGE
+    message.parts = (body,)
+    return message
+
+
+#: The methods without content, and what handles them in all versions.
+HANDLERS: dict[str, Callable[[PacketClass, Any], None]] = {  # Each takes its own class of method.
+    "stream.qos": PacketClass.on_qos,
+    "stream.consume": PacketClass.on_consume,
+    "stream.cancel": PacketClass.on_cancel,
+}

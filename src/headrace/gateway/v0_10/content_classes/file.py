@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file class on a session of 0-10."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.content_classes.file import FileClass, FileConsumer, Limits
+from headrace.gateway.conversion.headers import header_of
+from headrace.gateway.v0_10.content_classes.session_port import SessionPort, error_0_10
+from headrace.gateway.v0_10.content_headers import FILE, to_0_10, to_0_x
+from headrace.model.errors import ModelError
+from headrace.protocol.codec_0_10 import Command, FilePublish, FileStage, encode_command
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.output import Feed
+from headrace.spec.tables import V0_9
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.content_classes.bodies import Reader
+    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file_uploads import StageSink
+    from headrace.gateway.v0_10.session.session import Session010
+    from headrace.model.message import Message
+    from headrace.model.ports import Store
+    from headrace.model.transaction.transaction import Transaction
+
+FRAME_HEAD = 12
+
+
+class BodyFeed(Feed):
+    """A body from the disk as the body segment of a command."""
+
+    def __init__(
+        self,
+        session: Session010,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self.channel = session.channel
+        self.size = session.connection.max_frame_size - FRAME_HEAD
+        self.reader = reader
+        self.at = at
+        self.then = then
+        self.lost = lost
+        self.flags = 2  # The first frame of the last segment.
+
+    def piece(self) -> tuple[bytes, bool]:
+        """Return the next frame."""
+        if self.reader.handle < 0:
+            raise OSError("the file is not wanted any more")
+        octets = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
+        self.at += len(octets)
+        last = self.at >= self.reader.size
+        flags = 4 | self.flags | (1 if last else 0)
+        self.flags = 0
+        size = (FRAME_HEAD + len(octets)).to_bytes(2, "big")
+        channel = self.channel.to_bytes(2, "big")
+        return bytes((flags, 3)) + size + b"\0\1" + channel + b"\0\0\0\0" + octets, last
+
+    def over(self, error: OSError | None) -> None:
+        self.then(error)
+
+    def drop(self) -> None:
+        self.lost()
+
+
+class SessionFiles(SessionPort, FileClass):
+    """The files of one session."""
+
+    def __init__(self, session: Session010) -> None:
+        shared = session.context.shared_state(session.number, Limits)
+        FileClass.__init__(self, session.vhost, session.user.name, session.number, shared)
+        self.session = session
+        session.on_end.append(self.end)
+        self.withheld: list[int] = []  # Publishes that complete when there is room again.
+
+    def send_open_ok(self, staged: int) -> None:
+        FileClass.send_open_ok(self, staged)
+        self.announce()
+
+    def announce(self) -> None:
+        """Let completions go out that no read of the socket brings about."""
+        connection = self.session.connection
+        if connection is not None:
+            connection.announce_later()
+
+    def send_stage(self, sending: Sending, staged: int) -> None:
+        self.send_with_body(FileStage(), sending.header, sending.reader, staged, self.sent)
+
+    def header_for(self, message: Message) -> bytes:
+        return to_0_10(header_of(message), FILE)
+
+    def send_with_body(
+        self,
+        method: object,
+        segment: bytes,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        """Send a command with a body from the disk; it is not kept for replay."""
+        assert isinstance(method, Command)
+        session = self.session
+        connection = session.connection
+        if at >= reader.size or connection is None or session.sent.resuming:
+            if connection is None or session.sent.resuming:
+                self.lost()
+                return
+            session.send_command(method, header=segment)
+            then(None)
+            return
+        session.sent.next_id = (session.sent.next_id + 1) & 0xFFFFFFFF
+        connection.write_segment(1, False, session.channel, encode_command(method))
+        connection.write_segment(2, False, session.channel, segment)
+        connection.feed_in_order(BodyFeed(session, reader, at, then, self.lost))
+
+    def lost(self) -> None:
+        """The connection went in the middle of a body."""
+        if not self.ended:
+            self.stop_halfway()
+
+    # Keeps 0-10/s204.
+    def send_flow(self, active: bool) -> None:
+        """Complete publishes when there is room again: 0-10 has no command for it."""
+        if active:
+            withheld, self.withheld = self.withheld, []
+            for number in withheld:
+                self.complete(number)
+
+    def complete(self, number: int) -> None:
+        """A publish is complete once the journal has it."""
+        session = self.session
+        if self.ended or session.over:
+            return
+        current, session.command_id = session.command_id, number
+        session.later()
+        session.command_id = current
+        self.announce()
+
+    def close_for(self, error: Exception) -> None:
+        session = self.session
+        if self.ended or session.over:
+            return
+        if session.connection is None:
+            session.ended = True
+            session.end()
+            return
+        session.fail(error_0_10(error))
+
+    def pause(self) -> None:
+        """Do nothing: commands complete in any order."""
+
+    def go_on(self) -> None:
+        self.announce()
+
+    def pause_reading(self) -> None:
+        connection = self.session.connection
+        transport = None if connection is None else connection.transport
+        if transport is not None and transport not in self.staging.paused:
+            self.staging.pause(transport)
+
+    def hold_output(self, store: Store, position: int) -> None:
+        connection = self.session.connection
+        if connection is not None:
+            connection.hold(store, position)
+
+    def completion(self) -> Callable[[], None]:
+        number = self.session.command_id
+
+        def done() -> None:
+            if self.uploads.stops:
+                self.withheld.append(number)
+            else:
+                self.complete(number)
+
+        return done
+
+    def commit(self) -> None:
+        self.tx_settled.clear()
+
+    def rollback(self) -> None:
+        self.undo_settles()
+
+    def transaction(self) -> Transaction | None:
+        return self.session.transaction
+
+    def end(self) -> None:
+        FileClass.end(self)
+        self.end_consumers(FileConsumer)
+
+
+def files_of(session: Session010) -> SessionFiles:
+    """Return the files of a session."""
+    return state_of(session, SessionFiles, partial(SessionFiles, session))
+
+
+def begin_stage(session: Session010, header: bytes) -> StageSink:
+    """The body of a file.stage follows; the sink returned takes it."""
+    try:
+        return files_of(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)
+    except (AmqpError, ModelError) as error:
+        raise error_0_10(error) from error
+
+
+def stage(session: Session010, command: FileStage, header: bytes, parts: object) -> None:
+    """Finish the staging; an empty body has no body segment."""
+    uploads = files_of(session).uploads
+    if not uploads.filling:
+        begin_stage(session, header)
+    uploads.staged()
+
+
+def publish(session: Session010, command: FilePublish, header: bytes, parts: object) -> bool:
+    """Publish a staged file; the command completes once it is durable and there is room."""
+    files_of(session).on_publish(command)
+    return False

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file class on a channel of 0-8 or 0-9."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.content_classes.file import FileClass, Limits
+from headrace.gateway.content_classes.file_message import with_body_size
+from headrace.gateway.v0_x.channel.channel import check_branch
+from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
+from headrace.protocol.codec_0_x import ChannelFlow, FileStage, MethodBase, encode_method
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.output import Feed
+from headrace.protocol.v0_x.channel import FOR_BODY
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.gateway.content_classes.bodies import Reader
+    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file_uploads import StageSink
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.ports import Store
+    from headrace.model.transaction.transaction import Transaction
+
+
+class BodyFeed(Feed):
+    """A body from the disk as body frames of one channel."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        self.channel = channel
+        self.reader = reader
+        self.at = at
+        self.then = then
+        self.size = channel.connection.frame_max - 8
+
+    def piece(self) -> tuple[bytes, bool]:
+        """Return the next frame."""
+        if self.reader.handle < 0:
+            return b"", True  # The channel is over.
+        octets = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
+        self.at += len(octets)
+        return framed(FRAME_BODY, self.channel.number, octets), self.at >= self.reader.size
+
+    def over(self, error: OSError | None) -> None:
+        self.then(error)
+
+    def drop(self) -> None:
+        self.reader.close()
+
+
+class ChannelFiles(ChannelPort, FileClass):
+    """The files of one channel."""
+
+    takes_channel = True
+
+    def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
+        shared = state_of(connection, Limits, Limits)
+        FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
+        self.connection = connection
+        self.channel = channel
+        self.reader: Reader | None = None  # Of the body that is being sent.
+        self.flowing = True  # What channel.flow was before a body took the channel.
+
+    def send_stage(self, sending: Sending, staged: int) -> None:
+        size = sending.message.body_size
+        header = with_body_size(sending.header, size - staged)
+        self.send_with_body(FileStage(), header, sending.reader, staged, self.sent)
+
+    def send_with_body(
+        self,
+        method: object,
+        header: bytes,
+        reader: Reader,
+        at: int,
+        then: Callable[[OSError | None], None],
+    ) -> None:
+        """Send a method with content from the disk; until its end the channel says nothing else."""
+        assert isinstance(method, MethodBase)
+        connection, number = self.connection, self.channel.number
+        self.pause()
+        self.reader = reader
+        self.flowing = self.channel.flow
+        self.channel.flow = False
+        connection.write_frame(FRAME_METHOD, number, encode_method(connection.version, method))
+        connection.write_frame(FRAME_HEADER, number, header)
+
+        def over(error: OSError | None) -> None:
+            self.reader = None
+            self.channel.flow = self.flowing
+            then(error)
+
+        if at < reader.size:
+            connection.feed_from(BodyFeed(self.channel, reader, at, over))
+        else:
+            connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
+
+    # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
+    def send_flow(self, active: bool) -> None:
+        self.reply(ChannelFlow(active=active))
+
+    def close_for(self, error: Exception) -> None:
+        if self.ended or self.connection.ended:
+            return
+        connection = self.connection
+        if not isinstance(error, AmqpError):
+            error = connection.explain(error)
+        connection.last = self.channel
+        connection.fail(error)
+
+    def pause(self) -> None:
+        self.channel.pause(FOR_BODY)
+
+    def go_on(self) -> None:
+        if self.ended or self.connection.ended:
+            return
+        connection, channel = self.connection, self.channel
+        channel.busy &= ~FOR_BODY
+        owed, channel.owed = channel.owed, None
+        for token in owed or ():
+            connection.answer(channel, token)
+        connection.resume(channel, FOR_BODY)
+        for consumer in list(self.consumers()):
+            if consumer.parked:
+                consumer.queue.unpark(consumer)
+
+    def suspend(self) -> None:
+        """The connection is lost, and the channel may be resumed over another one."""
+        self.stop_halfway()
+        if self.reader is not None:
+            self.reader.close()
+            self.channel.flow = self.flowing
+        self.channel.owed = None
+
+    def move_to(self, connection: GatewayConnection) -> None:
+        self.connection = connection
+        self.number = connection.number
+        self.share(state_of(connection, Limits, Limits))
+
+    def commit(self) -> None:
+        FileClass.commit(self)
+
+    def rollback(self) -> None:
+        self.forget()
+
+    def end(self) -> None:
+        FileClass.end(self)
+        if self.reader is not None:
+            self.reader.close()
+
+    def pause_reading(self) -> None:
+        transport = self.connection.transport
+        if transport is not None and transport not in self.staging.paused:
+            self.staging.pause(transport)
+
+    def hold_output(self, store: Store, position: int) -> None:
+        self.connection.hold(store, position)
+
+    def transactional(self) -> bool:
+        return bool(self.channel.tx)
+
+    def transaction(self) -> Transaction | None:
+        return check_branch(self.channel) if self.channel.dtx else None
+
+
+def files_of(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
+    """Return the files of a channel."""
+    return state_of(channel, ChannelFiles, partial(ChannelFiles, connection, channel))
+
+
+def begin_stage(
+    connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
+) -> StageSink:
+    """The header of a file.stage came; the sink returned takes the body."""
+    return files_of(connection, channel).uploads.begin(header, body_size, connection.version)
+
+
+def stage(
+    connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
+) -> None:
+    """Finish the staging: its whole body was received."""
+    files_of(connection, channel).uploads.staged()

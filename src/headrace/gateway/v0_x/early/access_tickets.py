@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The access class of 0-8 and 0-9: tickets, a channel's rights on the resources of a realm.
+
+A realm is a named set of exchanges and queues. What a client declares with a ticket belongs to the
+ticket's realm; what was made otherwise belongs to every realm whose pattern finds its name. A user
+may have an active, write or read ticket when they have configure, write or read permission on the
+realm's name, and a passive one when they have any of these.
+
+A ticket comes on top of the permissions and never adds to them. Ticket 0, and 1, which is customary
+with clients that never ask for one, stand for no ticket: permissions alone decide.
+
+The numbers of a connection's tickets are never those of another of its channels, so one that is
+used where it was not granted is noticed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from headrace.gateway.connection.plug_in_state import state_of
+from headrace.gateway.v0_x.errors import translate
+from headrace.gateway.v0_x.resumable_state import ResumableState
+from headrace.model.errors import AccessRefused, ModelError, NotAllowed, ResourceError
+from headrace.protocol.codec_0_x import (
+    AccessRequest,
+    AccessRequestOk,
+    ExchangeDeclare,
+    MethodBase,
+    QueueDeclare,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.gateway.v0_x.handlers import ContentHandler, Handler
+    from headrace.model.exchange.exchange import Exchange
+    from headrace.model.queue.queue import Queue
+    from headrace.model.vhost.virtual_host import VirtualHost
+
+NO_TICKET = 1  # What clients of 0-9-1 get that still ask: it has no tickets.
+REALMS_PRUNED_AT = 1024  # Resources with a realm of their own; then deleted ones are forgotten.
+TICKET_MIN = 2  # 0 and 1 stand for no ticket.
+TICKET_MAX = 65535
+TICKETS_MAX = 1024  # Of one connection.
+
+PASSIVE = "passive"
+ACTIVE = "active"
+WRITE = "write"
+READ = "read"
+PERMISSIONS = {ACTIVE: "configure", WRITE: "write", READ: "read"}
+
+# What each method asks of its ticket: the right, the kind of resource, and where its name is.
+NEEDS: dict[str, tuple[str, str, str]] = {
+    "exchange.declare": (ACTIVE, "exchange", "exchange"),
+    "exchange.delete": (ACTIVE, "exchange", "exchange"),
+    "queue.declare": (ACTIVE, "queue", "queue"),
+    "queue.bind": (ACTIVE, "queue", "queue"),
+    "queue.unbind": (ACTIVE, "queue", "queue"),
+    "queue.purge": (READ, "queue", "queue"),
+    "queue.delete": (ACTIVE, "queue", "queue"),
+    "basic.consume": (READ, "queue", "queue"),
+    "basic.get": (READ, "queue", "queue"),
+    "file.consume": (READ, "queue", "queue"),
+    "file.publish": (WRITE, "exchange", "exchange"),
+    "stream.consume": (READ, "queue", "queue"),
+    "stream.publish": (WRITE, "exchange", "exchange"),
+    "message.consume": (READ, "queue", "queue"),
+    "message.get": (READ, "queue", "queue"),
+    "message.transfer": (WRITE, "exchange", "destination"),
+}
+
+
+class Ticket:
+    """The access that one channel has in one realm."""
+
+    __slots__ = ("channel", "exclusive", "number", "realm", "rights", "vhost")
+
+    def __init__(
+        self,
+        number: int,
+        channel: Channel,
+        vhost: str,
+        realm: str,
+        rights: frozenset[str],
+        exclusive: bool,
+    ) -> None:
+        self.number = number
+        self.channel = channel
+        self.vhost = vhost
+        self.realm = realm
+        self.rights = rights
+        self.exclusive = exclusive
+
+
+class ConnectionTickets:
+    """The tickets of all channels of one connection."""
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, Ticket] = {}
+        self.last = 0  # The number that was last given.
+
+
+def tickets_of(connection: GatewayConnection) -> ConnectionTickets:
+    """Return the tickets of a connection."""
+    return state_of(connection, ConnectionTickets, ConnectionTickets)
+
+
+class ChannelTickets(ResumableState):
+    """The tickets of one channel, and the last publish that was checked."""
+
+    def __init__(self, tickets: Tickets, connection: GatewayConnection, channel: Channel) -> None:
+        self.tickets = tickets
+        self.connection = connection
+        self.channel = channel
+        self.number = 0  # The ticket of the last publish with one; 0 has the next one checked.
+        self.address = b""
+
+    def move_to(self, connection: GatewayConnection) -> None:
+        self.tickets.move(self.channel, self.connection, connection)
+        self.connection = connection
+
+    def end(self) -> None:
+        held = tickets_of(self.connection).by_number
+        for ticket in [t for t in held.values() if t.channel is self.channel]:
+            self.tickets.drop(self.connection, ticket)
+
+
+class Tickets:
+    """The realms of a broker, and who holds tickets on them."""
+
+    def __init__(self, realms: Callable[[], Mapping[str, Callable[[str], object]]]) -> None:
+        """``realms()`` has for each realm a search for the names of resources that belong to it."""
+        self.realms = realms
+        self.realm_of: dict[Queue | Exchange, str] = {}  # What was declared with a ticket.
+        self.pruned_at = REALMS_PRUNED_AT
+        self.held: dict[tuple[str, str], dict[Ticket, None]] = {}  # By virtual host and realm.
+
+    def state(self, connection: GatewayConnection, channel: Channel) -> ChannelTickets:
+        """Return the tickets of a channel."""
+        return state_of(channel, ChannelTickets, partial(ChannelTickets, self, connection, channel))
+
+    def request(
+        self, connection: GatewayConnection, channel: Channel, method: AccessRequest
+    ) -> MethodBase:
+        """Answer access.request."""
+        if not connection.early:
+            return AccessRequestOk(ticket=NO_TICKET)
+        return AccessRequestOk(ticket=self.grant(connection, channel, method).number)
+
+    # Keeps 0-9/access.request.realm#validity, 0-9/access.request.exclusive#validity.
+    def grant(
+        self, connection: GatewayConnection, channel: Channel, method: AccessRequest
+    ) -> Ticket:
+        """Grant a ticket, in place of the one that the channel has on this realm.
+
+        Raises:
+            AccessRefused: the realm is unknown or closed to this user, or another channel's ticket
+                excludes this one.
+            ResourceError: the connection has too many tickets.
+        """
+        realm = method.realm
+        vhost = connection.vhost.name
+        rights = frozenset(r for r in (PASSIVE, ACTIVE, WRITE, READ) if getattr(method, r))
+        if realm not in self.realms() or not self.may(connection, realm, rights):
+            raise AccessRefused(
+                f"access to realm '{realm}' in vhost '{vhost}' refused for user "
+                f"'{connection.user.name}'"
+            )
+        holders = self.held.setdefault((vhost, realm), {})
+        previous = [ticket for ticket in holders if ticket.channel is channel]
+        if len(holders) > len(previous):
+            others = (ticket for ticket in holders if ticket.channel is not channel)
+            if method.exclusive or any(ticket.exclusive for ticket in others):
+                raise AccessRefused(
+                    f"realm '{realm}' in vhost '{vhost}' is in use"
+                    if method.exclusive
+                    else f"realm '{realm}' in vhost '{vhost}' is in exclusive use"
+                )
+        for ticket in previous:
+            self.drop(connection, ticket)
+        ticket = Ticket(
+            self.fresh_number(connection), channel, vhost, realm, rights, method.exclusive
+        )
+        tickets_of(connection).by_number[ticket.number] = ticket
+        self.state(connection, channel)
+        self.held.setdefault((vhost, realm), {})[ticket] = None
+        return ticket
+
+    def may(self, connection: GatewayConnection, realm: str, rights: frozenset[str]) -> bool:
+        """Return True if a user's permissions on a realm's name allow these rights."""
+        access, vhost = connection.context.access, connection.vhost.name
+        having = {
+            p for p in PERMISSIONS.values() if access.allowed(connection.user, vhost, p, realm)
+        }
+        if not having:
+            return False
+        return all(PERMISSIONS[right] in having for right in rights - {PASSIVE})
+
+    def fresh_number(self, connection: GatewayConnection) -> int:
+        """Return a number that no ticket of this connection has."""
+        tickets = tickets_of(connection)
+        if len(tickets.by_number) >= TICKETS_MAX:
+            raise ResourceError(f"more than {TICKETS_MAX} access tickets")
+        number = tickets.last
+        while True:
+            number = number + 1 if TICKET_MIN <= number < TICKET_MAX else TICKET_MIN
+            if number not in tickets.by_number:
+                tickets.last = number
+                return number
+
+    def drop(self, connection: GatewayConnection, ticket: Ticket) -> None:
+        """Void a ticket."""
+        del tickets_of(connection).by_number[ticket.number]
+        self.check_again(ticket)
+        key = (ticket.vhost, ticket.realm)
+        holders = self.held[key]
+        del holders[ticket]
+        if not holders:
+            del self.held[key]
+
+    def check_again(self, ticket: Ticket) -> None:
+        """Have the next publish with a ticket checked, though the last one was."""
+        state = (ticket.channel.plug_ins or {}).get(ChannelTickets)
+        if isinstance(state, ChannelTickets):
+            state.number = 0
+
+    def move(
+        self, channel: Channel, lost: GatewayConnection, connection: GatewayConnection
+    ) -> None:
+        """Move the tickets of a channel that is resumed over another connection.
+
+        A ticket whose number is taken there is void.
+        """
+        before, after = tickets_of(lost), tickets_of(connection)
+        for number, ticket in list(before.by_number.items()):
+            if ticket.channel is not channel:
+                continue
+            if number in after.by_number:
+                self.drop(lost, ticket)
+            else:
+                after.by_number[number] = before.by_number.pop(number)
+                after.last = max(after.last, number)
+
+    # Keeps 0-9/access.request-ok#per-channel.
+    def find(self, connection: GatewayConnection, channel: Channel, number: int) -> Ticket:
+        """Return the ticket of that number.
+
+        Raises:
+            AccessRefused: the connection has no ticket of that number.
+            NotAllowed: the ticket is another channel's (0-9/access.request-ok#per-channel).
+        """
+        ticket = tickets_of(connection).by_number.get(number)
+        if ticket is None:
+            raise AccessRefused(f"unknown access ticket {number}")
+        if ticket.channel is not channel:
+            raise NotAllowed(f"access ticket {number} is of another channel")
+        return ticket
+
+    def check(
+        self,
+        connection: GatewayConnection,
+        channel: Channel,
+        number: int,
+        right: str,
+        kind: str,
+        name: str,
+    ) -> None:
+        """Refuse the use of a resource that a ticket does not allow.
+
+        Raises:
+            AccessRefused: the ticket is unknown, lacks the right, or is for another realm.
+            NotAllowed: the ticket is another channel's.
+        """
+        ticket = self.find(connection, channel, number)
+        if right not in ticket.rights and not (right == PASSIVE and ACTIVE in ticket.rights):
+            raise AccessRefused(f"access ticket {number} gives no {right} access")
+        target = resource(connection.vhost, kind, name)
+        if target is None:
+            return
+        own = self.realm_of.get(target)
+        if own is not None:
+            inside = own == ticket.realm
+        else:
+            search = self.realms().get(ticket.realm)
+            inside = search is not None and bool(search(name or "amq.default"))
+        if not inside:
+            raise AccessRefused(
+                f"{kind} '{name}' in vhost '{ticket.vhost}' is not in realm '{ticket.realm}'"
+            )
+
+    # Keeps 0-9/exchange.declare.ticket#validity, 0-9/exchange.delete.ticket#validity,
+    # 0-9/queue.declare.ticket#validity, 0-9/queue.purge.ticket#01, 0-9/basic.consume.ticket#01,
+    # 0-9/basic.get.ticket#01, 0-9/file.consume.ticket#01, 0-9/file.publish.ticket#01,
+    # 0-9/stream.consume.ticket#01, 0-9/stream.publish.ticket#01, 0-9/message.transfer.ticket#01,
+    # 0-9/message.consume.ticket#01, 0-9/message.get.ticket#01.
+    def check_method(
+        self, connection: GatewayConnection, channel: Channel, method: MethodBase
+    ) -> None:
+        """Refuse a method whose ticket does not allow it."""
+        number = getattr(method, "ticket", 0)
+        if number < TICKET_MIN:
+            return
+        need = NEEDS.get(method.NAME)
+        if need is None:
+            return
+        right, kind, field = need
+        if right == ACTIVE and getattr(method, "passive", False):
+            right = PASSIVE
+        name = getattr(method, field)
+        if kind == "queue" and not name and method.NAME != "queue.declare":
+            name = channel.last_queue
+        self.check(connection, channel, number, right, kind, name)
+
+    # Keeps 0-9/basic.publish.ticket#01.
+    def check_publish(
+        self, connection: GatewayConnection, channel: Channel, number: int, address: bytes
+    ) -> None:
+        """Refuse a publish whose ticket does not allow it; once for a ticket and an address."""
+        state = self.state(connection, channel)
+        if number == state.number and address == state.address:
+            return
+        exchange = address[1 : 1 + address[0]].decode("utf-8", "replace")
+        try:
+            self.check(connection, channel, number, WRITE, "exchange", exchange)
+        except ModelError as error:
+            raise translate(error) from None
+        state.number, state.address = number, address
+
+    def own(
+        self,
+        connection: GatewayConnection,
+        channel: Channel,
+        kind: str,
+        method: ExchangeDeclare | QueueDeclare,
+    ) -> None:
+        """Add a resource that was just made with a ticket to the ticket's realm."""
+        name = method.exchange if isinstance(method, ExchangeDeclare) else channel.last_queue
+        target = resource(connection.vhost, kind, name)
+        ticket = tickets_of(connection).by_number.get(method.ticket)
+        if target is None or ticket is None:
+            return
+        if len(self.realm_of) >= self.pruned_at:
+            self.realm_of = {t: realm for t, realm in self.realm_of.items() if not t.deleted}
+            self.pruned_at = max(REALMS_PRUNED_AT, 2 * len(self.realm_of))
+        self.realm_of[target] = ticket.realm
+        for holders in self.held.values():  # Publishes that were checked before are again.
+            for other in holders:
+                self.check_again(other)
+
+    # --- Handlers -------------------------------------------------------------------------------
+
+    def guard(self, handler: Handler) -> Handler:
+        """Return a handler that checks the ticket of its method first, in 0-8 and 0-9."""
+
+        def guarded(
+            connection: GatewayConnection, channel: Channel, method: MethodBase
+        ) -> MethodBase | None:
+            if connection.early:
+                self.check_method(connection, channel, method)
+            return handler(connection, channel, method)
+
+        return guarded
+
+    def guard_content(self, handler: ContentHandler) -> ContentHandler:
+        """Return a handler of a method with content that checks its ticket first."""
+
+        def guarded(
+            connection: GatewayConnection,
+            channel: Channel,
+            method: MethodBase,
+            header: bytes,
+            body: bytes,
+        ) -> MethodBase | None:
+            self.check_method(connection, channel, method)
+            return handler(connection, channel, method, header, body)
+
+        return guarded
+
+    def owning(self, kind: str, handler: Handler) -> Handler:
+        """Return a handler of a declaration that adds what it makes to the ticket's realm."""
+
+        def declare(
+            connection: GatewayConnection, channel: Channel, method: MethodBase
+        ) -> MethodBase | None:
+            assert isinstance(method, ExchangeDeclare | QueueDeclare)
+            if not connection.early or method.ticket < TICKET_MIN or method.passive:
+                return handler(connection, channel, method)
+            existing = resource(connection.vhost, kind, getattr(method, kind))
+            reply = handler(connection, channel, method)
+            if existing is None:
+                self.own(connection, channel, kind, method)
+            return reply
+
+        return declare
+
+
+def resource(vhost: VirtualHost, kind: str, name: str) -> Queue | Exchange | None:
+    """Return the exchange or queue of that name, or None."""
+    return vhost.exchanges.get(name) if kind == "exchange" else vhost.queues.get(name)

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transfers of 0-9 to a client, its consumers of messages, and the order of answers.
+
+The answers of the class (ok, reject, offset, empty) name no method: their order counts. A peer
+answers the other's methods in the order in which it finished them. A transfer by reference is
+finished when its reference is closed (0-9/message.close#01), so its answer follows that of the
+close. Our ok to a transfer waits for the disk: the message is in its queues then.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.connection.plug_in_state import ChannelState, state_of
+from headrace.gateway.conversion.contents import segment_of
+from headrace.gateway.conversion.convert import body_of_frames
+from headrace.gateway.conversion.headers import address_of, header_of
+from headrace.gateway.conversion.neutral_basic import read_basic
+from headrace.gateway.conversion.neutral_message import write_message
+from headrace.gateway.conversion.neutral_transfer import read_transfer
+from headrace.gateway.conversion.neutral_values import CannotConvert
+from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.early.references import References
+from headrace.model.message import KIND_MASK, REDELIVERED, Message
+from headrace.model.queue_kinds.multi_queue import head_of
+from headrace.protocol.codec_0_x import (
+    MessageAppend,
+    MessageCancel,
+    MessageClose,
+    MessageOpen,
+    MethodBase,
+    encode_method,
+)
+from headrace.protocol.errors import AmqpError
+from headrace.protocol.v0_x.channel import CLOSING
+from headrace.spec.reply import ReplyCode
+from headrace.spec.tables import V0_9
+from headrace.wire.memory import get32
+
+if TYPE_CHECKING:
+    from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.queue.queue import Queue
+
+ASKED = 0  # We await an ok to a method that is no transfer.
+_APPEND_HEAD = 64  # Octets of an append beside its data, at most.
+_BODY_HEAD = 5  # Octets of a body's kind and size.
+
+
+class ChannelTransfers(ChannelState):
+    """The transfers of one channel, and the answers that are awaited."""
+
+    def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
+        self.channel = channel
+        self.references = References(connection.counters, connection.body_max)
+        self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
+        self.sent = 0  # References that we opened.
+
+    @property
+    def connection(self) -> GatewayConnection:
+        """The connection that the channel is on; channel.resume may give it another."""
+        return cast("GatewayConnection", self.channel.connection)
+
+    def answer(self, method: MethodBase) -> None:
+        """Answer what the client asked."""
+        self.connection.reply(self.channel.number, method)
+
+    # --- Their answers --------------------------------------------------------------------------
+
+    def accepted(self) -> None:
+        """Settle the oldest delivery that awaits an answer: the client answered ok."""
+        if self.awaited:
+            self.settle(self.awaited.popleft(), SETTLE_ACCEPT)
+
+    def rejected(self) -> None:
+        """Discard the oldest transfer that awaits an answer.
+
+        Raises:
+            AmqpError: every transfer is answered.
+        """
+        for tag in self.awaited:
+            if tag != ASKED:
+                self.awaited.remove(tag)
+                self.settle(tag, SETTLE_DISCARD)
+                return
+        raise AmqpError(ReplyCode.COMMAND_INVALID, "message.reject answers nothing")
+
+    def settle(self, tag: int, outcome: int) -> None:
+        """Settle a delivery; basic.ack may have done that."""
+        if tag != ASKED and self.channel.is_unsettled(tag):
+            self.channel.settle(tag, False, outcome)
+
+    def forget_transfers(self) -> None:
+        """Await no answers to transfers any more: their messages are requeued."""
+        self.awaited = deque([tag for tag in self.awaited if tag == ASKED])
+
+    # --- Transfers out --------------------------------------------------------------------------
+
+    def transfer_head(self, message: Message, destination: str) -> bytes:
+        """Return the encoded message.transfer of a message, up to its body.
+
+        Raises:
+            CannotConvert: 0-9 has no form for the message, or the transfer exceeds a frame.
+        """
+        if message.flags & KIND_MASK:
+            p = read_transfer(segment_of(message))
+        else:
+            p = read_basic(header_of(message))
+        exchange, routing_key = address_of(message)
+        head = write_message(
+            p,
+            destination.encode(),
+            exchange.encode(),
+            routing_key.encode(),
+            redelivered=bool(message.flags & REDELIVERED),
+            expiration_s=message.deadline_ms // 1000,
+            plain=not self.connection.speaks_more,
+        )
+        room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
+        if len(head) > room:
+            raise CannotConvert(
+                f"what a transfer says takes {len(head)} bytes and exceeds the {room} that the "
+                "client takes in one frame"
+            )
+        return head
+
+    def transfer(self, head: bytes, message: Message, tag: int) -> None:
+        """Send a message, its body by reference if it is too large for one frame.
+
+        ``tag`` is what the answer settles; ``ASKED`` when it needs none.
+        """
+        connection, number = self.connection, self.channel.number
+        pieces = body_of(message)
+        if len(head) + _BODY_HEAD + message.body_size <= connection.frame_max - 8:
+            size = message.body_size.to_bytes(4, "big")
+            connection.write_frame(1, number, b"".join((head, b"\x00", size, *pieces)))
+            if tag != ASKED:
+                self.awaited.append(tag)
+            return
+        self.sent += 1
+        name = b"headrace-%d" % self.sent
+        self.ask(MessageOpen(reference=name))
+        size = len(name).to_bytes(4, "big")
+        connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
+        limit = connection.frame_max - 8 - _APPEND_HEAD
+        for piece in pieces:
+            for at in range(0, len(piece), limit):
+                self.ask(MessageAppend(reference=name, data=piece[at : at + limit]))
+        self.ask(MessageClose(reference=name))
+        if tag != ASKED:
+            self.awaited.append(tag)
+
+    def ask(self, method: MethodBase) -> None:
+        """Send a method that the client answers with an ok."""
+        self.awaited.append(ASKED)
+        self.connection.write_frame(1, self.channel.number, encode_method(V0_9, method))
+
+    def end(self) -> None:
+        """The channel is over."""
+        self.references.end()
+        self.awaited.clear()
+
+
+class MessageConsumer(BasicConsumer):
+    """A consumer of the message class.
+
+    To the queue it always acknowledges: what needs no acknowledgement is settled once it is sent.
+    """
+
+    def __init__(
+        self, transfers: ChannelTransfers, queue: Queue, destination: str, automatic: bool
+    ) -> None:
+        BasicConsumer.__init__(
+            self, transfers.connection, transfers.channel, queue, destination, False
+        )
+        self.transfers = transfers
+        self.automatic = automatic
+
+    def can(self) -> bool:
+        """Return True if one more message may be sent; automatic consumers do not prefetch."""
+        if not self.automatic:
+            return BasicConsumer.can(self)
+        connection = self.transfers.connection
+        if connection.is_full():
+            connection.starve(self.queue)
+            return False
+        return bool(self.channel.flow)
+
+    def accepts(self, message: Message) -> int:
+        """Return 1 if this message may be sent, 0 if never, 2 if there is no room for it now."""
+        if self.automatic:
+            return 0 if self.no_local and self.publisher == message.publisher else 1
+        return BasicConsumer.accepts(self, message)
+
+    # Keeps 0-9/message#09, 0-9/message#10.
+    def deliver(self, message: Message) -> None:
+        """Take a message."""
+        deliver(self.transfers, message, self, self.tag, self.automatic)
+        holder = message.consumer
+        if self.automatic and holder is not None and head_of(holder) is self:
+            holder.queue.settle(message)
+
+    def cancelled(self) -> None:
+        """The queue is gone."""
+        self.leave()
+
+    def ended(self) -> None:
+        """A range of a stream was read: say so with a message.cancel, which was asked for."""
+        self.cancelled()
+        if self.channel.state != CLOSING:
+            self.transfers.awaited.append(ASKED)
+            self.transfers.connection.reply(
+                self.channel.number, MessageCancel(destination=self.tag)
+            )
+
+
+def deliver(
+    transfers: ChannelTransfers,
+    message: Message,
+    consumer: BasicConsumer | Getter,
+    destination: str,
+    automatic: bool,
+) -> bool:
+    """Send a message to its destination; False when it could not be said and is gone."""
+    try:
+        head = transfers.transfer_head(message, destination)
+    except CannotConvert as error:
+        consumer.queue.unconvertible(message, consumer, error.reason)
+        return False
+    tag = ASKED
+    if automatic:
+        transfers.channel.untagged += 1
+    else:
+        transfers.channel.remember(message)
+        if isinstance(consumer, BasicConsumer):
+            consumer.unacked += 1
+        tag = transfers.channel.tag
+    transfers.transfer(head, message, tag)
+    return True
+
+
+def body_of(message: Message) -> list[bytes]:
+    """Return the body of a message in pieces."""
+    data = message.data
+    assert data is not None, "the message is paged out"
+    at = message.address_len + 2
+    if message.flags & KIND_MASK:
+        body = data[at + 4 + get32(data, at) :]
+    else:
+        at += 8 + get32(data, at + 3)
+        body = body_of_frames(data, at, len(data))
+    pieces = [body] if body else []
+    return [*pieces, *(message.parts or ())]
+
+
+def transfers_of(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:
+    """Return the transfers of a channel."""
+    return state_of(channel, ChannelTransfers, partial(ChannelTransfers, connection, channel))

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consumers of every class on the channels of a connection: sources, tags, consumer timeouts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, watch
+from headrace.gateway.v0_x.channel.channel import Channel
+from headrace.gateway.v0_x.host import check_access
+from headrace.gateway.v0_x.methods.queue import queue_of
+from headrace.model.queue_kinds.multi_queue import ARGUMENT as MULTIQUEUE
+from headrace.model.queue_kinds.multi_queue import MultiQueue, holders_of, names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.gateway.v0_x.channel.consumer import BasicConsumer
+    from headrace.gateway.v0_x.connection.connection import GatewayConnection
+    from headrace.model.queue.queue import Queue
+
+CONSUMERS_MAX = 65535  # On one channel.
+
+
+def source_of(
+    connection: GatewayConnection, channel: Channel, name: str, arguments: Mapping[str, object]
+) -> Queue:
+    """Return the source of a consumer: a queue, or all those that its arguments list."""
+    if MULTIQUEUE not in arguments:
+        queue = queue_of(connection, channel, name)
+        check_access(connection, "read", "queue", queue.access_name)
+        return queue
+    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
+    for queue in queues:
+        check_access(connection, "read", "queue", queue.access_name)
+    return MultiQueue(queues)
+
+
+def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
+    """Return the channel that has a consumer of this tag; in 0-8 and 0-9 there is only one."""
+    for channel in connection.channels.values():
+        if isinstance(channel, Channel) and tag in (channel.consumers or ()):
+            return channel
+    return None
+
+
+def enforce_timeout(
+    connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
+) -> None:
+    """See to it that a consumer does not hold deliveries for longer than its timeout."""
+
+    def overdue(last: int) -> None:
+        late = [
+            holder for holder in holders_of(consumer) if channel.unsettled.numbers_of(holder, last)
+        ]
+        if not late:
+            return
+        if connection.context.consumer_timeout_closes:
+            consumer.queue.remove_consumer(consumer)
+            consumer.failed(closing(channel.number, timeout_ms))
+        else:
+            for holder in late:
+                channel.return_late(holder, last)
+
+    def goes_on() -> bool:
+        consumers = channel.consumers or {}
+        return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
+
+    timeout = ConsumerTimeout(
+        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
+    )
+    watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fanout exchange, and two types that route like it and have state.
+
+Those are recent history and deduplication; `headrace.model.interceptor.exchange_observer` keeps
+their state.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from headrace.model.arguments.exchange import whole
+from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, ExchangeProperties, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.arguments.values import Check
+    from headrace.model.exchange.binding import Binding, Destination
+
+LENGTH = "x-recent-history-length"
+LENGTH_DEFAULT = 20
+LENGTH_MAX = 10_000  # Messages that an exchange keeps.
+
+
+class FanoutExchange(Exchange):
+    """Matches every binding."""
+
+    type = "fanout"
+    selects = True
+    lingers = True
+
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
+        super().__init__(name, **properties)
+        self._all: dict[Binding, None] = {}
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        for binding in self._all:
+            into[binding.destination] = None
+
+    def _index(self, binding: Binding) -> None:
+        self._all[binding] = None
+
+    def _forget(self, binding: Binding) -> None:
+        del self._all[binding]
+
+
+class RecentHistoryExchange(FanoutExchange):
+    """A fanout exchange that passes its last messages to each new binding."""
+
+    type = "x-recent-history"
+    arguments_known: Mapping[str, Check] = {**COMMON_ARGUMENTS, LENGTH: whole(1, LENGTH_MAX)}
+
+
+class DeduplicationExchange(FanoutExchange):
+    """A fanout exchange that drops messages with a known id."""
+
+    type = "x-message-deduplication"
+
+    @property
+    def deduplicates(self) -> bool:
+        return True

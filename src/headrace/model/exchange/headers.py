@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers exchange (``x-match``), and its index: bindings by the header values they ask for.
+
+A condition is a header's name with a value, or with any value; bindings with the same condition
+share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
+needs any of its conditions is listed under each of them. A binding that needs all of them is listed
+under the condition with the fewest entries; only if the message meets that one are the others
+checked, newest first, because conditions of many bindings tend to be old.
+
+The cost of a lookup depends on the message's headers and on the bindings listed under its
+conditions, not on the number of bindings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Unpack
+
+from headrace.model.arguments.canonical import canonical
+from headrace.model.arguments.consumer import SELECTORS
+from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_octets
+from headrace.model.arguments.values import shown, type_name
+from headrace.model.errors import InvalidArgument
+from headrace.model.exchange.binding import add_binding, destinations, remove_binding
+from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.model.exchange.binding import Binding, Bound, Destination
+
+X_MATCH = "x-match"
+
+Criterion = tuple[str, object]  # A header's name and canonical value, or None for any value.
+
+
+class Condition:
+    """A condition shared by bindings."""
+
+    __slots__ = ("all_of", "any_of", "number", "uses")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.uses = 0  # Number of bindings that have it.
+        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one,
+        # and bindings that need all of theirs.
+        self.all_of: dict[tuple[Condition, ...], Bound] | None = None
+
+
+_HERE = 0  # The only key of ``any_of``.
+
+
+def order_of(condition: Condition) -> int:
+    """Return the sort key of a binding's conditions, newest first."""
+    return -condition.number
+
+
+def rarity_of(condition: Condition) -> int:
+    """Return the number of condition sets listed under a condition."""
+    return 0 if condition.all_of is None else len(condition.all_of)
+
+
+class HeadersIndex:
+    """The conditions of one headers exchange."""
+
+    def __init__(self) -> None:
+        self.conditions: dict[Criterion, Condition] = {}
+        self.names: dict[str, int] = {}  # Number of conditions for each header name.
+        self.made = 0  # Number of conditions ever made.
+        self.sets_checked = 0  # Condition sets checked; for tests.
+
+    def add(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
+        """Add a binding with conditions; with ``match_all`` a message must meet all of them."""
+        conditions = []
+        for key in criteria:
+            condition = self.conditions.get(key)
+            if condition is None:
+                self.made += 1
+                condition = self.conditions[key] = Condition(self.made)
+                self.names[key[0]] = self.names.get(key[0], 0) + 1
+            condition.uses += 1
+            conditions.append(condition)
+        if match_all:
+            conditions.sort(key=order_of)
+            condition_set = tuple(conditions)
+            home = self._home(condition_set) or min(condition_set, key=rarity_of)
+            if home.all_of is None:
+                home.all_of = {}
+            add_binding(home.all_of, condition_set, binding)
+            return
+        for condition in conditions:
+            if condition.any_of is None:
+                condition.any_of = {}
+            add_binding(condition.any_of, _HERE, binding)
+
+    def remove(self, binding: Binding, match_all: bool, criteria: list[Criterion]) -> None:
+        """Remove a binding, and conditions that no other binding has."""
+        conditions = [self.conditions[key] for key in criteria]
+        if match_all:
+            condition_set = tuple(sorted(conditions, key=order_of))
+            home = self._home(condition_set)
+            if home is not None and home.all_of is not None:
+                remove_binding(home.all_of, condition_set, binding)
+                home.all_of = home.all_of or None
+        for key, condition in zip(criteria, conditions, strict=True):
+            if not match_all and condition.any_of is not None:
+                remove_binding(condition.any_of, _HERE, binding)
+                condition.any_of = condition.any_of or None
+            condition.uses -= 1
+            if not condition.uses:
+                del self.conditions[key]
+                self.names[key[0]] -= 1
+                if not self.names[key[0]]:
+                    del self.names[key[0]]
+
+    @staticmethod
+    def _home(condition_set: tuple[Condition, ...]) -> Condition | None:
+        """Return the condition under which a set of conditions is listed; None if it is not."""
+        for condition in condition_set:
+            if condition.all_of is not None and condition_set in condition.all_of:
+                return condition
+        return None
+
+    def octets(
+        self, match_all: bool, criteria: list[Criterion], values: Mapping[str, object]
+    ) -> int:
+        """Return the memory of a binding in bytes; ``values`` are the values it asks for."""
+        octets = (CONDITION + ITEM * len(criteria)) if match_all else 0
+        for key in criteria:
+            octets += 0 if key in self.conditions else INDEXED + value_octets(values[key[0]])
+        return octets
+
+    def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
+        """Add the destinations of the bindings that the headers satisfy."""
+        names, conditions = self.names, self.conditions
+        satisfied: list[Condition] = []
+        few = len(names) < len(headers)  # A message may have very many headers.
+        for name in names if few else headers:
+            if name not in (headers if few else names):
+                continue
+            value = headers[name]
+            condition = conditions.get((name, None))
+            if condition is not None:
+                satisfied.append(condition)
+            if value is not None:
+                condition = conditions.get((name, canonical(value)))
+                if condition is not None:
+                    satisfied.append(condition)
+        satisfied_set = set(satisfied)
+        for condition in satisfied:
+            if condition.any_of is not None:
+                destinations(condition.any_of[_HERE], into)
+            if condition.all_of is not None:
+                self.sets_checked += len(condition.all_of)
+                for condition_set, entry in condition.all_of.items():
+                    if satisfied_set.issuperset(condition_set):
+                        destinations(entry, into)
+
+
+class HeadersExchange(Exchange):
+    """Matches bindings whose arguments the headers have."""
+
+    type = "headers"
+    cacheable = False
+    reads_arguments = True
+    selects = True
+    lingers = True
+
+    def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
+        super().__init__(name, **properties)
+        self.conditions = HeadersIndex()
+        self._unconditional: dict[Binding, None] = {}
+
+    def check(self, routing_key: str, arguments: Mapping[str, object]) -> None:
+        match = arguments.get(X_MATCH, "all")
+        if not isinstance(match, str):
+            raise InvalidArgument(
+                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
+                "expected longstr"
+            )
+        if match not in ("all", "any", "all-with-x", "any-with-x"):
+            text = f'<<"{match}">>' if match else "<<>>"
+            raise InvalidArgument(
+                f"Invalid x-match field value {text}; expected all, any, all-with-x, or any-with-x"
+            )
+
+    def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
+        for binding in self._unconditional:
+            into[binding.destination] = None
+        if self.conditions.names:
+            self.conditions.match(headers(), into)
+
+    def index_octets(self, binding: Binding) -> int:
+        return self.conditions.octets(*conditions(binding), binding.arguments or {})
+
+    def _index(self, binding: Binding) -> None:
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.add(binding, match_all, criteria)
+        elif match_all:
+            self._unconditional[binding] = None
+
+    def _forget(self, binding: Binding) -> None:
+        match_all, criteria = conditions(binding)
+        if criteria:
+            self.conditions.remove(binding, match_all, criteria)
+        else:
+            self._unconditional.pop(binding, None)
+
+
+def conditions(binding: Binding) -> tuple[bool, list[Criterion]]:
+    """Return True if all conditions are needed, and the conditions (name, value; None: any)."""
+    arguments = binding.arguments or {}
+    match = str(arguments.get(X_MATCH, "all"))
+    with_x = match.endswith("-with-x")
+    criteria = [
+        (name, canonical(value))
+        for name, value in arguments.items()
+        if name != X_MATCH and name not in SELECTORS and (with_x or not name.startswith("x-"))
+    ]
+    return match.startswith("all"), criteria

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection of AMQP 0-10, as its sessions and its other parts see it.
+
+Completions are sent at the end of a turn: a session that has some is in its connection's list
+``to_announce``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+
+if not cython.compiled:
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.protocol.output import BufferPool
+    from headrace.protocol.v0_10.assembly import CHANNEL_AT as C_CHANNEL_AT
+    from headrace.protocol.v0_10.assembly import FRAME_HEAD as C_FRAME_HEAD
+    from headrace.protocol.v0_10.assembly import KIND_AT as C_KIND_AT
+    from headrace.protocol.v0_10.assembly import RESERVED_AT as C_RESERVED_AT
+    from headrace.protocol.v0_10.assembly import SIZE_AT as C_SIZE_AT
+    from headrace.protocol.v0_10.assembly import TRACK_AT as C_TRACK_AT
+    from headrace.protocol.v0_10.session.port import INLINE_BODY_MAX as C_INLINE_BODY_MAX
+    from headrace.protocol.v0_x.handshake import STATE_AWAITING_HEADER
+    from headrace.wire.memory import copy, cut, put16, put32
+
+from headrace.protocol.codec_0_10 import (
+    Command,
+    Control,
+    ExecutionException,
+    MessageTransfer,
+    SessionDetached,
+    Struct,
+    decode_command,
+    encode_control,
+)
+from headrace.protocol.errors_0_10 import CloseError, DetachError, ExecutionError
+from headrace.protocol.v0_10.events import (
+    Attached,
+    CommandReceived,
+    Completed,
+    ControlReceived,
+    Detached,
+    Event,
+    ResultReceived,
+    Resumed,
+    SessionFailed,
+    TransferReceived,
+)
+from headrace.spec.reply_0_10 import DetachCode
+
+if TYPE_CHECKING:
+    from headrace.protocol.endpoint import BodySink
+    from headrace.protocol.v0_10.session.registry import Sessions
+    from headrace.protocol.v0_10.session.session import Session
+
+MAX_FRAME_MIN = 4096  # Octets; the least that both peers must accept.
+
+
+class SessionConnection(Endpoint):
+    """Port by which sessions use the connection that they are attached to: frames and upcalls.
+
+    The base class collects events; a gateway or a client overrides the upcalls instead. A command
+    is complete when its handler calls ``session.complete(session.command_id)``, then or later.
+    """
+
+    def __init__(
+        self, pool: BufferPool, channel_max: int, sessions: "Sessions | None", is_server: bool
+    ) -> None:
+        Endpoint.__init__(self, pool)
+        self.max_frame_size = MAX_FRAME_MIN  # Octets of a whole frame that we send.
+        self.body_max = 128 << 20  # Octets of a body that we take.
+        self.attached: dict[int, Session] = {}  # Sessions by channel.
+        self.last: Session | None = None  # The one that was used last.
+        self.to_announce: list[Session] = []  # Sessions with completions to announce.
+        self.current = 0  # The command being handled, class code << 8 | command code.
+        self.reticent = False  # The peer hears of known completions only when it asks.
+        self.events: list[Event] = []
+        self.is_server = is_server
+        self.channel_max = channel_max  # Channels are numbered from 0 to below it.
+        self.sessions = sessions  # A server finds the sessions of its clients there.
+        self.state_number = STATE_AWAITING_HEADER
+        self.session: Session | None = None  # Whose command is being handled, for errors.
+
+    # --- Frames -----------------------------------------------------------------------------
+
+    def write_control(self, number: int, control: Control) -> None:
+        """Append a control."""
+        self.write_segment(0, True, number, encode_control(control))
+
+    # Keeps 0-10/s018.
+    def write_segment(self, kind: int, last: bool, channel: int, payload: bytes) -> None:
+        """Append a whole segment; ``last`` when it is the assembly's last."""
+        self.write_part(kind, last, channel, payload, 0, len(payload))
+
+    def write_part(
+        self, kind: int, last: bool, channel: int, payload: bytes, lo: int, hi: int
+    ) -> None:
+        """Append the frames of ``payload[lo:hi]``, a piece of a segment."""
+        limit = self.max_frame_size - C_FRAME_HEAD
+        whole = len(payload)
+        flags = (8 if kind < 2 else 0) | (4 if last else 0)
+        while True:
+            end = min(lo + limit, hi)
+            size = end - lo + C_FRAME_HEAD
+            self.reserve(size)
+            buffer = self.buffer
+            at = self.tail
+            buffer[at] = flags | (2 if lo == 0 else 0) | (1 if end == whole else 0)
+            buffer[at + C_KIND_AT] = kind
+            put16(buffer, at + C_SIZE_AT, size)
+            put16(buffer, at + C_TRACK_AT, 1 if kind else 0)
+            put16(buffer, at + C_CHANNEL_AT, channel)
+            put32(buffer, at + C_RESERVED_AT, 0)
+            copy(buffer, at + C_FRAME_HEAD, payload, lo, end)
+            self.tail = at + size
+            lo = end
+            if lo >= hi:
+                return
+
+    def write_body(self, channel: int, parts: tuple[bytes, ...]) -> None:
+        """Append a body segment; a large one is not copied."""
+        if len(parts) == 1 and len(parts[0]) <= C_INLINE_BODY_MAX:
+            self.write_segment(3, True, channel, parts[0])
+        else:
+            self.write_parts_0_10(channel, parts, self.max_frame_size)
+
+    # --- Attached sessions ----------------------------------------------------------------------
+
+    def detach_session(self, session: "Session", code: int) -> None:
+        """Detach a session from its channel."""
+        number = session.channel
+        session.leave()
+        if self.session is session:
+            self.session = None
+        self.on_detached(session, number, code)
+
+    def evict(self, session: "Session") -> None:
+        """Another connection takes the session over."""
+        self.write_control(
+            session.channel, SessionDetached(name=session.name, code=DetachCode.SESSION_BUSY)
+        )
+        self.detach_session(session, int(DetachCode.SESSION_BUSY))
+
+    def lost(self) -> None:
+        """The transport is gone: every session is detached."""
+        for session in list(self.attached.values()):
+            self.detach_session(session, 0)
+
+    def announce(self) -> None:
+        """Send the completions of all sessions; called also between reads."""
+        to_announce = self.to_announce
+        if to_announce:
+            self.to_announce = []
+            for session in to_announce:
+                if session.connection is self:
+                    session.send_completed()
+
+    # Keeps 0-10/s030, 0-10/s031.
+    def not_attached(self, number: int) -> None:
+        """Discard a frame on a channel without a session."""
+        self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))
+
+    def find_session(self, number: int, name: bytes, force: bool) -> "Session":
+        """The session that a client asks for; DetachError when it cannot have it."""
+        if self.sessions is None:
+            raise DetachError(DetachCode.SESSION_BUSY, "no sessions are offered here")
+        session: Session = self.sessions.find(self.principal(), name, force)
+        return session
+
+    def principal(self) -> Any:
+        """Return the owner of the sessions: names of different owners' sessions do not clash."""
+        return self.user
+
+    # --- Upcalls ----------------------------------------------------------------------------
+
+    def on_transfer(
+        self,
+        session: "Session",
+        d: bytes | bytearray,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        body: int,
+        body_end: int,
+    ) -> None:
+        """A message.transfer came whose body is at most ``INLINE_BODY_MAX`` octets.
+
+        ``d[args:args_end]`` holds the session header (2 octets, checked) and the arguments (not
+        looked at), then follow the payloads of the header and body segments. A segment that did
+        not come has no octets.
+        """
+        self.on_transfer_large(
+            session,
+            b"\x04\x01" + cut(d, args, args_end) + cut(d, header, header_end),
+            2,
+            2 + args_end - args,
+            2 + args_end - args,
+            2 + args_end - args + header_end - header,
+            (cut(d, body, body_end),),
+            body_end - body,
+        )
+
+    def on_transfer_large(
+        self,
+        session: "Session",
+        start: bytes,
+        args: int,
+        args_end: int,
+        header: int,
+        header_end: int,
+        parts: tuple[bytes, ...],
+        body_size: int,
+    ) -> None:
+        """A message.transfer came with a larger body; ``start`` holds the rest."""
+        command = decode_command(start[:args_end])[1]
+        assert isinstance(command, MessageTransfer)
+        self.events.append(
+            TransferReceived(
+                session.name,
+                session.command_id,
+                session.sync,
+                command,
+                start[header:header_end],
+                b"".join(parts),
+            )
+        )
+        session.complete(session.command_id)
+
+    def on_accept(self, session: "Session", d: bytes | bytearray, lo: int, hi: int) -> None:
+        """A message.accept came; ``d[lo:hi]`` holds ranges of 8 octets, in order."""
+        payload = b"\x04\x02\x01" + bytes((session.sync,)) + b"\x01\x00"
+        payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
+        self.on_command(session, decode_command(payload)[1], b"", ())
+
+    def sink_of(self, session: "Session", header: bytes) -> "BodySink | None":
+        """Return the sink that takes the body of a file.stage instead of memory, or None."""
+        return None
+
+    def on_command(
+        self, session: "Session", command: Command, header: bytes, parts: tuple[bytes, ...]
+    ) -> None:
+        """Another command came, with the payload of its header segment and its body."""
+        self.events.append(
+            CommandReceived(
+                session.name, session.command_id, session.sync, command, header, b"".join(parts)
+            )
+        )
+        session.complete(session.command_id)
+
+    def on_result(self, session: "Session", command_id: int, value: Struct | None) -> None:
+        """Handle the result of a command of ours: a struct, or None."""
+        self.events.append(ResultReceived(session.name, command_id, value))
+
+    def on_exception(self, session: "Session", exception: ExecutionException) -> None:
+        """A command of ours failed; the session ends, the peer detaches it."""
+        self.events.append(SessionFailed(session.name, exception))
+
+    def on_completed(self, session: "Session", lo: int, hi: int) -> None:
+        """The peer completed these commands of ours, both ends included, for the first time."""
+        self.events.append(Completed(session.name, lo, hi))
+
+    def on_session_control(self, session: "Session", control: Control) -> None:
+        """The peer answered: session.attached, expected, timeout."""
+        self.events.append(ControlReceived(session.channel, control))
+
+    def choose_timeout(self, session: "Session", requested: int | None) -> int | None:
+        """Return the seconds that a detached session is kept; None is for ever."""
+        return 0 if session.registry is None else session.registry.grant(requested)
+
+    def on_detached(self, session: "Session", channel: int, code: int) -> None:
+        """The session left its channel: 0, or the code of what went wrong. It may have ended."""
+        self.events.append(Detached(session.name, channel, code))
+
+    def on_session_failed(self, session: "Session", error: ExecutionError) -> None:
+        """The peer broke a rule in a command, or it cannot be done; it was told."""
+        self.events.append(SessionFailed(session.name, error))
+
+    def on_resumed(self, session: "Session", kept: bool) -> None:
+        """Attached again; ``kept``: the peer knew the session, and was sent what it missed."""
+        self.events.append(Resumed(session.name, kept))
+
+    def on_given_up(self, session: "Session", lo: int, hi: int) -> None:
+        """These commands of ours were not completed, and are not sent again.
+
+        The peer was sent a gap, so ``on_completed`` may follow; should that gap be lost too, this
+        call comes again.
+        """
+
+    def on_attached(self, session: "Session") -> None:
+        """A session is attached: as the peer asked, or as we asked."""
+        self.events.append(Attached(session.name, session.channel))
+
+    def on_detaching(self, session: "Session") -> None:
+        """The peer asks for the end of an attachment; it is still there."""
+
+    # --- Upcalls of the frame reader --------------------------------------------------------------
+
+    def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
+        """Less than a protocol header has come: refuse at once what cannot become one."""
+
+    def accept_header(self, header: bytes) -> None:
+        """The peer sent its protocol header."""
+
+    def control(self, session: "Session | None", number: int, payload: bytes) -> None:
+        """A control came as a whole."""
+
+    def failed(self, error: Exception) -> None:
+        """Answer an error that handling a frame raised."""
+
+    def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
+        """End what the error says, and tell the peer why."""
+
+    def turn_over(self) -> None:
+        """All complete frames of one read were handled."""
+        self.announce()

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The preamble of a relayed connection: the user and address of a client that has logged in.
+
+The relaying broker sends a header of its own in the place of AMQP's, and gets a challenge. Its
+answer is the length of a text of JSON (4 octets), the text, and an HMAC of challenge and text under
+a key of the cluster. A challenge is used once, so nothing can be sent again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CHALLENGE_SIZE = 16
+MAC_SIZE = 32
+TEXT_BYTES_MAX = 65536
+PURPOSE = b"relayed connections"
+DEPTH_MAX = 8  # Of tables in a client's properties.
+
+
+class PreambleError(Exception):
+    """A preamble that proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preamble:
+    """A client of another broker."""
+
+    broker: str  # Which has logged the client in.
+    user: str
+    host: str  # The client's address,
+    port: int
+    loopback: bool  # which is its broker's machine.
+    encrypted: bool
+    version: str  # As 0-9-1.
+    mechanism: str
+    properties: Mapping[str, object]
+    # Of a bearer token:
+    scopes: list[str] | None = None  # None: the user has an account, whose rights are looked up.
+    source: str = ""  # Who vouches for the user.
+    expires_s: float | None = None  # Unix time.
+
+
+def key_of(secret: bytes) -> bytes:
+    """Return the key of relays, from the secret that all brokers of a cluster have."""
+    return hmac.digest(secret, PURPOSE, "sha256")
+
+
+def pack(key: bytes, challenge: bytes, preamble: Preamble) -> bytes:
+    """Return the answer to a challenge.
+
+    Raises:
+        PreambleError: the client's properties are too long.
+    """
+    facts = {**asdict(preamble), "properties": plain(preamble.properties, DEPTH_MAX)}
+    text = json.dumps(facts).encode()
+    if len(text) > TEXT_BYTES_MAX:
+        raise PreambleError(
+            f"the client's properties and scopes take more than {TEXT_BYTES_MAX} bytes"
+        )
+    mac = hmac.digest(key, challenge + text, "sha256")
+    return len(text).to_bytes(4, "big") + text + mac
+
+
+def unpack(key: bytes, challenge: bytes, text: bytes, mac: bytes) -> Preamble:
+    """Read the answer to a challenge.
+
+    Raises:
+        PreambleError: it was not made with the key.
+    """
+    if not hmac.compare_digest(hmac.digest(key, challenge + text, "sha256"), mac):
+        raise PreambleError("a relayed connection does not know the secret of the cluster")
+    try:
+        return Preamble(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise PreambleError(f"a relayed connection of another version: {error}") from None
+
+
+def plain(value: object, depth: int) -> object:
+    """Return a value of a table as JSON has it: what JSON lacks becomes text."""
+    if isinstance(value, dict) and depth:
+        pairs = cast("dict[object, object]", value).items()
+        return {str(key): plain(item, depth - 1) for key, item in pairs}
+    if isinstance(value, list) and depth:
+        return [plain(item, depth - 1) for item in cast("list[object]", value)]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return base64.b64encode(value).decode()
+    return str(value)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes relayed connections: at the broker that a client connects to, and at the serving one.
+
+The first broker logs the client in, and sends its user and address to the other. The other trusts
+these, and checks every permission itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, cast
+
+from headrace.gateway.oauth.scopes import ScopeError, Scopes
+from headrace.gateway.security.remote_peer import RemotePeer
+from headrace.gateway.security.user import User
+from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
+from headrace.gateway.v0_x.quirks import quirks_of
+from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
+from headrace.protocol.v0_x.frames import FRAME_METHOD, framed
+from headrace.server.cluster_relay.ends import RelayedOpening, RelayEnd
+from headrace.server.cluster_relay.preamble import (
+    CHALLENGE_SIZE,
+    Preamble,
+    PreambleError,
+    key_of,
+    pack,
+    unpack,
+)
+from headrace.server.net.client_socket import seen_from
+from headrace.server.net.transport import Transport
+from headrace.spec.tables import V0_8, V0_9, V0_9_1
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from headrace.gateway.connection.client import Client, RelayableClient
+    from headrace.gateway.connection.context import Context
+    from headrace.gateway.connection.elsewhere import ServingBroker
+    from headrace.gateway.security.access import Access
+    from headrace.gateway.v0_x.connection.context import V0xContext
+    from headrace.protocol.endpoint import Endpoint
+    from headrace.server.login.login import LoginService
+    from headrace.server.net.transport import Reactor
+    from headrace.wire.table import Table
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0  # How long the other broker may take to answer.
+WAIT_S = 12.0  # How long a client waits for a virtual host that no broker serves.
+POLL_S = 0.05
+TICKS_PER_S = 2  # Of the transports' timeouts.
+CHALLENGES = 1000  # Of the last ones, by which a broker knows itself.
+VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
+
+
+class Relays:
+    """See the module."""
+
+    def __init__(
+        self,
+        context: V0xContext,
+        access: Access,
+        reactor: Reactor,
+        login: LoginService,
+        *,
+        secret: bytes,
+        broker: str,
+        serving: Callable[[str], ServingBroker | None],
+        brokers: Callable[[], Sequence[ServingBroker]],
+    ) -> None:
+        """``broker`` is the name of this one; ``serving`` returns the other broker that serves a
+        virtual host, ``brokers`` those that live.
+        """
+        self._context = context
+        self._access = access
+        self._reactor = reactor
+        self._login = login
+        self._key = key_of(secret)
+        self._broker = broker
+        self.serving = serving
+        self.brokers = brokers
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._challenges: deque[bytes] = deque(maxlen=CHALLENGES)
+        context.make_relayed = self.make_opening
+
+    def close(self) -> None:
+        """Cancel the connections that are being made."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _begin(self, work: asyncio.Task[None]) -> None:
+        self._tasks.add(work)
+        work.add_done_callback(self._tasks.discard)
+
+    # --- Waiting ----------------------------------------------------------------------------
+
+    def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
+        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        loop = self._reactor.loop
+        self._begin(loop.create_task(self._wait(connection, vhost, served)))
+
+    async def _wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
+        transport = cast("Transport", connection.transport)
+        transport.hold()
+        transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
+        until = self._reactor.loop.time() + WAIT_S
+        while not (self._context.serves(vhost) or self.serving(vhost)):
+            if connection.ended or self._reactor.loop.time() > until:
+                break
+            await asyncio.sleep(POLL_S)
+        if connection.ended:
+            return
+        transport.unhold()
+        if self._context.serves(vhost) or self.serving(vhost):
+            served()
+        else:
+            connection.force_close(f"vhost '{vhost}' is served by no broker now: try again later")
+        self._reactor.turn()
+
+    # --- The relaying broker ----------------------------------------------------------------
+
+    def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
+        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        loop = self._reactor.loop
+        self._begin(loop.create_task(self._relay(connection, vhost, served)))
+
+    async def _relay(
+        self, connection: RelayableClient, vhost: str, served: Callable[[], None]
+    ) -> None:
+        transport = cast("Transport", connection.transport)
+        transport.hold()
+        transport.handshake_ticks += int(WAIT_S * TICKS_PER_S)
+        sock, trouble = None, "it is served by none"
+        until = self._reactor.loop.time() + WAIT_S
+        while sock is None and not connection.ended and not self._context.serves(vhost):
+            broker = self.serving(vhost)
+            if broker is not None:
+                try:
+                    async with asyncio.timeout(CONNECT_S):
+                        sock = await self._connect(connection, vhost, broker)
+                except (OSError, TimeoutError, PreambleError) as error:
+                    why = str(error) or "no answer"
+                    trouble = f"broker '{broker.name}' at {broker}: {why}"
+            if self._reactor.loop.time() > until:
+                break
+            if sock is None:
+                await asyncio.sleep(POLL_S)
+        if sock is None:
+            if not connection.ended:
+                transport.unhold()
+                if self._context.serves(vhost):
+                    served()
+                else:
+                    log.warning("connection %d: vhost '%s': %s", connection.number, vhost, trouble)
+                    connection.force_close(f"vhost '{vhost}' cannot be reached: try again later")
+                self._reactor.turn()
+        elif connection.ended or transport.closing:
+            sock.close()
+        else:
+            log.info("connection %d is relayed to %s", connection.number, broker)
+            self._join(connection, transport, sock)
+
+    def _join(self, connection: RelayableClient, transport: Transport, sock: socket.socket) -> None:
+        """Pass on between a client and another broker from now on."""
+        pool = self._context.pool
+        client, server = RelayEnd(pool, connection.number), RelayEnd(pool, connection.number)
+        client.other, server.other = server, client
+        transport.flush()
+        connection.ended = True
+        transport.become(client)
+        transport.opened()
+        transport.set_heartbeat(0)  # They pass through.
+        self._context.forget(connection)
+        Transport(self._reactor, sock, server)
+        transport.unhold()
+        self._reactor.turn()
+
+    async def _connect(
+        self, connection: RelayableClient, vhost: str, broker: ServingBroker
+    ) -> socket.socket:
+        """Connect to the other broker, and send the preamble.
+
+        Raises:
+            OSError: it cannot be reached, does not know relays, or is this broker.
+            PreambleError: the client's properties are too long.
+        """
+        loop = self._reactor.loop
+        (resolved, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+        sock = socket.socket(resolved[0], socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(sock, resolved[4])
+            await loop.sock_sendall(sock, RELAYED)
+            challenge = b""
+            while len(challenge) < CHALLENGE_SIZE:
+                got = await loop.sock_recv(sock, CHALLENGE_SIZE - len(challenge))
+                if not got:
+                    raise ConnectionResetError("it knows no relayed connections")
+                challenge += got
+            if challenge in self._challenges:
+                raise ConnectionError("that address leads back here: set its cluster_address")
+            await loop.sock_sendall(sock, self._introduction(connection, vhost, challenge))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _introduction(self, connection: RelayableClient, vhost: str, challenge: bytes) -> bytes:
+        """Return the answer to a challenge, and the client's last two methods again."""
+        peer = self._context.peer(connection.number)
+        user = connection.user
+        preamble = Preamble(
+            broker=self._broker,
+            user=user.name,
+            host=peer.host,
+            port=peer.port,
+            loopback=peer.loopback,
+            encrypted=peer.encrypted,
+            version=connection.version.label,
+            mechanism=connection.mechanism,
+            properties=connection.client_properties,
+            scopes=user.grants.texts if isinstance(user.grants, Scopes) else None,
+            source=user.source,
+            expires_s=user.expires_s,
+        )
+        tune = ConnectionTuneOk(
+            channel_max=connection.channel_max,
+            frame_max=connection.frame_max,
+            heartbeat=connection.heartbeat_s,
+        )
+        methods = (tune, ConnectionOpen(virtual_host=vhost, insist=True))
+        frames = [
+            framed(FRAME_METHOD, 0, encode_method(connection.version, method)) for method in methods
+        ]
+        return b"".join((pack(self._key, challenge, preamble), *frames))
+
+    # --- The serving broker -----------------------------------------------------------------
+
+    def make_opening(self, context: Context, number: int, loopback: bool) -> RelayedOpening:
+        """Return the beginning of a connection of another broker."""
+        challenge = os.urandom(CHALLENGE_SIZE)
+        self._challenges.append(challenge)
+        return RelayedOpening(context.pool, number, challenge, self._accept)
+
+    def _accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint | None:
+        """Return the connection of a client that another broker has logged in."""
+        number = opening.number
+        try:
+            preamble = unpack(self._key, opening.challenge, text, mac)
+            peer = RemotePeer(
+                preamble.host, preamble.port, preamble.loopback, encrypted=preamble.encrypted
+            )
+            user = self._user(preamble, peer)
+            if preamble.version not in VERSIONS:
+                raise PreambleError(f"version '{preamble.version}' is not known here")
+        except (PreambleError, ScopeError) as error:
+            log.warning("connection %d: %s", number, error)
+            return None
+        context = self._context
+        context.peers[number] = peer
+        self._login.gate.leave(number)
+        connection = GatewayConnection(context, number, preamble.loopback)
+        context.connections[number] = connection
+        connection.await_tune_ok(VERSIONS[preamble.version])
+        connection.user = user
+        self._login.watch(number, user)
+        connection.mechanism = preamble.mechanism
+        introduce(connection, preamble.properties)
+        transport = cast("Transport", opening.transport)
+        transport.sock = seen_from(transport.sock, (preamble.host, preamble.port))
+        return connection
+
+    def _user(self, preamble: Preamble, peer: RemotePeer) -> User:
+        """Return the user that another broker has logged in.
+
+        Raises:
+            PreambleError: there is no such account, or its token's issuer is not trusted here.
+            ScopeError: the token has too many scopes.
+        """
+        if preamble.scopes is None and not preamble.source:
+            account = self._access.account(preamble.user)
+            if account is None:
+                raise PreambleError(f"user '{preamble.user}' is not known here")
+            return User(self._access, account.name, account.tags, peer)
+        grants = Scopes.again(preamble.scopes or ())
+        user = User(
+            self._access,
+            preamble.user,
+            grants.tags,
+            peer,
+            grants=grants,
+            source=preamble.source,
+            expires_s=preamble.expires_s,
+        )
+        if not self._login.logins.trusts(user):
+            raise PreambleError(
+                f"user '{preamble.user}' has a token of '{preamble.source}', untrusted here"
+            )
+        return user
+
+
+def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -> None:
+    """Note the client properties that another broker got, as connection.start-ok does."""
+    connection.client_properties = properties
+    capabilities = properties.get("capabilities")
+    connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
+    connection.quirks = quirks_of(cast("Table", properties))
+    connection.speaks_more = connection.early and connection.quirks.qpid
+    connection.publisher.takes_moments = connection.quirks.expiration_moment

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A limit on the audit log's lines about refused logins and connections.
+
+Each refused login is a line. A client that tries logins without end would fill the file, so that
+older lines, of changes, are rotated away. So each address has ``LINES_OF_ONE`` lines a minute, and
+all addresses together ``LINES_OF_ALL``. Refusals beyond these are counted by address, and written
+as one line for each address at the end of the minute.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PERIOD_S = 60.0
+LINES_OF_ONE = 30  # Of an address in a period,
+LINES_OF_ALL = 300  # and of all of them.
+COUNTED_MAX = 100  # Addresses that are counted one by one; further ones are one line together.
+OTHERS = "other addresses"
+KINDS = frozenset(("login", "connection.refused"))  # Refused before anyone has logged in.
+
+
+class Folded(NamedTuple):
+    """A line that stands for several."""
+
+    what: str
+    facts: dict[str, object]
+
+
+class AuditLimit:
+    """Counts the refusals before a login, period by period."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` gives seconds that only go on."""
+        self._clock = clock
+        self._until_s = clock() + PERIOD_S
+        self._lines: dict[str, int] = {}  # Written in this period, by address.
+        self._count = 0  # Of all of them.
+        self._folded: dict[tuple[str, str], int] = {}  # By what and address.
+
+    def admits(self, what: str, allowed: bool, facts: Mapping[str, object]) -> bool:
+        """Return True if a line is to be written; False if it was counted."""
+        if allowed or what not in KINDS or facts.get("who") is not None:
+            return True
+        host = host_of(str(facts.get("from", "")))
+        lines = self._lines.get(host, 0)
+        if lines < LINES_OF_ONE and self._count < LINES_OF_ALL:
+            self._lines[host] = lines + 1
+            self._count += 1
+            return True
+        key = (what, host)
+        if key not in self._folded and len(self._folded) >= COUNTED_MAX:
+            key = (what, OTHERS)
+        self._folded[key] = self._folded.get(key, 0) + 1
+        return False
+
+    def due(self, *, now: bool = False) -> list[Folded]:
+        """Return the lines of a period that is over; with ``now`` also of one that is not."""
+        now_s = self._clock()
+        if now_s < self._until_s and not now:
+            return []
+        self._until_s = now_s + PERIOD_S
+        self._lines.clear()
+        self._count = 0
+        folded, self._folded = self._folded, {}
+        return [
+            Folded(what, {"from": host, "times": times, "reason": "more of the same minute"})
+            for (what, host), times in folded.items()
+        ]
+
+
+def host_of(peer: str) -> str:
+    """Return the address of a peer, without its port."""
+    host, colon, port = peer.rpartition(":")
+    return host if colon and port.isdecimal() else peer

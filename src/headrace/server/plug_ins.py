@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a broker serves in each virtual host beside its clients: the plug-ins of the server.
+
+A plug-in is a feature that few clients use, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.server.qmf import agent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.model.vhost.virtual_host import VirtualHost
+    from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.vhosts import Agent
+
+#: Each serves a virtual host that is recovered, or returns None if the settings leave it out.
+SERVED: tuple[Callable[[ManagedBroker, VirtualHost], Agent | None], ...] = (agent.serve,)
+
+
+def serve_beside(broker: ManagedBroker, vhost: VirtualHost) -> list[Agent]:
+    """Start the plug-ins of a virtual host; return what closes them."""
+    return [served for serve in SERVED if (served := serve(broker, vhost)) is not None]

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A broker of a cluster without a database: what it makes of the heartbeats that it is told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from unittest import mock
+
+import pytest
+
+from headrace.model.events import Event, Events
+from headrace.server.cluster.heartbeat import Work, boot_s
+from headrace.server.cluster.membership import Joined
+from headrace.server.cluster.node import ClusterNode
+from headrace.store.ledger.members import ClusterRows, NameTakenError
+from headrace.store.ledger.postgres_cluster import Cluster
+from headrace.store.ledger.postgres_members import Members
+from headrace.store.ledger.postgres_session import Address
+
+LEASE_S = 6.0
+NOTHING = ClusterRows([], [], "")
+
+
+def with_node(play: Callable[[ClusterNode, Events], None]) -> None:
+    """Play with a node that has no threads."""
+
+    async def run() -> None:
+        cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
+        members = Members(cluster, "a", "127.0.0.1", 5672)
+        events = Events()
+        play(ClusterNode(Joined(cluster, members), LEASE_S, str, events), events)
+
+    asyncio.run(run())
+
+
+def test_a_heartbeat_from_before_the_broker_stood_still_thaws_nothing() -> None:
+    """Another broker may have taken what it served since."""
+    heard: list[str] = []
+
+    def listen(event: Event) -> None:
+        heard.append(event.kind)
+
+    def play(node: ClusterNode, events: Events) -> None:
+        events.listen(listen)
+        node.frozen = True
+        node.on_rows(NOTHING, boot_s() - LEASE_S)
+        assert node.frozen
+        node.on_rows(NOTHING, boot_s())
+        assert not node.frozen
+
+    with_node(play)
+    assert heard == ["cluster.thawed"]
+
+
+def test_an_answer_of_the_database_that_nobody_waits_for_is_no_error() -> None:
+    """`headrace cluster status` waits for two seconds; a database may take longer."""
+    errors: list[object] = []
+    asked: list[Work] = []
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, told: errors.append(told))
+        cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
+        members = Members(cluster, "a", "127.0.0.1", 5672)
+        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        with mock.patch.object(node.heartbeat, "do", asked.append):
+            for _ in range(2):
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0):
+                        await node.on_heartbeat(answer)
+        asked[0](members)
+        with pytest.raises(OSError, match="gone"):
+            asked[1](members)
+        await asyncio.sleep(0)
+
+    answers = iter((None, OSError("gone")))
+
+    def answer(_: Members) -> None:
+        found = next(answers)
+        if found is not None:
+            raise found
+
+    asyncio.run(play())
+    assert len(asked) == 2
+    assert errors == []
+
+
+def test_a_broker_that_lost_its_name_says_so_once() -> None:
+    said: list[str] = []
+
+    def play(node: ClusterNode, _events: Events) -> None:
+        node.fatal = said.append
+        for _ in range(3):
+            node.on_failure(NameTakenError("another broker is 'a' in the cluster now"))
+            node.on_rows(NOTHING, boot_s())
+
+    with_node(play)
+    assert said == ["another broker is 'a' in the cluster now"]
