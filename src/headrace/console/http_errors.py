@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.broker.errors import OperationRefused
+    from headrace.console.broker.errors import BrokerGone, OperationRefused
 
 WORDS = {  # The field ``error``, by status.
     303: "see_other",
@@ -55,14 +55,19 @@ class HttpError(Exception):
         error: str = "",
         headers: Mapping[str, str] | None = None,
         closes: bool = False,
+        retries: bool = False,
     ) -> None:
-        """``closes``: the connection ends after the answer; the rest of the request is unread."""
+        """``closes``: the connection ends after the answer; the rest of the request is unread.
+
+        ``retries``: the page of the error loads itself again until the broker responds.
+        """
         super().__init__(reason)
         self.status = status
         self.error = error or WORDS.get(status, "error")
         self.reason = reason
         self.headers = {} if headers is None else dict(headers)
         self.closes = closes
+        self.retries = retries
 
 
 def not_found(reason: str = "Object Not Found") -> HttpError:
@@ -78,3 +83,8 @@ def bad_request(reason: str, error: str = "") -> HttpError:
 def of_operation(error: OperationRefused) -> HttpError:
     """Return the error for an operation that the broker refused."""
     return HttpError(STATUSES.get(error.code, 500), error.text)
+
+
+def of_broker_gone(error: BrokerGone, *, retries: bool) -> HttpError:
+    """Return the error for a request that the broker does not answer: it restarts, or is down."""
+    return HttpError(503, str(error), headers={"Retry-After": "2"}, retries=retries)

@@ -287,8 +287,10 @@ def test_a_broker_that_restarts_is_told_and_comes_back(
     chromium.look(1440)
     chromium.open("/queues?name=many.0")
     console.broker.stop()
-    chromium.wait(lambda: chromium.find("[data-stale]").is_displayed(), "the warning")
+    warning = "[data-stale=broker]"
+    chromium.wait(lambda: chromium.find(warning).is_displayed(), "the warning")
+    assert not chromium.find("[data-stale=console]").is_displayed()
     console.broker.start()
-    chromium.wait(lambda: not chromium.find("[data-stale]").is_displayed(), "the page of before")
+    chromium.wait(lambda: not chromium.find(warning).is_displayed(), "the page of before")
     assert chromium.path == "/queues"
     assert "many.00" in chromium.text()

@@ -34,7 +34,13 @@ from headrace.console.http.limits import (
 )
 from headrace.console.http.respond import of_error, respond
 from headrace.console.http.routes import NOBODY, SAFE, Route, Router
-from headrace.console.http_errors import NOT_FOUND, HttpError, not_found, of_operation
+from headrace.console.http_errors import (
+    NOT_FOUND,
+    HttpError,
+    not_found,
+    of_broker_gone,
+    of_operation,
+)
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
 if TYPE_CHECKING:
@@ -60,7 +66,6 @@ LACKS = {  # RabbitMQ's words for a user without the tag of a route.
 }
 VIEWERS_CHANGE = "You may view, not change"
 VIEWERS_PAYLOADS = "You may not view the payloads of messages"
-RETRY = {"Retry-After": "2"}
 
 
 class Port:
@@ -105,7 +110,8 @@ class Port:
         except OperationRefused as error:
             return self._error_answer(request, of_operation(error))
         except BrokerGone as error:
-            return self._error_answer(request, HttpError(503, str(error), headers=RETRY))
+            gone = of_broker_gone(error, retries=request.method in SAFE)
+            return self._error_answer(request, gone)
         except ConnectionError:
             raise  # The client disconnected.
         except Exception as error:

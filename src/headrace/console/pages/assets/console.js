@@ -23,20 +23,22 @@
   const isChanged = (field) => field.type === "checkbox" ? field.checked !== field.defaultChecked : "defaultValue" in field && field.value !== field.defaultValue;
   const isInUse = (form) => form.contains(document.activeElement) || [...form.elements].some(isChanged);
   const beforeNodeMorphed = (old) => !(old.nodeName === "FORM" && isInUse(old));
-  const stale = document.querySelector("[data-stale]");
+  // Each says who does not respond.
+  const warnings = document.querySelectorAll("[data-stale]");
 
+  // Return who does not respond: "console", "broker" or "".
   async function refresh() {
     let answer;
     try {
       answer = await fetch(location.href, { redirect: "manual" });
     } catch {
-      return false;
+      return "console";
     }
     if (answer.type === "opaqueredirect") {
       location.reload(); // The session has ended: the page leads to the login.
-      return true;
+      return "";
     }
-    if (!answer.ok) return false;
+    if (!answer.ok) return answer.status === 503 ? "broker" : "console";
     const fresh = read(await answer.text());
     toLocal(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
@@ -44,13 +46,13 @@
       if (next) Idiomorph.morph(part, next, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed } });
     }
     document.dispatchEvent(new CustomEvent("headrace:refreshed"));
-    return true;
+    return "";
   }
 
   async function keepFresh() {
     if (!document.hidden && document.querySelector("[data-live]")) {
-      const works = await refresh();
-      if (stale) stale.hidden = works;
+      const silent = await refresh();
+      for (const warning of warnings) warning.hidden = warning.dataset.stale !== silent;
     }
     setTimeout(keepFresh, EVERY_MS);
   }
