@@ -19,7 +19,8 @@ TAGS = (MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER)
 #: connections; those of MONITOR see all.
 LOOK: Tags = frozenset(TAGS)
 #: These change queues, exchanges and bindings, and read and publish messages, as far as their
-#: permissions go.
+#: permissions go. A viewer sees no payloads: operations that show them need one of these, and
+#: routes of the console say so by ``payloads=True``.
 USE: Tags = LOOK - {VIEWER}
 MONITOR: Tags = frozenset((MONITORING, ADMINISTRATOR, VIEWER))
 POLICY: Tags = frozenset((POLICYMAKER, ADMINISTRATOR))

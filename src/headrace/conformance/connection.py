@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_method,
 )
-from headrace.protocol.negotiate import HEADERS, numbers_of
+from headrace.protocol.version_negotiation import HEADERS, numbers_of
 
 FRAME_MIN_SIZE = 4096
 FRAME_OVERHEAD = 8

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of the management socket."""
+"""Errors of the management socket; :mod:`headrace.console.http_errors` makes answers of them."""
 
 from __future__ import annotations
 

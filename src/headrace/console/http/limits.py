@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of connections and requests: of sizes, of times, and of how many are in service."""
+"""Limits of connections and requests: of sizes, of times, and of how many are in service.
+
+:mod:`.call` enforces those of bodies; a route may have a larger one.
+"""
 
 from __future__ import annotations
 

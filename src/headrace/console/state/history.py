@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of numbers: an hour in memory, every five seconds; 30 days in a file.
 
-The file has the broker's totals, the virtual hosts, and the queues and users with traffic: a point
-for each minute of two days, and for each ten minutes of 30 days. Without the file the last hour
-remains. :mod:`.history_file` has the tables of the file.
+The file (:mod:`.history_file`, which also thins out and drops) has the broker's totals, the virtual
+hosts, and the queues and users with traffic. Without the file the last hour remains.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of the history: points of series, a minute or ten minutes each, in SQLite.
+"""The file of the history, in SQLite: points of series, their thinning and their end.
+
+There is a point for each minute of two days, and for each ten minutes of 30 days.
 
 All methods run on one thread, which is not that of the requests.
 """

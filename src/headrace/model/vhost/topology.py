@@ -190,7 +190,7 @@ class Topology(ABC):
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
         exchange_type(kind)  # Refuses unknown types.
-        if sticky:
+        if sticky:  # 0-8 and 0-9: 530 for another type; 0-9-1: 406, by what follows.
             if existing.type != kind:
                 raise NotAllowed(f"{subject} is of type '{existing.type}', not '{kind}'")
             return existing

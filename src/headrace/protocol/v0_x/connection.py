@@ -80,7 +80,6 @@ from headrace.protocol.codec_0_x import (
     encode_method,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.negotiate import negotiate
 from headrace.protocol.v0_x.channel import FOR_ANSWERS, FOR_BODY, FOR_OUTPUT, DeferredAnswer
 from headrace.protocol.v0_x.content_frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_x.events import Event
@@ -102,6 +101,7 @@ from headrace.protocol.v0_x.handshake import (
     Role,
     State,
 )
+from headrace.protocol.version_negotiation import negotiate
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
@@ -554,7 +554,7 @@ class Connection(Endpoint):
             self.tune(method)
 
     def tune(self, method: ConnectionTuneOk) -> None:
-        """Adopt the limits of a tune-ok; the owner has checked them when it is the server."""
+        """Adopt the limits of a tune-ok, which a broker checks in ``methods.connection``."""
         if method.frame_max:
             self.frame_max = min(self.frame_max, max(method.frame_max, FRAME_MIN_SIZE))
             self.contents.frame_max = self.frame_max

@@ -2,9 +2,9 @@
 """Opening and closing a connection: which peer says what when (AMQP 0-8, 0-9 and 0-9-1).
 
 The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. Nothing
-here knows which peer we are. Limits are negotiated with connection.tune and tune-ok:
-``Connection.tune`` adopts them, and :mod:`headrace.protocol.v0_x.content_frames` applies the size
-of frames.
+here knows which peer we are. Limits are negotiated with connection.tune and tune-ok: the broker
+checks those of a client in :mod:`headrace.gateway.v0_x.methods.connection`, ``Connection.tune``
+adopts them, and :mod:`headrace.protocol.v0_x.content_frames` applies the size of frames.
 """
 
 from enum import Enum

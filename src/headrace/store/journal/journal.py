@@ -28,7 +28,7 @@ from headrace.store.journal.compaction import Compactor
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
-from headrace.store.journal.prepared import Prepared, decided, runs_of
+from headrace.store.journal.prepared_record import Prepared, decided, runs_of
 from headrace.store.journal.recovery import Recovery
 from headrace.store.journal.retirement import Retirement
 from headrace.store.segment.reserve import RESERVE_MIN, Reserve

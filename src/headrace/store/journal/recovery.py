@@ -12,7 +12,7 @@ proves that the place had been synced: then the log is damaged there
 (:mod:`headrace.store.segment.quarantine`).
 
 Transactions. Records between BEGIN and COMMIT count only with the COMMIT; the log is cut back to a
-BEGIN without one. Messages of prepared branches are left out and returned separately; what an
+BEGIN without one. Messages of prepared branches are left out and returned separately; what a
 job prepared without a decision is dropped by every recovery, until its segments are recycled.
 """
 
@@ -31,7 +31,7 @@ from headrace.store.journal.definition_records import CurrentDefinitions, queue_
 from headrace.store.journal.delivery_counts import DeliveryCounts, RecoveredCounts
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import decode as decode_fact
-from headrace.store.journal.prepared import Prepared, read_decided
+from headrace.store.journal.prepared_record import Prepared, read_decided
 from headrace.store.replacement import NEW, prove, write_whole
 from headrace.store.segment.headers import Headers, read_headers
 from headrace.store.segment.quarantine import put_aside

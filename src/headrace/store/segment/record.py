@@ -41,8 +41,8 @@ the start of every group that is written and synced at once; so a GROUP after a 
 that the place had been synced. BEGIN and COMMIT enclose a transaction; if the log of a stream has a
 part of it, the BEGIN there and the COMMIT here have its number (8). SEALED ends a segment that is
 followed by another, CLEAN a log that was closed regularly; both are a head only. PREPARED and
-DECIDED are about transaction branches (:mod:`headrace.store.journal.prepared`), FACT about facts
-(:mod:`headrace.store.journal.keyvalue`), COUNTED about redeliveries
+DECIDED are about transaction branches (:mod:`headrace.store.journal.prepared_record`), FACT about
+facts (:mod:`headrace.store.journal.keyvalue`), COUNTED about redeliveries
 (:mod:`headrace.store.journal.delivery_counts`), DEFINED about exchanges, queues and bindings
 (:mod:`headrace.store.journal.definition_records`). RETIRED is the number (8) of the oldest segment
 that is needed.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a 0-8, 0-9 or 0-9-1 connection meets the model: methods in, confirms and closes out.
 
-Publishes take the way of :mod:`headrace.gateway.v0_x.connection.publisher`. Everything else is
-control: typed methods, handled by the functions of ``control_*``.
+Publishes take the way of :mod:`headrace.gateway.v0_x.connection.publisher`. All other methods are
+handled by the functions of :mod:`headrace.gateway.v0_x.methods`, a module for each class.
 """
 
 import logging
@@ -48,9 +48,9 @@ from headrace.protocol.codec_0_x import (
     encode_method,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.negotiate import negotiate
 from headrace.protocol.v0_x.channel import FOR_OUTPUT
 from headrace.protocol.v0_x.handshake import Role
+from headrace.protocol.version_negotiation import negotiate
 from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_10
 

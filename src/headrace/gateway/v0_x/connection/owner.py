@@ -24,7 +24,7 @@ from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import MethodBase
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.negotiate import describe_unserved
+from headrace.protocol.version_negotiation import describe_unserved
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream class (multimedia packets) on a channel of 0-8 or 0-9; not queues of type stream."""
+"""The stream class (multimedia packets) on a channel of 0-8 or 0-9; not queues of type stream.
+
+Its methods, and the rate of a consumer, are in :mod:`headrace.gateway.content_classes.stream`.
+"""
 
 from __future__ import annotations
 

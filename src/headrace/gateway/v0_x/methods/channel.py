@@ -48,7 +48,10 @@ def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> No
 
 
 def close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """The client closes the channel; ``Connection.channel_method`` has answered."""
+    """The client closes the channel: ``Connection.channel_method`` has answered.
+
+    :func:`headrace.gateway.v0_x.channel.ending.end_channel` requeues what is unsettled.
+    """
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ChannelCloseOk) -> None:

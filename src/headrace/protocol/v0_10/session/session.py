@@ -208,6 +208,7 @@ class Session(SessionPort):
             if self.state != C_DETACHING:
                 resume(self, control)
         elif isinstance(control, SessionRequestTimeout):
+            # A broker caps it: ``Sessions.grant`` of headrace.protocol.v0_10.session.registry.
             granted = self.connection.choose_timeout(self, control.timeout)
             self.set_timeout(granted)
             self.sent.write_control(SessionTimeout(timeout=granted))

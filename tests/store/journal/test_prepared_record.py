@@ -16,7 +16,7 @@ from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.journal.journal import Journal
-from headrace.store.journal.prepared import Prepared, decided, read_decided
+from headrace.store.journal.prepared_record import Prepared, decided, read_decided
 from headrace.store.segment.segment import file_name
 from headrace.testing.disk import FaultyDisk
 

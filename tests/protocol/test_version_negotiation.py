@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.protocol.negotiate import BEST, HEADERS, SERVED, negotiate
+from headrace.protocol.version_negotiation import BEST, HEADERS, SERVED, negotiate
 from headrace.spec.tables import V0_8, V0_9, V0_9_1, V0_10, Version
 
 

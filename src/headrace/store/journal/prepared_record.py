@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PREPARED and DECIDED records of transaction branches.
 
+:meth:`.recovery.Recovery.prepared_branches` reads them; ``Branches.restore`` of
+:mod:`headrace.model.transaction.dtx` makes branches of them after a restart.
+
 PREPARED names a branch, its publishes and its settlements::
 
     0        1         2          4           8         12      16
