@@ -70,7 +70,7 @@ class ConsoleChild:
             except (ConsoleError, OSError) as error:  # Such as no room for a process.
                 log.error("the console: %s", getattr(error, "strerror", None) or error)
             except Exception:  # Whatever it is, a later start may succeed.
-                log.exception("the console")
+                log.exception("the console failed")
             if not listening.done():
                 listening.set_result({})
             log.error("the console has ended; it is started again in %.1f s", pause_s)

@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 COMMANDS_MAX = 65536  # Commands of the broker that were not taken.
 GIVEN_UP = "the command was lost with the connection"
-FORGOTTEN = "the broker does not know the session any more"
+FORGOTTEN = "the broker no longer has the session"
 
 
 class SessionCarrier(Protocol):

@@ -65,7 +65,7 @@ class SchemaLog:
             entry = {"v": FORMAT, "format": form, "schema": after.to_json()}
             if self._add(entry, _next(versions)):
                 return after
-        raise SchemaLogError(f"other writers were always faster in {self.path}")
+        raise SchemaLogError(f"gave up on {self.path} after {ATTEMPTS_MAX} conflicting writes")
 
     def put_avro(self, text: str, schema: StructType) -> None:
         """Add a schema of Avro unless it is the newest."""
@@ -76,7 +76,7 @@ class SchemaLog:
             entry = {"v": FORMAT, "format": "avro", "schema": schema.to_json(), "avro": text}
             if self._add(entry, _next(versions)):
                 return
-        raise SchemaLogError(f"other writers were always faster in {self.path}")
+        raise SchemaLogError(f"gave up on {self.path} after {ATTEMPTS_MAX} conflicting writes")
 
     def _read(self, version: int) -> JsonObject:
         path = self.path / f"{version}.json"

@@ -320,7 +320,7 @@ async def queries(call: HttpCall) -> str:
     return "".join(
         (
             gauge("lag_rows", "Rows that the query has not read", "lag"),
-            gauge("rows_per_second", "Rows that the query reads a second", "rows_per_s"),
+            gauge("rows_per_second", "Rows read per second by the query", "rows_per_s"),
             several("headrace_query_failed", GAUGE, "1 if the query failed or was killed", failed),
         )
     )

@@ -103,7 +103,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             PreconditionFailed: the name is empty or too long.
         """
         if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
-            raise PreconditionFailed(f"an owner must be a word of 1 to {OWNER_OCTETS_MAX} bytes")
+            raise PreconditionFailed(f"an owner must have 1 to {OWNER_OCTETS_MAX} bytes")
         ownership = self[lease]
         now_ms = self._counters.now_ms
         if ownership.owner != owner and not force and self.owner_of(lease):

@@ -293,7 +293,7 @@ class Leases:
         for (queue_id, group), lease in list(self._leases.items()):
             source = queues.get(queue_id)
             if source is None:
-                log.warning("%r: its queue is no more", lease)
+                log.warning("%r is dropped: its queue does not exist", lease)
                 self._remove(lease)
                 continue
             lease.follow(source, group)
@@ -379,7 +379,7 @@ class Leases:
         vhost = self.vhost
         subject = f"queue '{queue.name}' in vhost '{vhost.name}'"
         if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
-            raise PreconditionFailed(f"a group must be a word of 1 to {GROUP_OCTETS_MAX} bytes")
+            raise PreconditionFailed(f"a group must have 1 to {GROUP_OCTETS_MAX} printable bytes")
         if queue.is_stream:
             raise InvalidArgument(f"{subject} is a stream, which any group reads without a lease")
         if queue.browse_only:

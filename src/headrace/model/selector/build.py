@@ -137,7 +137,7 @@ class Builder:
         if sign in ORDERED:
             for node in (left, right):
                 if node.kind in (STRING, BOOLEAN):
-                    raise Flaw(f"{NAMES[node.kind]} is neither more nor less:", node.at)
+                    raise Flaw(f"{NAMES[node.kind]} has no order:", node.at)
             evaluate = _ordered(left.evaluate, right.evaluate, ORDERED[sign])
         elif sign == "=":
             evaluate = _equal(left.evaluate, right.evaluate)

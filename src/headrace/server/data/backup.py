@@ -120,7 +120,9 @@ async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> d
     try:
         await asyncio.wait_for(done, SNAPSHOT_S)
     except TimeoutError:
-        raise StoreError(f"the journal of vhost '{name}' does not get on") from None
+        raise StoreError(
+            f"the journal of vhost '{name}' made no snapshot within {SNAPSHOT_S:g} s"
+        ) from None
     if snapshot.error is not None:
         raise snapshot.error
     await asyncio.to_thread(link_tree, home / "staging", into / "staging")

@@ -168,7 +168,7 @@ class ManagementSocket:
             elif client.is_trusted():
                 await client.serve()
             else:
-                log.warning("management: refused to %s", client.operator)
+                log.warning("management: %s is refused", client.operator)
                 client.audit({}, "only the broker's own user and root are served")
                 await client.fail("refused", "only the broker's own user and root are served")
             await client.end()

@@ -104,7 +104,7 @@ class Agent(Service):
         try:
             reply.check()
         except (ModelError, UnicodeDecodeError) as error:
-            log.warning("connection %d: no answer by QMF: %s", connection.number, error)
+            log.warning("connection %d: an answer of QMF is dropped: %s", connection.number, error)
             return None
         return reply
 

@@ -140,7 +140,7 @@ class StreamRecovery:
         scan = StreamScan(segment)
         scan.read(buffer, size)
         if not scan.index:
-            log.error("damaged: nothing is to be had of %s, which is %s.damaged now", path, path)
+            log.error("damaged: %s has no readable record; it is renamed to %s.damaged", path, path)
             self.forget(segment)
             disk.rename(path, f"{path}.damaged")
             return False
