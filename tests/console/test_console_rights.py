@@ -151,7 +151,7 @@ def test_the_table_of_tags() -> None:
 
 def test_a_viewer_changes_nothing() -> None:
     for method in ("PUT", "POST", "DELETE"):
-        route = Route(method, "/", READ[0].handler, MANAGEMENT, "", "")
+        route = Route(method=method, path="/", handler=READ[0].handler, summary="", tag=MANAGEMENT)
         assert not route.allows((VIEWER,))
         assert route.allows((VIEWER, MANAGEMENT))
 

@@ -192,9 +192,10 @@ def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Bro
 
 
 def test_a_job_that_failed_says_why(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failed(call: object, **named: str) -> dict[str, object]:
+    async def failed(call: object, vhost: str, id: str) -> dict[str, object]:  # noqa: A002
         error = "queue 'others' was deleted meanwhile"
-        return {**named, "state": "failed", "done": 1, "error_text": error}
+        job = {"vhost": vhost, "id": id, "state": "failed", "done": 1}
+        return {**job, "error_text": error}
 
     monkeypatch.setattr(jobs, "show", failed)
     html = browser.text("/jobs/%2F/some")
