@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.store.ledger.replicated_disk import ReplicatedDisk
 
 SEEDS = int(os.environ.get("HEADRACE_SEEDS", "200"))
-LOT = 20  # Seeds of a test.
+LOT = 100
 TROUBLES = 8
 SEEDS_OF_CONTROL = 60
 

@@ -53,6 +53,9 @@ HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
+JOINING_S = (
+    2.0  # How long a move waits for a broker that is not known, or does not live, to appear.
+)
 
 
 LOSS = (
@@ -554,7 +557,8 @@ class ClusterNode:
             OSError: the database does not answer.
         """
         name = ledger_name(vhost, self.wanted()[vhost])
-        if broker not in self.census.takers():
+        # It may have joined since the last heartbeat.
+        if not await self._until(lambda: broker in self.census.takers(), min(JOINING_S, timeout_s)):
             raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")

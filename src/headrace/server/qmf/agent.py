@@ -116,14 +116,14 @@ class Agent(Service):
             if end != len(body):
                 raise MalformedError("there is more behind it")
         except MalformedError as error:
-            answer.give(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
+            answer.send(failure(BAD_REQUEST, f"the body is not a map of AMQP 0-10: {error}"))
             return
         fields = cast("dict[str, object]", with_texts(request))
         call = QmfRequest(self.broker, self.vhost, connection, fields, agent=self.name)
         handler = OPCODES.get(opcode) if isinstance(opcode, str) else None
         if handler is None:
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
-            answer.give(failure(BAD_REQUEST, f"there is no qmf.opcode {shown}"))
+            answer.send(failure(BAD_REQUEST, f"there is no qmf.opcode {shown}"))
             return
         self.begin(call, partial(self.acting, handler, call, answer), answer)
 

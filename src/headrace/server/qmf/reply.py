@@ -69,7 +69,7 @@ class Reply(Answer):
         access.check(self.user, vhost.name, "write", "exchange", self.exchange or "amq.default")
         access.check_topic(self.user, vhost, "write", self.exchange, self.reply_to)
 
-    def give(self, answer: RequestAnswer) -> None:
+    def send(self, answer: RequestAnswer) -> None:
         """Send the answer, or its last part."""
         if "error" in answer:
             code = ERRORS.get(str(answer["code"]), EXCEPTION)
