@@ -122,8 +122,8 @@ class ChannelTransfers(ChannelState):
         room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
         if len(head) > room:
             raise CannotConvert(
-                f"the headers of the transfer take {len(head)} bytes; the client takes {room} in "
-                "one frame"
+                f"the header of the transfer has {len(head)} bytes, which exceeds the {room} that "
+                "the client takes in one frame"
             )
         return head
 
