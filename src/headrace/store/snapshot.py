@@ -77,10 +77,10 @@ def link_tree(source: Path, target: Path) -> None:
         OSError: the file system has no hard links, or the target is on another one.
     """
     with contextlib.suppress(FileNotFoundError):
-        with os.scandir(source) as entries:
-            names = list(entries)
+        with os.scandir(source) as listing:
+            entries = list(listing)
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for entry in names:
+        for entry in entries:
             if entry.is_dir(follow_symlinks=False):
                 link_tree(Path(entry.path), target / entry.name)
             elif not entry.name.endswith(SKIPPED):

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.queue.queue import Queue
 
-ADDRESS = b"\x00\x01a"
-
 
 @pytest.fixture
 def vhost() -> VirtualHost:

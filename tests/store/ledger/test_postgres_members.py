@@ -21,9 +21,9 @@ LEDGER = "1 /"
 
 @pytest.fixture
 def running() -> Iterator[Servers]:
-    with servers(linked=False) as found:
-        Cluster(Address(found.primary.url())).prepare()
-        yield found
+    with servers(linked=False) as started:
+        Cluster(Address(started.primary.url())).prepare()
+        yield started
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def make(running: Servers) -> Iterator[Make]:
         return made[-1]
 
     yield members
-    for one in made:
-        one.close()
+    for broker in made:
+        broker.close()
 
 
 def test_a_broker_that_was_replaced_under_its_name_is_told(make: Make) -> None:

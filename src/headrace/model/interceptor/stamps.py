@@ -24,14 +24,13 @@ SENT_TIME = "x-opt-rabbitmq-sent-time"
 OFF = "off"
 KEEP = "keep"
 OVERWRITE = "overwrite"
-MODES = (OFF, KEEP, OVERWRITE)
 
 
 class Stamps(NamedTuple):
     """The headers to add."""
 
     node: str  # The name of this node.
-    timestamp: str = OFF  # One of ``WAYS``.
+    timestamp: str = OFF  # ``OFF``, ``KEEP`` or ``OVERWRITE``.
     routed_by: str = OFF
     sent_time: bool = False
 

@@ -110,7 +110,7 @@ class Queue(Destination):
         # State.
         self.pending_count = 0  # Prepared messages for this queue, and dead letters under way.
         self.on_deadline: Callable[[Queue, int], None] | None = None  # Has :meth:`expire` called.
-        self.chunk: list[Queue] | None = None  # Of its virtual host's list, which it is in.
+        self.chunk: list[Queue] | None = None  # The one that has it; see ``queues_in_order``.
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r} ready={self.ready.count} unacked={self.unacked_count}>"

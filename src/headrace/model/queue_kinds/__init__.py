@@ -5,7 +5,7 @@
 - `priority`: levels of priority, which every queue has
 - `sorted`, `fair_share`, `ordered`: other orders, and the list that they share
 - `last_value`, `deduplicating`, `delayed`: kept by key, without duplicates, not before a time
-- `inspecting`: base of the kinds that read headers when a message arrives
+- `inspecting`, `header_reader`: base of the kinds that read headers of arrivals; the reader
 - `multi_queue`: one consumer of several queues
 - `content_lanes`: content of the classes file and stream
 - `apply_arguments`: arguments and policies to a queue's limits

@@ -37,7 +37,7 @@ class GroupedQueue(InspectingQueue):
         self.inspects = True
 
     def group_state(self, message: Message) -> tuple[object, bool] | None:
-        """As :meth:`GroupList.place`."""
+        """As :meth:`GroupList.group_state`."""
         return self.group_list.group_state(message)
 
     # --- Coming and going -------------------------------------------------------------------

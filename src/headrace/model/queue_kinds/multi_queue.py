@@ -107,7 +107,7 @@ class Feeder(Consumer):
             self.head.cancelled()
 
     def looked(self) -> None:
-        """Report that this queue was read; the consumer is told after the last one."""
+        """Note that this queue was read; after the last one, call the consumer."""
         if self.head.looking and not any(feeder.looking for feeder in self.pool.feeders):
             self.head.looking = False
             self.head.looked()

@@ -3,6 +3,7 @@
 
 - `virtual_host`: publish, route, deliver
 - `topology`, `queue_registry`, `super_stream`: exchanges and bindings; queues; partitions
+- `chunked_list`: the list of queues, which may change while it is iterated
 - `queue_type`: which class of queue the arguments ask for
 - `apply_policies`: policies and arguments to queues and exchanges, new and existing
 - `dead_lettering`: expired, rejected and surplus messages to their exchange

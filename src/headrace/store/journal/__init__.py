@@ -4,7 +4,7 @@
 - `journal`: the store of a virtual host: publish, settle, facts, transactions
 - `log`: its base: records in a buffer, written and synced in groups; rotation of segments
 - `recovery`, `rows`: reading all segments at a start, torn writes; the messages found
-- `definition_records`, `keyvalue`, `prepared`: records of definitions, facts, branches
+- `definition_records`, `keyvalue`, `prepared_record`: records of definitions, facts, branches
 - `settlements`, `delivery_counts`: settlements and redelivery counts of a turn
 - `page_in`, `scratch`: messages that were paged out, persistent and transient
 - `retirement`, `compaction`: removing old segments; copying what one old message keeps

@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 STAY = 2  # Newest segments that never move.
 MOVING_MAX = 2  # Segments of a stream that move at a time.
-SEGMENT_OF_LIMIT = 8  # A segment is at most this part of what stays here.
 
 
 class Offloading:
