@@ -37,7 +37,7 @@ from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from headrace.model.events import Events
     from headrace.server.cluster.membership import Joined
@@ -223,12 +223,13 @@ class ClusterNode:
         is_new = all(sent_s > served.since_s for served in self.served.values())
         if is_new and boot_s() < self.lease_until_s:
             self.thaw()
-        self._forget_deleted()
-        self._assign()
+        names = self._names()
+        self._forget_deleted(names)
+        self._assign(names)
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
-            if name not in self.served and name not in self.busy and name in self._names()
+            if name not in self.served and name not in self.busy and name in names
         )
         self.answered.set()
 
@@ -238,18 +239,17 @@ class ClusterNode:
             ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
         }
 
-    def _forget_deleted(self) -> None:
+    def _forget_deleted(self, names: Collection[str]) -> None:
         """Forget why virtual hosts were not served that are gone."""
-        names, vhosts = self._names(), self.wanted()
+        vhosts = self.wanted()
         for by_ledger in (self.down, self.again_s):
-            for name in by_ledger.keys() - names.keys():
+            for name in by_ledger.keys() - names:
                 by_ledger.pop(name)
         for vhost in self.losses.keys() - vhosts.keys():
             del self.losses[vhost]
 
-    def _assign(self) -> None:
+    def _assign(self, names: Mapping[str, tuple[str, int]]) -> None:
         """Take and give up what is due."""
-        names = self._names()
         todo = assign(self.name, names, self.ledgers, self.census)
         mine = [
             name
