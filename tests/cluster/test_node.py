@@ -12,8 +12,15 @@ import pytest
 from headrace.model.events import Event, Events
 from headrace.server.cluster.heartbeat import Work, boot_s
 from headrace.server.cluster.membership import Joined
-from headrace.server.cluster.node import ClusterNode
-from headrace.store.ledger.members import ClusterRows, NameTakenError
+from headrace.server.cluster.node import ClusterNode, Served
+from headrace.store.ledger.members import (
+    RUNNING,
+    BrokerRow,
+    ClusterRows,
+    LedgerRow,
+    NameTakenError,
+)
+from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster
 from headrace.store.ledger.postgres_members import Members
 from headrace.store.ledger.postgres_session import Address
@@ -97,3 +104,62 @@ def test_a_broker_that_lost_its_name_says_so_once() -> None:
 
     with_node(play)
     assert said == ["another broker is 'a' in the cluster now"]
+
+
+def running(*names: str) -> list[BrokerRow]:
+    return [BrokerRow(name, 0, "127.0.0.1", 5672, RUNNING) for name in names]
+
+
+def with_vhost(
+    play: Callable[[ClusterNode, dict[str, int], mock.Mock], ClusterRows],
+) -> ClusterNode:
+    """Let a node do what rows have it do with a virtual host, and return it."""
+
+    async def run() -> ClusterNode:
+        cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
+        members = Members(cluster, "a", "127.0.0.1", 5672)
+        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        vhosts = {"/x": 2}
+        node.wanted = lambda: vhosts
+        node.hosts = hosts = mock.Mock(vhosts={})
+        rows = play(node, vhosts, hosts)
+        node.on_rows(rows, boot_s())
+        await asyncio.gather(*node.tasks)
+        node.pool.shutdown()
+        return node
+
+    return asyncio.run(run())
+
+
+def test_a_virtual_host_that_is_deleted_while_it_is_taken_is_not_started() -> None:
+    """Nothing would stop it, and its ledger would stay."""
+    started: list[mock.Mock] = []
+
+    def play(node: ClusterNode, vhosts: dict[str, int], hosts: mock.Mock) -> ClusterRows:
+        def take(name: str, *_: object) -> mock.Mock:
+            vhosts.clear()
+            return mock.Mock(ledger=PostgresLedger(node.cluster, name, "a"))
+
+        node.copies = mock.Mock(take=take)
+        started.append(hosts.add)
+        return ClusterRows(running("a"), [], "")
+
+    node = with_vhost(play)
+    started[0].assert_not_called()
+    assert (node.served, node.deleted) == ({}, {"2 /x"})
+
+
+def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:
+    """The broker still has it, so that the next heartbeat removes its ledger."""
+
+    def play(node: ClusterNode, vhosts: dict[str, int], hosts: mock.Mock) -> ClusterRows:
+        async def hand_over(*_: object) -> None:
+            vhosts.clear()
+
+        hosts.hand_over = hand_over
+        disk = mock.Mock(lost=None, ledger=PostgresLedger(node.cluster, "2 /x", "a"))
+        node.served["2 /x"] = Served("/x", disk, "taken", 0.0)
+        row = LedgerRow("2 /x", "a", "taken", 1, 0, 1, "b")
+        return ClusterRows(running("a", "b"), [row], "")
+
+    assert list(with_vhost(play).served) == ["2 /x"]

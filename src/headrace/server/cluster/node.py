@@ -312,7 +312,11 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         row = self.ledgers.get(name)
         is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
-        if self.stopping or self.ousted or is_lost or vhost in self.hosts.vhosts:
+        is_deleted = name not in self._names()
+        if is_deleted:
+            self.deleted.add(name)
+        is_over = self.stopping or self.ousted or is_lost or is_deleted
+        if is_over or vhost in self.hosts.vhosts:
             engine.close()
             return
         try:
@@ -392,6 +396,8 @@ class ClusterNode:
         assert self.hosts is not None
         log.warning("vhost '%s' is given to another broker", served.vhost)
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
+        if name not in self._names():  # Deleted meanwhile: the next heartbeat drops it.
+            return
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
         try:
