@@ -13,6 +13,7 @@ from headrace.model.events import Event, Events
 from headrace.server.cluster.heartbeat import Work, boot_s
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode, Served
+from headrace.store.errors import StoreError
 from headrace.store.ledger.members import (
     RUNNING,
     BrokerRow,
@@ -163,3 +164,34 @@ def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:
         return ClusterRows(running("a", "b"), [row], "")
 
     assert list(with_vhost(play).served) == ["2 /x"]
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [((), "there is none of this name"), (("b",), "is served by no broker yet")],
+)
+def test_a_move_is_judged_by_the_next_heartbeat(others: tuple[str, ...], why: str) -> None:
+    """The broker may have joined since the last one. One that has not is refused at once."""
+    beats: list[float] = []
+
+    async def run() -> None:
+        cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
+        members = Members(cluster, "a", "127.0.0.1", 5672)
+        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        vhosts = {"/x": 2}
+        node.wanted = lambda: vhosts
+        node.busy.add("2 /x")  # It takes nothing.
+        node.on_rows(ClusterRows(running("a"), [], ""), boot_s())
+
+        def beat() -> None:
+            beats.append(boot_s())
+            node.loop.call_soon(node.on_rows, ClusterRows(running("a", *others), [], ""), beats[-1])
+
+        with (
+            mock.patch.object(node.heartbeat, "beat_now", beat),
+            pytest.raises(StoreError, match=why),
+        ):
+            await node.move("/x", "b", 30.0)
+
+    asyncio.run(run())
+    assert len(beats) == 1

@@ -53,9 +53,7 @@ HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
-JOINING_S = (
-    2.0  # How long a move waits for a broker that is not known, or does not live, to appear.
-)
+ROWS_S = 2.0  # How long a move waits for rows that are younger than it.
 
 
 LOSS = (
@@ -558,13 +556,15 @@ class ClusterNode:
         """Let another broker serve a virtual host; return False if it does not within the time.
 
         Raises:
-            StoreError: the broker does not live or is being drained, or nobody has the virtual
-                host.
+            StoreError: the broker does not live or is being drained, or no broker serves the
+                virtual host.
             OSError: the database does not answer.
         """
         name = ledger_name(vhost, self.wanted()[vhost])
-        # It may have joined since the last heartbeat.
-        if not await self._until(lambda: broker in self.census.takers(), min(JOINING_S, timeout_s)):
+        # A broker may have joined since the last heartbeat. One that is sent now extends the lease.
+        until_s = boot_s() + self.heartbeat.lease_s
+        await self._until(lambda: self.lease_until_s > until_s, min(ROWS_S, timeout_s))
+        if broker not in self.census.takers():
             raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")
