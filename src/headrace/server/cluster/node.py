@@ -116,7 +116,7 @@ class ClusterNode:
         self.unfit = ""  # Why the database would lose what it confirms.
         self.warnings = ClusterWarnings(events)
         self.answered = asyncio.Event()
-        self.ousted = ""  # Why this broker is in the cluster no more.
+        self.ousted = ""  # Why this broker is no longer in the cluster.
         self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
@@ -429,7 +429,7 @@ class ClusterNode:
         done = self.loop.create_future()
 
         def settle(error: BaseException | None) -> None:
-            if done.done():  # Nobody waits for it any more.
+            if done.done():  # The caller has stopped waiting.
                 return
             if error is None:
                 done.set_result(None)
