@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A broker of a cluster without a database: what it makes of the heartbeats that it is told of."""
+"""A broker of a cluster without a database: its reaction to heartbeats."""
 
 from __future__ import annotations
 
