@@ -76,7 +76,7 @@ def test_a_takeover_from_a_broker_that_is_back_is_found(monkeypatch: pytest.Monk
 
 
 def test_a_look_that_does_not_know_of_a_takeover_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would say that the engine lost the epoch."""
+    """The broker would report that the engine lost the epoch."""
 
     def since_ever(vhost: str, disk: ReplicatedDisk, taken: str, _: float) -> Served:
         return Served(vhost, disk, taken, 0.0)

@@ -11,7 +11,7 @@ Each turn of a broker delivers in what it serves. Laws:
 1. No delivery of an epoch comes after the first one of a later epoch, but those of the step in
    which a broker goes on that stood still.
 2. An engine that is away for all moves nothing.
-3. A loss is told by none, since the engine has none.
+3. No broker reports a loss, since the engine loses nothing.
 4. When the faults are over, each virtual host is served by one broker, and not frozen.
 """
 
@@ -205,7 +205,7 @@ class Broker:
         )
 
     def other_history(self, how: str) -> OtherHistory:
-        """Note that a loss is told."""
+        """Note that a broker reports a loss."""
         self.simulation.broken.append(f"{self.name} says that a ledger {how}")
         return OtherHistory(how)
 

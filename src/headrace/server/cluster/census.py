@@ -24,9 +24,8 @@ class Census:
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
         self.lease_s = lease_s
-        self.gap_s = (
-            2 * beat_s
-        )  # A longer time between two updates counts as this: the engine was away.
+        # A longer time between two updates counts as this: the engine was away.
+        self.gap_s = 2 * beat_s
         self.updated_s: float | None = None
         self.watched: dict[str, Watched] = {}
 

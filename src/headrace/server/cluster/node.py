@@ -37,7 +37,7 @@ from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Collection, Coroutine, Mapping
 
     from headrace.model.events import Events
     from headrace.server.cluster.membership import Joined
@@ -53,9 +53,7 @@ HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
-JOINING_S = (
-    2.0  # How long a move waits for a broker that is not known, or does not live, to appear.
-)
+ROWS_S = 2.0  # How long a move waits for rows that are younger than it.
 
 
 LOSS = (
@@ -118,7 +116,7 @@ class ClusterNode:
         self.unfit = ""  # Why the database would lose what it confirms.
         self.warnings = ClusterWarnings(events)
         self.answered = asyncio.Event()
-        self.ousted = ""  # Why this broker is in the cluster no more.
+        self.ousted = ""  # Why this broker is no longer in the cluster.
         self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
         self.stopping = False
@@ -223,12 +221,13 @@ class ClusterNode:
         is_new = all(sent_s > served.since_s for served in self.served.values())
         if is_new and boot_s() < self.lease_until_s:
             self.thaw()
-        self._forget_deleted()
-        self._assign()
+        names = self._names()
+        self._forget_deleted(names)
+        self._assign(names)
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
-            if name not in self.served and name not in self.busy and name in self._names()
+            if name not in self.served and name not in self.busy and name in names
         )
         self.answered.set()
 
@@ -238,18 +237,17 @@ class ClusterNode:
             ledger_name(vhost, number): (vhost, number) for vhost, number in self.wanted().items()
         }
 
-    def _forget_deleted(self) -> None:
+    def _forget_deleted(self, names: Collection[str]) -> None:
         """Forget why virtual hosts were not served that are gone."""
-        names, vhosts = self._names(), self.wanted()
+        vhosts = self.wanted()
         for by_ledger in (self.down, self.again_s):
-            for name in by_ledger.keys() - names.keys():
+            for name in by_ledger.keys() - names:
                 by_ledger.pop(name)
         for vhost in self.losses.keys() - vhosts.keys():
             del self.losses[vhost]
 
-    def _assign(self) -> None:
+    def _assign(self, names: Mapping[str, tuple[str, int]]) -> None:
         """Take and give up what is due."""
-        names = self._names()
         todo = assign(self.name, names, self.ledgers, self.census)
         mine = [
             name
@@ -312,7 +310,11 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         row = self.ledgers.get(name)
         is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
-        if self.stopping or self.ousted or is_lost or vhost in self.hosts.vhosts:
+        is_deleted = name not in self._names()
+        if is_deleted:
+            self.deleted.add(name)
+        is_over = self.stopping or self.ousted or is_lost or is_deleted
+        if is_over or vhost in self.hosts.vhosts:
             engine.close()
             return
         try:
@@ -392,6 +394,8 @@ class ClusterNode:
         assert self.hosts is not None
         log.warning("vhost '%s' is given to another broker", served.vhost)
         await self.hosts.hand_over(served.vhost, f"vhost '{served.vhost}' moves to another broker")
+        if name not in self._names():  # Deleted meanwhile: the next heartbeat drops it.
+            return
         self.served.pop(name, None)
         await self.loop.run_in_executor(self.pool, self._close, served)
         try:
@@ -425,7 +429,7 @@ class ClusterNode:
         done = self.loop.create_future()
 
         def settle(error: BaseException | None) -> None:
-            if done.done():  # Nobody waits for it any more.
+            if done.done():  # The caller has stopped waiting.
                 return
             if error is None:
                 done.set_result(None)
@@ -552,13 +556,15 @@ class ClusterNode:
         """Let another broker serve a virtual host; return False if it does not within the time.
 
         Raises:
-            StoreError: the broker does not live or is being drained, or nobody has the virtual
-                host.
+            StoreError: the broker does not live or is being drained, or no broker serves the
+                virtual host.
             OSError: the database does not answer.
         """
         name = ledger_name(vhost, self.wanted()[vhost])
-        # It may have joined since the last heartbeat.
-        if not await self._until(lambda: broker in self.census.takers(), min(JOINING_S, timeout_s)):
+        # A broker may have joined since the last heartbeat. One that is sent now extends the lease.
+        until_s = boot_s() + self.heartbeat.lease_s
+        await self._until(lambda: self.lease_until_s > until_s, min(ROWS_S, timeout_s))
+        if broker not in self.census.takers():
             raise StoreError(f"broker {broker!r} takes no virtual host: {self.state_of(broker)}")
         if name not in self.ledgers:
             raise StoreError(f"vhost '{vhost}' is served by no broker yet")

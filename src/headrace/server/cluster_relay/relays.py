@@ -53,7 +53,7 @@ CONNECT_S = 5.0  # How long the other broker may take to answer.
 WAIT_S = 12.0  # How long a client waits for a virtual host that no broker serves.
 POLL_S = 0.05
 TICKS_PER_S = 2  # Of the transports' timeouts.
-CHALLENGES = 1000  # Of the last ones, by which a broker knows itself.
+CHALLENGES = 1000  # The last ones are kept: a broker that gets its own has connected to itself.
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
 

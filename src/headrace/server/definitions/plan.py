@@ -309,7 +309,7 @@ class Plan(AccountPlan):
     # --- Inside --------------------------------------------------------------------------------
 
     def _served_vhost(self, element: Element) -> str:
-        """The virtual host of an element of its topology: one that is made, or that runs here."""
+        """Return the virtual host of an exchange, queue or binding: a new one, or one that runs."""
         vhost = self._known_vhost(element)
         if vhost in self._now.vhosts and self._at(vhost) is None:
             try:

@@ -98,7 +98,8 @@ class Running:
         """Return the virtual host of that name.
 
         Raises:
-            ResourceError: it was deleted meanwhile, or could not be started.
+            ResourceError: it was deleted meanwhile, could not be started, or another broker of the
+                cluster serves it.
         """
         vhost = self._vhosts.get(name)
         if vhost is None:

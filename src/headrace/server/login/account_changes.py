@@ -172,12 +172,12 @@ class AccountChanges:
             if events.has_listeners:
                 emit_changes(events, before, access.snapshot)
             events.actor = actor
-            self._apply_vhosts(access.snapshot, users_read.last_vhost_id)
+            self._apply_vhosts(before, access.snapshot, users_read.last_vhost_id)
             self._recheck(iter(list(self._transports)))
         finally:
             events.actor = previous
 
-    def _apply_vhosts(self, snapshot: Snapshot, last_id: int) -> None:
+    def _apply_vhosts(self, before: Snapshot, snapshot: Snapshot, last_id: int) -> None:
         """Stop deleted virtual hosts, start new ones, and apply the rules of the rest.
 
         One with a higher number than ``last_id`` was not deleted: the file, or the database of the
@@ -190,7 +190,8 @@ class AccountChanges:
                 hosts.leave(name, f"vhost '{name}' is not recorded any more")
             elif snapshot.vhosts.get(name) != number:  # Perhaps made anew.
                 hosts.drop(name)
-        self._storage.set_aside_behind(last_id)
+        if any(number > last_id for number in before.vhosts.values()):
+            self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
             vhost.set_rules(hosts.rules_of(name))
         self._context.quotas.changed()

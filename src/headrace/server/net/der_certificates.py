@@ -68,7 +68,7 @@ def element(octets: bytes, at: int, within: int) -> Element:
     """Read the head of an element at ``at``, which ends before ``within``.
 
     Raises:
-        DerError: the octets have no certificate.
+        DerError: it is malformed, or cut off.
     """
     if at + 2 > within:
         raise DerError("an element is cut off")

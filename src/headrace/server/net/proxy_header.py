@@ -113,7 +113,7 @@ class AwaitedHeaders:
         accept_client: Callable[[Address | None], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Read a header off a socket; call ``found``, or ``failed`` with a reason.
+        """Read a header off a socket; call ``accept_client``, or ``failed`` with a reason.
 
         After a failure the socket is closed. What follows the header stays in it.
         """

@@ -39,7 +39,8 @@ class EventBacklog:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._kinds = kinds_of(call)
-        self._vhost = call.wanted_vhost()
+        vhost = call.wanted_vhost()
+        self._vhost = "" if vhost is None else vhost.name  # The client may outlive it.
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
@@ -55,7 +56,7 @@ class EventBacklog:
         self._ready.set()
 
     def _is_wanted(self, event: Event) -> bool:
-        if self._vhost is not None and event.facts.get("vhost") != self._vhost.name:
+        if self._vhost and event.facts.get("vhost") != self._vhost:
             return False
         return not self._kinds or f"{event.kind}.".startswith(self._kinds)
 

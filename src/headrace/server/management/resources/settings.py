@@ -59,11 +59,12 @@ def source_of(row: Setting, value: object) -> str:
     """Return the flag, the variable, "file" or "default": the one of them that has the value."""
     if value == row.default:
         return DEFAULT
-    for flag in map(flag_of, row.names):
+    names = row.names[::-1]  # The current name counts where both are given.
+    for flag in map(flag_of, names):
         words = (flag, f"--no-{flag[2:]}")
         if any(word in words or word.startswith(f"{flag}=") for word in sys.argv[1:]):
             return flag
-    for variable in map(variable_of, row.names):
+    for variable in map(variable_of, names):
         text = os.environ.get(variable)
         try:
             if text is not None and row.read(text, variable) == value:

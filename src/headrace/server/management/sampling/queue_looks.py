@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.server.management.sampling.sums import Sums
 
 RUNS = itertools.count(1)
-STEP = 64  # Queues between two looks at the clock; of a look itself, it is a chunk of the list.
+STEP = 64  # Queues of a step; the steps of a look are the chunks of the list.
 LOOKS_MAX = 120  # Whose changes are known; a client that missed more has all queues looked at,
 CHANGES_MAX = 200_000  # and likewise when there were more changes.
 
