@@ -56,7 +56,7 @@ class Groups:
         recreated are refused with code `gone`, here and in `commit`.
         """
         fields: dict[str, object] = {} if pin is None else {"pin": pin}
-        return await self._ask("group.begin", positions=_said(positions), ids=ids, **fields)
+        return await self._ask("group.begin", positions=_encoded(positions), ids=ids, **fields)
 
     async def commit(
         self,
@@ -68,7 +68,7 @@ class Groups:
     ) -> dict[str, GroupState]:
         """Move the committed positions forward; `force` sets any position, for any owner."""
         return await self._ask(
-            "group.commit", positions=_said(positions), owner=owner, force=force, ids=ids
+            "group.commit", positions=_encoded(positions), owner=owner, force=force, ids=ids
         )
 
     async def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
@@ -111,7 +111,7 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
         fields["after"] = answer["next"]
 
 
-def _said(positions: Mapping[str, Position]) -> dict[str, object]:
+def _encoded(positions: Mapping[str, Position]) -> dict[str, object]:
     """Return positions as a request has them."""
     fields: dict[str, object] = {}
     for stream, position in positions.items():
@@ -124,5 +124,5 @@ def _said(positions: Mapping[str, Position]) -> dict[str, object]:
     return fields
 
 
-def _state(told: Answer) -> GroupState:
-    return GroupState(**{name: told[name] for name in GroupState.__slots__})
+def _state(row: Answer) -> GroupState:
+    return GroupState(**{name: row[name] for name in GroupState.__slots__})

@@ -97,6 +97,18 @@ def test_a_delivery_put_behind_is_listed_first() -> None:
     assert unsettled.count == 0
 
 
+@pytest.mark.parametrize("start", [1, MASK_32 - 20])
+def test_the_numbers_behind_are_those_of_a_range(start: int) -> None:
+    unsettled = Unsettled(32)
+    for place in range(40, -1, -2):
+        unsettled.put_behind((start + place) & MASK_32, message())
+    for first in range(41):
+        for last in range(first, 41):
+            expected = [(start + n) & MASK_32 for n in range(first, last + 1) if n % 2 == 0]
+            ends = [(start + n) & MASK_32 for n in (first, last)]
+            assert unsettled.numbers_behind(*ends) == expected
+
+
 def test_the_deliveries_of_one_consumer() -> None:
     unsettled = Unsettled(64)
     mine = Consumer.__new__(Consumer)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are staged first and then published, in the words of no version.
+"""Files that are staged first and then published, in every version that has them.
 
-A transfer that broke off goes on where it stopped: the receiver says how much it has.
+A transfer that broke off goes on where it stopped: the receiver announces how many bytes it has.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class StagedFiles(Generic[Properties, Publish]):
         raise NotImplementedError
 
     async def _send_stage(self, properties: Properties, body: bytes) -> None:
-        """Send the bytes that the broker has not."""
+        """Send the bytes that the broker lacks."""
         raise NotImplementedError
 
     async def _send_publish(self, publish: Publish) -> None:

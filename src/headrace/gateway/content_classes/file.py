@@ -4,10 +4,10 @@
 In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_uploads`.
 
 Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
-has, is sent the rest, and told of the delivery. With automatic acknowledgement a file leaves its
+has, and is sent the rest and file.deliver. With automatic acknowledgement a file leaves its
 queue once it was sent as a whole, not before.
 
-What goes over the wire is said by the methods of :class:`FileClass` and its port that a version
+The methods and headers are sent by methods of :class:`FileClass` and its port that a version
 fills in.
 """
 

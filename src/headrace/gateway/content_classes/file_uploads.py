@@ -63,8 +63,8 @@ class FileUploads:
         self.opening = False  # The client waits for an open-ok.
         self.part: Part | None = None  # What it may stage, or is staging.
         self.filling = False
-        self.excess = False  # More came than was said.
-        self.stops: set[str] = set()  # Why it was told to stop publishing: room, queue.
+        self.excess = False  # More octets came than file.open announced.
+        self.stops: set[str] = set()  # Why the client is asked to stop publishing: room, queue.
 
     @property
     def number(self) -> int:
@@ -247,7 +247,7 @@ class FileUploads:
                 later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
                 if then is not None:
                     then()
-            except Exception as failure:  # noqa: BLE001 - told to the client
+            except Exception as failure:  # noqa: BLE001 - sent to the client
                 self.files.close_for(failure)
             if not later:
                 self.files.go_on()
@@ -260,7 +260,7 @@ class FileUploads:
             return
         try:
             again()
-        except Exception as failure:  # noqa: BLE001 - told to the client
+        except Exception as failure:  # noqa: BLE001 - sent to the client
             self.files.close_for(failure)
             self.files.go_on()
 

@@ -82,7 +82,7 @@ class PacketClass(ContentClassPort):
         self.tag = 0
         self.ended = False
 
-    # --- What is said ---------------------------------------------------------------------------
+    # --- Sending ----------------------------------------------------------------------------------
 
     def send_packet(self, method: Any, message: Message) -> None:
         """Send a method with a packet, as the version has it."""

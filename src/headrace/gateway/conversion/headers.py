@@ -25,7 +25,14 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import (
+    FRAME_BODY,
+    OVERHEAD,
+    PAYLOAD_AT,
+    PUBLISH_END_LEN,
+    SIZE_AT,
+    framed,
+)
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
@@ -49,10 +56,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PERSISTENT_MODE = 2
-_FRAME_HEAD = 7
 _FILTER_KEY = b"x-stream-filter-value"
 _FILTER_ENTRY = bytes((len(_FILTER_KEY),)) + _FILTER_KEY
-BODY = 3  # The type of body frames.
 
 
 class BasicContents:
@@ -87,12 +92,12 @@ class BasicContents:
         data: bytes | None = message.data
         assert data is not None, "the message is paged out"
         parts: tuple[bytes, ...] = message.parts or ()
-        return data + b"".join([framed(BODY, 0, part) for part in parts])
+        return data + b"".join([framed(FRAME_BODY, 0, part) for part in parts])
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message was published with: a string, or its octets."""
-        start = address_len + 2 + _FRAME_HEAD
-        end = start + get32(data, address_len + 5)
+        start = address_len + PUBLISH_END_LEN + PAYLOAD_AT
+        end = start + get32(data, address_len + PUBLISH_END_LEN + SIZE_AT)
         if data.find(_FILTER_ENTRY, start, end) < 0:
             return None
         flags = data[start + 12]  # The higher half of them: content type, encoding, headers.
@@ -121,7 +126,7 @@ class BasicContents:
         """
         data = message.data
         assert data is not None, "the message is paged out"
-        at = message.address_len + 2
+        at = message.address_len + PUBLISH_END_LEN
         try:
             payload = header_of(message)
             if message.flags & KIND_MASK >= KIND_FILE:
@@ -136,9 +141,9 @@ class BasicContents:
                 property_range(payload, HAS_HEADERS)  # Fails here rather than in the next reader.
         except (MalformedError, ValueError) as error:
             raise UnreadableError(str(error)) from error
-        body = data[at + _FRAME_HEAD + get32(data, at + 3) + 1 :]
+        body = data[at + OVERHEAD + get32(data, at + SIZE_AT) :]
         address = shortstr(exchange) + shortstr(routing_key)
-        frame = data[at : at + 3] + len(payload).to_bytes(4, "big") + payload + b"\xce"
+        frame = data[at : at + SIZE_AT] + len(payload).to_bytes(4, "big") + payload + b"\xce"
         made = new_message(address + b"\x00\x00" + frame + body, len(address), message.body_size)
         made.parts = message.parts
         made.flags = message.flags & (LARGE | KIND_MASK)
@@ -187,8 +192,8 @@ def table_in(payload: bytes) -> Table:
 
 def header_at(data: bytes, header: int) -> tuple[bytes, int]:
     """Return the payload of the header frame at ``header``, and where it ends."""
-    start = header + _FRAME_HEAD
-    end = start + get32(data, header + 3)
+    start = header + PAYLOAD_AT
+    end = start + get32(data, header + SIZE_AT)
     return data[start:end], end
 
 
@@ -196,6 +201,6 @@ def header_of(message: Message) -> bytes:
     """Return the payload of the header frame of a message in memory."""
     data = message.data
     assert data is not None, "the message is paged out"
-    payload, _ = header_at(data, message.address_len + 2)
+    payload, _ = header_at(data, message.address_len + PUBLISH_END_LEN)
     assert len(payload) >= PROPERTIES_AT
     return payload

@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, OVERHEAD, SIZE_AT, framed
 from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from headrace.wire.table import Table
 
-_FRAME_HEAD = 7
 _BASIC = 60
 _PROPERTIES = (  # As RabbitMQ names them.
     *("content_type", "content_encoding", "headers", "delivery_mode", "priority"),
@@ -93,9 +92,9 @@ def _with_header(message: Message, payload: bytes) -> bytes:
     data = message.data
     assert data is not None, "the message is paged out"
     at = message.address_len + 2
-    end = at + _FRAME_HEAD + get32(data, at + 3) + 1
+    end = at + OVERHEAD + get32(data, at + SIZE_AT)
     size = len(payload).to_bytes(4, "big")
-    return b"".join((data[: at + 3], size, payload, b"\xce", data[end:]))
+    return b"".join((data[: at + SIZE_AT], size, payload, b"\xce", data[end:]))
 
 
 def _stamped_transfer(
@@ -166,7 +165,7 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
     assert data is not None, "the message is paged out"
     at = message.address_len + 2
     if message.flags & KIND_MASK != KIND_TRANSFER:
-        end = at + _FRAME_HEAD + get32(data, at + 3) + 1
+        end = at + OVERHEAD + get32(data, at + SIZE_AT)
         return header_of(message), [data[end:]]
     segment = data[at + 4 : at + 4 + get32(data, at)]
     header = write_basic(read_transfer(segment), message.body_size)

@@ -18,7 +18,7 @@ if not cython.compiled:
     from headrace.model.ports import Span, Store
 
 
-#: What is said of a change that was not answered before the disk failed.
+#: The error for a change that was not answered before the disk failed.
 NOT_KEPT = "definitions cannot be written to disk: the latest changes may be lost by a restart"
 ANSWER_NACK = 1 << 62  # Added to a publish's number, a token of the line, for a basic.nack.
 LOOKS_MAX = 16  # Places that are looked at in one turn.

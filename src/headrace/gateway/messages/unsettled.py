@@ -128,12 +128,16 @@ class Unsettled:
 
     def numbers_behind(self, first: int, last: int) -> list[int]:
         """Return the numbers from ``first`` to ``last`` that are not in the ring, in order."""
-        if not self.behind:
+        behind = self.behind
+        if not behind:
             return []
         size = (last - first) & self.mask
-        distances = [(number - first) & self.mask for number in self.behind]
-        distances.sort()
-        return [(first + distance) & self.mask for distance in distances if distance <= size]
+        if size < len(behind):  # Most settlements name few numbers.
+            numbers = [(first + place) & self.mask for place in range(size + 1)]
+            return [number for number in numbers if number in behind]
+        distances = [(number - first) & self.mask for number in behind]
+        within = sorted([distance for distance in distances if distance <= size])
+        return [(first + distance) & self.mask for distance in within]
 
     def take_first(self, last: int) -> Message | None:
         """Remove and return the earliest delivery in the ring up to ``last``, or None.
@@ -176,19 +180,19 @@ class Unsettled:
         return deliveries
 
     def places(self) -> int:
-        """Return the number of places that :meth:`all` looks at: one may be empty."""
+        """Return the number of places that :meth:`all` reads, empty ones included."""
         return len(self.behind or ()) + (0 if self.ring is None else self.ring.count)
 
     def all(self) -> list[Message]:
         """Return all deliveries: those behind, then those of the ring in order."""
-        found = list((self.behind or {}).values())
+        deliveries = list((self.behind or {}).values())
         ring = self.ring
         if ring is not None:
             for at in range(ring.count):
                 message = ring.at(at)
                 if message is not None:
-                    found.append(message)
-        return found
+                    deliveries.append(message)
+        return deliveries
 
     def clear(self) -> None:
         """Forget all deliveries."""

@@ -88,7 +88,7 @@ def settle(call: RequestCall) -> Steps:
 
 def numbers(call: RequestCall, field: str) -> list[int]:
     """Return a list of numbers; ``[first, last]`` stands for a range, ``last`` excluded."""
-    rejected_numbers: list[int] = []
+    listed: list[int] = []
     ranges = call.request.get(field, [])
     if not isinstance(ranges, list):
         call.refuse("bad-request", f"'{field}' is not a list")
@@ -98,10 +98,10 @@ def numbers(call: RequestCall, field: str) -> list[int]:
         if len(pair) != 2 or not whole or not (pair[1] is None or isinstance(pair[1], int)):
             call.refuse("bad-request", f"'{field}' has {item!r}, which is not a number or a range")
         last = pair[0] + 1 if pair[1] is None else pair[1]
-        if len(rejected_numbers) + last - pair[0] > REJECTS_MAX:
+        if len(listed) + last - pair[0] > REJECTS_MAX:
             call.refuse("limit", f"'{field}' has more than {REJECTS_MAX} numbers")
-        rejected_numbers += range(pair[0], last)
-    return rejected_numbers
+        listed += range(pair[0], last)
+    return listed
 
 
 def reject(call: RequestCall) -> RequestAnswer:

@@ -112,15 +112,15 @@ class Logins:
                 raise LoginRefused("a SASL response is too long, or there are too many")
             step = await sound(login.steps.step(response))
         except LoginRefused as error:
-            self._tell(None, peer, mechanism, str(error))
+            self._note(None, peer, mechanism, str(error))
             raise
         if isinstance(step, bytes):
             self._going[number] = login
             return step
         if self.is_withdrawn(step):  # While it was checked.
-            self._tell(None, peer, mechanism, WITHDRAWN)
+            self._note(None, peer, mechanism, WITHDRAWN)
             raise LoginRefused(WITHDRAWN)
-        self._tell(step, peer, mechanism)
+        self._note(step, peer, mechanism)
         return step
 
     def forget(self, number: int) -> None:
@@ -142,12 +142,12 @@ class Logins:
             if not renewed.same_as(user):
                 raise LoginRefused(f"the new secret is that of user {renewed.name!r}")
         except LoginRefused as error:
-            self._tell(user, user.peer, "update-secret", str(error))
+            self._note(user, user.peer, "update-secret", str(error))
             raise
-        self._tell(renewed, user.peer, "update-secret")
+        self._note(renewed, user.peer, "update-secret")
         return renewed
 
-    def _tell(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
+    def _note(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
         if self._audit.active:
             self._audit.record(
                 "login",

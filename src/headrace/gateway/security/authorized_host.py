@@ -210,9 +210,9 @@ class AuthorizedHost:
         if alternate and queue.alternate_exchange != alternate:
             raise NotAllowed(f"queue '{name}' has another alternate-exchange")
         self.part = "arguments"
-        existing = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
+        compared = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
         subject = f"queue '{name}' in vhost '{self.vhost.name}'"
-        assert_same_arguments(queue.arguments, arguments, existing, subject)
+        assert_same_arguments(queue.arguments, arguments, compared, subject)
         if exclusive:
             self.part = "exclusive"
             self.vhost.lock_queue(queue, self.owner)

@@ -83,9 +83,8 @@ class Channel:
         self.sink: BodySink | None = None  # Takes the body instead.
         self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
         self.waiting: list[bytes] | None = None  # Frames that came while BUSY.
-        self.answers: deque[bytes | DeferredAnswer] | None = (
-            None  # That wait for the first of them.
-        )
+        #: Answers that wait for the first of them.
+        self.answers: deque[bytes | DeferredAnswer] | None = None
         self.gatherer: Gatherer | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:

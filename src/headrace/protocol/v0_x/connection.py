@@ -106,7 +106,7 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
-STRANGE_OCTETS = 32  # What is told of the octets of a peer that is none of ours.
+STRANGE_OCTETS = 32  # First octets of a peer that is not served, for the log.
 DEFERRED_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
@@ -658,9 +658,8 @@ class Connection(Endpoint):
         self.last = channel
         self.current = request
         if channel.state == C_CLOSING and error.scope is Scope.CHANNEL:
-            self.send_channel_close(
-                channel, error
-            )  # Ahead of a later error, which need not be said now.
+            # Ahead of a later error, which need not be sent now.
+            self.send_channel_close(channel, error)
         else:
             self.fail(error)
         self.last = last

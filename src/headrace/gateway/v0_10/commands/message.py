@@ -171,7 +171,7 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
         late = [
             holder
             for holder in holders_of(subscription)
-            if session.deliveries.held_up_to(holder, last)
+            if session.deliveries.unsettled.numbers_of(holder, last)
         ]
         if not late:
             return

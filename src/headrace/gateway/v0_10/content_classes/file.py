@@ -15,6 +15,7 @@ from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_10 import Command, FilePublish, FileStage, encode_command
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import Feed
+from headrace.protocol.v0_10.assembly import FRAME_HEAD
 from headrace.spec.tables import V0_9
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from headrace.model.message import Message
     from headrace.model.ports import Store
     from headrace.model.transaction.transaction import Transaction
-
-FRAME_HEAD = 12
 
 
 class BodyFeed(Feed):

@@ -181,10 +181,6 @@ class Deliveries:
             self.unsettled.put_behind(number, message)
         self.tx_settled = {}
 
-    def held_up_to(self, subscription: Consumer, last: int) -> list[int]:
-        """Return the ids, up to ``last``, of the unsettled transfers of a subscription."""
-        return self.unsettled.numbers_of(subscription, last)
-
 
 def serial_distance(a: int, b: int) -> int:
     """Return the steps from command id ``a`` to ``b``, negative when ``b`` comes first."""

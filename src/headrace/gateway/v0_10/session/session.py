@@ -119,7 +119,7 @@ class Session010(SessionContext):
 
     def return_late(self, subscription: Subscription, last: int) -> None:
         """Return to the queue what a subscription has held for too long."""
-        for number in self.deliveries.held_up_to(subscription, last):
+        for number in self.deliveries.unsettled.numbers_of(subscription, last):
             self.deliveries.settle_range(number, number, REQUEUE)
         self.deliveries.drain_touched()
 

@@ -58,6 +58,19 @@ class ContentHeaders:
         return self._read
 
 
+def split_address(address: bytes) -> tuple[str, str]:
+    """Return exchange and routing key of an address.
+
+    Raises:
+        AmqpError: the exchange or the routing key is not UTF-8.
+    """
+    cutoff = 1 + address[0]
+    try:
+        return address[1:cutoff].decode(), address[cutoff + 1 :].decode()
+    except UnicodeDecodeError:
+        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
+
+
 def make_route(
     context: Context,
     connection: Peer,
@@ -68,15 +81,10 @@ def make_route(
     """Return the route of an address and further routing keys, and whether it may be cached.
 
     Raises:
-        AmqpError: the exchange is missing or internal.
+        AmqpError: the address is not UTF-8, or the exchange is missing or internal.
         AccessRefused: the user may not write to it.
     """
-    size = 1 + key[0]
-    try:
-        exchange = key[1:size].decode()
-        routing_key = key[size + 1 :].decode()
-    except UnicodeDecodeError:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None
+    exchange, routing_key = split_address(key)
     vhost = connection.vhost
     name = exchange or "amq.default"
     context.access.check(connection.user, vhost.name, "write", "exchange", name)

@@ -75,5 +75,3 @@ cdef class SpecialPublisher:
     @cython.locals(store=Store, p=SpecialPublish, refused=cython.int)
     cpdef commit(self, Channel channel)
     cdef int publish_now(self, Channel channel, SpecialPublish p) except -1
-
-cpdef tuple split_address(bytes address)

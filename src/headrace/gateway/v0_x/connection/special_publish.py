@@ -27,7 +27,7 @@ from headrace.gateway.messages.delay_header import account_of, delay_in, delayed
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.connection.publish_copies import take_copies
-from headrace.gateway.v0_x.connection.routing import make_route
+from headrace.gateway.v0_x.connection.routing import make_route, split_address
 from headrace.model.errors import ModelError
 from headrace.model.interceptor.interception import Source
 from headrace.protocol.codec_0_x import BasicReturn, encode_method
@@ -448,16 +448,3 @@ def ready_part(route: Route) -> Route:
 def flaw_of(error: AmqpError | ModelError) -> str:
     """Return the text of an error."""
     return error.reply_text if isinstance(error, AmqpError) else error.text
-
-
-def split_address(address: bytes) -> tuple[str, str]:
-    """Return exchange and routing key of an address.
-
-    Raises:
-        AmqpError: the exchange or the routing key is not UTF-8.
-    """
-    cutoff = 1 + address[0]
-    try:
-        return address[1:cutoff].decode(), address[cutoff + 1 :].decode()
-    except UnicodeDecodeError:
-        raise AmqpError(ReplyCode.SYNTAX_ERROR, "a short string is not UTF-8") from None

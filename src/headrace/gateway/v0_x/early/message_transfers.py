@@ -224,7 +224,7 @@ def deliver(
     destination: str,
     automatic: bool,
 ) -> bool:
-    """Send a message to its destination; False when it could not be said and is gone."""
+    """Send a message to its destination; False if 0-9 has no form for it."""
     try:
         head = transfers.transfer_head(message, destination)
     except CannotConvert as error:

@@ -68,7 +68,7 @@ class References:
             AmqpError: the reference is open already, or the channel has too many.
         """
         if name in self._open:
-            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {said(name)} is open already")
+            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {printable(name)} is open already")
         if len(self._open) >= REFERENCES_MAX or len(name) > NAME_MAX:
             raise AmqpError(ReplyCode.RESOURCE_ERROR, f"more than {REFERENCES_MAX} references")
         reference = self._open[name] = Reference(name)
@@ -84,7 +84,7 @@ class References:
         """
         reference = self._open.get(name)
         if reference is None:
-            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {said(name)} is not open")
+            raise AmqpError(ReplyCode.NOT_ALLOWED, f"reference {printable(name)} is not open")
         return reference
 
     def append(self, reference: Reference, data: bytes) -> None:
@@ -167,6 +167,6 @@ class Checkpoints:
         return min((until for until, _, _ in self._kept.values()), default=0)
 
 
-def said(name: bytes) -> str:
+def printable(name: bytes) -> str:
     """Return the name of a reference for an error text."""
     return repr(name[:64].decode("utf-8", "backslashreplace"))
