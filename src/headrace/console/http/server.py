@@ -39,7 +39,7 @@ from headrace.console.http_errors import (
     HttpError,
     not_found,
     of_broker_gone,
-    of_operation,
+    of_refusal,
 )
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
@@ -105,10 +105,8 @@ class Port:
         self.server.serve(connection)
         try:
             return await self._answer(request, connection)
-        except HttpError as error:
-            return self._error_answer(request, error)
-        except OperationRefused as error:
-            return self._error_answer(request, of_operation(error))
+        except (HttpError, OperationRefused) as error:
+            return self._error_answer(request, of_refusal(error))
         except BrokerGone as error:
             gone = of_broker_gone(error, retries=request.method in SAFE)
             return self._error_answer(request, gone)
