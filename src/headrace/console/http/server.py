@@ -159,7 +159,7 @@ class Port:
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
-            if path.startswith("/api"):  # Unknown paths are not told to strangers.
+            if path.startswith("/api"):  # Only users learn which paths exist.
                 await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and is_foreign(request):
