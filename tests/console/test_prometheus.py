@@ -119,9 +119,8 @@ def test_label_values_are_escaped() -> None:
 def test_journals_pages_and_the_loop_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "headrace.console.state.broker_mirror.STATUS_S", -1.0
-    )  # Nothing is remembered.
+    # Nothing is remembered.
+    monkeypatch.setattr("headrace.console.state.broker_mirror.STATUS_S", -1.0)
     with LocalConsole(tmp_path, broker={"memory_max": 2 << 20}) as console:
         before = scrape(console)
         with blocking.connect(console.broker.url) as connection, connection.channel() as channel:

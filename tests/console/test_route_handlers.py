@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handlers of the API take what the paths of their routes have."""
+"""Handlers take the parameters of their paths, and the routes of every module are served."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import pkgutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.console import api
+from headrace.console import api, pages
 from headrace.console.api.openapi import PLACE
 from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import Routes
+from headrace.console.pages.actions import Actions
+from headrace.console.pages.routes import ROUTES as PAGES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
     from headrace.console.http.routes import Route
 
 
@@ -31,15 +36,21 @@ def test_a_handler_takes_the_parameters_of_its_path(route: Route) -> None:
             assert names <= takes, path
 
 
-def test_every_route_of_a_module_is_served() -> None:
-    names = [name for _, name, _ in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")]
-    tables = [vars(importlib.import_module(name)) for name in names]
-    routes = {
-        (route.method, route.path)
-        for table in tables
-        for value in table.values()
-        if isinstance(value, Routes)
-        for route in value
-    }
+@pytest.mark.parametrize(("package", "served"), [(api, ROUTES), (pages, PAGES)])
+def test_every_route_of_a_module_is_served(package: ModuleType, served: tuple[Route, ...]) -> None:
+    names = [name for _, name, _ in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    routes = [route for name in names for route in routes_in(vars(importlib.import_module(name)))]
     assert len(routes) > 100
-    assert routes <= {(route.method, route.path) for route in ROUTES}
+    wanted = {(route.method, route.path) for route in routes}
+    assert wanted <= {(route.method, route.path) for route in served}
+
+
+def routes_in(module: dict[str, Any]) -> Iterator[Route]:
+    """Yield the routes of a module of the API or of pages."""
+    for name, value in module.items():
+        if isinstance(value, Routes):
+            yield from value
+        elif isinstance(value, Actions):
+            yield from (route for action in value for route in action.routes())
+        elif name in ("LISTS", "PAGES"):
+            yield from (page.route() for page in value)

@@ -80,8 +80,10 @@ def bad_request(reason: str, error: str = "") -> HttpError:
     return HttpError(400, reason, error=error)
 
 
-def of_operation(error: OperationRefused) -> HttpError:
-    """Return the error for an operation that the broker refused."""
+def of_refusal(error: HttpError | OperationRefused) -> HttpError:
+    """Return the error for a request that a handler or the broker refused."""
+    if isinstance(error, HttpError):
+        return error
     return HttpError(STATUSES.get(error.code, 500), error.text)
 
 

@@ -16,7 +16,7 @@ from headrace.console.http.routes import JSON, NOBODY, Parameter, Route
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
@@ -63,21 +63,21 @@ OF_ALL = (
 )
 PLACE = re.compile(r"\{(\w+)\}")
 RIGHTS = {NOBODY: "no login"}
+#: The schemas of answers, by method and path.
+ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_SCHEMAS}
 
 
-def document(
-    routes: Iterable[Route], schemas: Mapping[str, JsonObject], version: str
-) -> JsonObject:
-    """Return the OpenAPI document of routes; ``schemas`` are of answers, by method and path."""
+def document(routes: Iterable[Route]) -> JsonObject:
+    """Return the OpenAPI document of routes."""
     paths: JsonObject = {}
     for route in routes:
         for path in (route.path, *route.aliases):
-            paths.setdefault(path, {})[route.method.lower()] = operation(route, path, schemas)
+            paths.setdefault(path, {})[route.method.lower()] = operation(route, path)
     return {
         "openapi": VERSION,
         "info": {
             "title": "Headrace's HTTP API",
-            "version": version,
+            "version": __version__,
             "description": "RabbitMQ's management API, served by `headrace console`.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
@@ -93,9 +93,9 @@ def document(
     }
 
 
-def operation(route: Route, path: str, schemas: Mapping[str, JsonObject]) -> JsonObject:
+def operation(route: Route, path: str) -> JsonObject:
     """Return the operation object of a path and its method."""
-    schema = route.answer or schemas.get(f"{route.method} {route.path}")
+    schema = route.answer or ANSWERS.get(f"{route.method} {route.path}")
     error = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
     result: JsonObject = {
         "operationId": identifier(route.method, path),
@@ -169,10 +169,6 @@ def rights(route: Route) -> str:
     return f"Needs {tag}; {route.permission}." if route.permission else f"Needs {tag}."
 
 
-#: The schemas of answers, by method and path.
-ANSWERS = {**{f"GET {path}": schema for path, schema in SCHEMAS.items()}, **OWN_SCHEMAS}
-
-
 def page_of(routes: tuple[Route, ...]) -> bytes:
     """Return the routes as a page of HTML."""
     row = Markup("<tr><td>{}</td><td><code>{}</code></td><td>{}</td></tr>\n")
@@ -191,7 +187,7 @@ def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
     """Return routes and those of their own document and page."""
 
     async def show(call: HttpCall) -> object:
-        return document(every, ANSWERS, __version__)
+        return document(every)
 
     async def read(call: HttpCall) -> object:
         return Text(page_of(every), "text/html; charset=utf-8")

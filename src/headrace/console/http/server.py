@@ -39,7 +39,7 @@ from headrace.console.http_errors import (
     HttpError,
     not_found,
     of_broker_gone,
-    of_operation,
+    of_refusal,
 )
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING, POLICYMAKER, VIEWER
 
@@ -105,10 +105,8 @@ class Port:
         self.server.serve(connection)
         try:
             return await self._answer(request, connection)
-        except HttpError as error:
-            return self._error_answer(request, error)
-        except OperationRefused as error:
-            return self._error_answer(request, of_operation(error))
+        except (HttpError, OperationRefused) as error:
+            return self._error_answer(request, of_refusal(error))
         except BrokerGone as error:
             gone = of_broker_gone(error, retries=request.method in SAFE)
             return self._error_answer(request, gone)
@@ -161,7 +159,7 @@ class Port:
         try:
             route, parameters = self.router.find(request.method, path)
         except HttpError:
-            if path.startswith("/api"):  # Unknown paths are not told to strangers.
+            if path.startswith("/api"):  # Only users learn which paths exist.
                 await self._identify(request, None, connection)
             raise
         if request.method not in SAFE and is_foreign(request):

@@ -87,8 +87,8 @@ async def detailed(call: HttpCall) -> object:
     fits = None
     if pattern is not None:
         queues = call.state.queues.table
-        names = [queues.text("name", slot) for slot in queues.ordered()]
-        fits = (await matching(names, pattern)).__contains__
+        queue_names = [queues.text("name", slot) for slot in queues.ordered()]
+        fits = (await matching(queue_names, pattern)).__contains__
     connections = await connection_names(call)
     objects = Objects(call.state, DETAILED, connections, set(vhosts) or None, fits)
     return streamed(begin, objects.text(families))

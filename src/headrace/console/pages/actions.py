@@ -17,7 +17,7 @@ from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import BODY_BYTES_MAX
 from headrace.console.http.routes import Route
-from headrace.console.http_errors import HttpError, bad_request, of_operation
+from headrace.console.http_errors import HttpError, bad_request, of_refusal
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
 from headrace.exact_json import read_json
@@ -195,7 +195,7 @@ class Action:
             current = {} if self.values is None else await self.values(call)
             report = await self.run(call, Body(values))
         except (HttpError, OperationRefused) as error:
-            refusal = error if isinstance(error, HttpError) else of_operation(error)
+            refusal = of_refusal(error)
             return await self._form(call, given, refusal.reason, refusal.status)
         if isinstance(report, Report):
             return await self._form(call, given, report=report)
@@ -274,7 +274,7 @@ async def refuse_existing(shown: Awaitable[object], reason: str) -> None:
     try:
         await shown
     except (HttpError, OperationRefused) as error:
-        refusal = error if isinstance(error, HttpError) else of_operation(error)
+        refusal = of_refusal(error)
         if refusal.status == NOT_FOUND:
             return
         raise

@@ -117,7 +117,7 @@ class ListPage:
 
 
 class Everywhere:
-    """The rows of a list that no virtual host limits."""
+    """The rows of a list that no virtual host limits; its page has no filter for one."""
 
     def __init__(self, rows: Callable[[HttpCall], Awaitable[AnyList]]) -> None:
         self._rows = rows
@@ -125,11 +125,6 @@ class Everywhere:
     async def __call__(self, call: HttpCall, vhost: str | None) -> AnyList:
         """Return the rows, whatever the virtual host."""
         return await self._rows(call)
-
-
-def everywhere(rows: Callable[[HttpCall], Awaitable[AnyList]]) -> Rows:
-    """Return the rows of a list that no virtual host limits; its page has no filter for one."""
-    return Everywhere(rows)
 
 
 def joined(row: JsonObject, fields: tuple[str, ...]) -> str:

@@ -123,14 +123,12 @@ class BrokerMirror:
         self.groups = ObjectTable(self, measures.GROUP)
         self.leases = ObjectTable(self, measures.LEASE)
         self._reading = asyncio.Lock()
-        self._begun = self._complete = (
-            0  # Numbers of the last samples that began and were complete.
-        )
+        # Numbers of the last samples that began and were complete.
+        self._begun = self._complete = 0
         self._needed = 1  # Number of the oldest sample with all changes that the console made.
         self._read_s = 0.0  # When the last sample was complete, by the monotonic clock.
-        self.console_listens: list[
-            tuple[str, str]
-        ] = []  # Protocol and address of each port of the console.
+        # Protocol and address of each port of the console.
+        self.console_listens: list[tuple[str, str]] = []
         self._policies = CachedList(link, "list policies", SAMPLE_S)
         self._parameters = CachedList(link, "list global parameters", STATUS_S)
         self._status: Status | None = None

@@ -34,7 +34,7 @@
     return `${amount.toFixed(Number.isInteger(amount) || seconds === 1 ? 0 : 1)} ${unit}`;
   };
   // A number with its unit; bytes by powers of 1,024.
-  const told = (value, unit) => {
+  const formatted = (value, unit) => {
     if (unit === "s") return lasting(value);
     if (unit !== "B") return short.format(value) + (unit ?? "");
     const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
@@ -69,36 +69,36 @@
     async load() {
       const address = new URL(this.figure.dataset.chart, location.origin);
       address.searchParams.set("span", this.span);
-      let found;
+      let numbers;
       try {
         const answer = await fetch(address, { redirect: "manual" });
         if (!answer.ok) return;
-        found = await answer.json();
+        numbers = await answer.json();
       } catch {
         return;
       }
-      this.draw(found);
+      this.draw(numbers);
     }
 
-    draw(found) {
-      const data = [found.times, ...found.series.map((one) => one.values)];
-      const shape = found.series.map((one) => one.label).join("\n");
+    draw(numbers) {
+      const data = [numbers.times, ...numbers.series.map((line) => line.values)];
+      const shape = numbers.series.map((line) => line.label).join("\n");
       if (this.drawn && this.shape === shape) {
         this.drawn.setData(data);
       } else {
         this.shape = shape;
-        this.begin(found, data);
+        this.begin(numbers, data);
       }
-      found.series.forEach((one, place) => {
-        const value = one.values.findLast((each) => each !== null);
-        this.keys[place].textContent = `${one.label} ${value === undefined ? "–" : told(value, one.unit)}`;
+      numbers.series.forEach((line, place) => {
+        const value = line.values.findLast((each) => each !== null);
+        this.keys[place].textContent = `${line.label} ${value === undefined ? "–" : formatted(value, line.unit)}`;
       });
     }
 
     // The last numbers, each with the look of its line.
-    key(found, colors) {
+    key(numbers, colors) {
       this.values.replaceChildren();
-      this.keys = found.series.map((_, place) => {
+      this.keys = numbers.series.map((_, place) => {
         const [key, mark, text] = ["span", "i", "span"].map((name) => document.createElement(name));
         mark.style.borderTopColor = colors[place % colors.length];
         if (isDashed(place)) mark.style.borderTopStyle = "dashed";
@@ -108,13 +108,13 @@
       });
     }
 
-    begin(found, data) {
+    begin(numbers, data) {
       if (this.drawn) this.drawn.destroy();
       const colors = isDark() ? DARK : LIGHT;
       const axis = { stroke: color("--muted"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
       const distances = { B: BINARY, s: TIMES };
-      const unit = found.series[0]?.unit in distances ? found.series[0].unit : "";
-      this.key(found, colors);
+      const unit = numbers.series[0]?.unit in distances ? numbers.series[0].unit : "";
+      this.key(numbers, colors);
       this.drawn = new uPlot({
         padding: [10, 28, 0, 0], // The label of the last tick has its place.
         width: Math.max(200, this.plot.clientWidth),
@@ -124,12 +124,12 @@
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
         axes: [
           { ...axis, space: 64, size: 28, values: clock },
-          { ...axis, size: 64, incrs: distances[unit], values: (_, splits) => splits.map((one) => told(one, unit)) },
+          { ...axis, size: 64, incrs: distances[unit], values: (_, splits) => splits.map((value) => formatted(value, unit)) },
         ],
         series: [
           {},
-          ...found.series.map((one, place) => ({
-            label: one.label, stroke: colors[place % colors.length], width: 1.5,
+          ...numbers.series.map((line, place) => ({
+            label: line.label, stroke: colors[place % colors.length], width: 1.5,
             dash: isDashed(place) ? [6, 4] : undefined, points: { show: false },
           })),
         ],
@@ -148,10 +148,10 @@
 
   const charts = [...document.querySelectorAll("[data-chart]")].map((figure) => new Chart(figure));
   const load = () => {
-    if (!document.hidden) for (const one of charts) one.load();
+    if (!document.hidden) for (const chart of charts) chart.load();
   };
   load();
   setInterval(load, EVERY_MS);
-  addEventListener("resize", () => charts.forEach((one) => one.fit()));
-  document.addEventListener("headrace:theme", () => charts.forEach((one) => one.again()));
+  addEventListener("resize", () => charts.forEach((chart) => chart.fit()));
+  document.addEventListener("headrace:theme", () => charts.forEach((chart) => chart.again()));
 })();

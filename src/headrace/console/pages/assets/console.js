@@ -11,11 +11,11 @@
   const two = (number) => String(number).padStart(2, "0");
   // Times are local; the exact one is the title.
   function toLocal(part) {
-    for (const one of part.querySelectorAll("time[datetime]")) {
-      const time = new Date(one.getAttribute("datetime"));
+    for (const element of part.querySelectorAll("time[datetime]")) {
+      const time = new Date(element.getAttribute("datetime"));
       if (isNaN(time)) continue;
       const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-");
-      one.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":")}`;
+      element.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":")}`;
     }
   }
   toLocal(document);
@@ -23,7 +23,7 @@
   const isChanged = (field) => field.type === "checkbox" ? field.checked !== field.defaultChecked : "defaultValue" in field && field.value !== field.defaultValue;
   const isInUse = (form) => form.contains(document.activeElement) || [...form.elements].some(isChanged);
   const beforeNodeMorphed = (old) => !(old.nodeName === "FORM" && isInUse(old));
-  // Each says who does not respond.
+  // One for the console, one for the broker.
   const warnings = document.querySelectorAll("[data-stale]");
 
   // Return who does not respond: "console", "broker" or "".
@@ -75,10 +75,10 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
   const themeSwitch = document.querySelector("[data-theme-switch]");
   if (themeSwitch) {
-    const tell = () => { themeSwitch.textContent = isDark() ? "Light" : "Dark"; };
+    const showTheme = () => { themeSwitch.textContent = isDark() ? "Light" : "Dark"; };
     themeSwitch.hidden = false;
-    tell();
-    document.addEventListener("headrace:theme", tell);
+    showTheme();
+    document.addEventListener("headrace:theme", showTheme);
     themeSwitch.addEventListener("click", () => {
       root.dataset.theme = isDark() ? "light" : "dark";
       localStorage.setItem("theme", root.dataset.theme);

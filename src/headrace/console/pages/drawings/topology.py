@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.console.api.exchanges import DEFAULT
 from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, Grid, short
 from headrace.console.pages.texts import number, plain, segment
 
@@ -21,7 +22,6 @@ BELOW = 34  # Depth of an edge that leads back to the left, in pixels.
 NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # That fit.
 LABEL_UP, LABEL_OFF = 5, 10
 EXCHANGE = "exchange"
-DEFAULT = "amq.default"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from headrace.console.api import browse
 from headrace.console.api.queues import show_queue
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.routes import Routes
-from headrace.console.http_errors import HttpError, not_found, of_operation
+from headrace.console.http_errors import HttpError, not_found, of_refusal
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
@@ -83,12 +83,8 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
             selector=query["selector"],
             start=browse.place(query["from"] or "first"),
         )
-    except HttpError as error:
-        if error.status != 400:
-            raise
-        problem = error.reason
-    except OperationRefused as error:
-        refusal = of_operation(error)
+    except (HttpError, OperationRefused) as error:
+        refusal = of_refusal(error)
         if refusal.status != 400:
             raise refusal from None
         problem = refusal.reason

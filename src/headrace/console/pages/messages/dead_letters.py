@@ -12,8 +12,9 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.objects.queues import here as queue_at
+from headrace.console.pages.objects.queues import queue_address
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import counted, number, segment
+from headrace.console.pages.texts import counted, number
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
         "groups": [
             {
                 **group,
-                "queue_address": queue_address(vhost, group["queue"]),
+                "queue_address": queue_address({"vhost": vhost, "name": group["queue"]})
+                if group["queue"]
+                else "",
                 "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",
                 "requeue": f"{at}/job?{query_of(group['selector'])}",
             }
@@ -114,11 +117,6 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
             for hour in dead_letters["hours"]
         ],
     }
-
-
-def queue_address(vhost: str, queue: str | None) -> str:
-    """Return the address of the queue in which messages died; empty if it is unknown."""
-    return f"/queues/{segment(vhost)}/{segment(queue)}" if queue else ""
 
 
 def query_of(selector: str) -> str:

@@ -13,7 +13,7 @@ from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Routes
-from headrace.console.http_errors import HttpError, bad_request, of_operation
+from headrace.console.http_errors import HttpError, bad_request, of_refusal
 from headrace.console.pages.actions import CONFIRMATION, Actions
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
@@ -74,7 +74,7 @@ async def send(call: HttpCall, vhost: str, queue: str) -> object:
             return Answer(303, headers={"Location": job_address({**job, "vhost": vhost})})
         dry_run = await jobs.run(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
-        refusal = error if isinstance(error, HttpError) else of_operation(error)
+        refusal = of_refusal(error)
         return form(call, vhost, queue, given, problem=refusal.reason, status=refusal.status)
     if CONFIRMATION not in fields:
         return form(call, vhost, queue, given, dry_run=dry_run)

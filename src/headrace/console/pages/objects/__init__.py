@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the broker's objects, one resource a module; :mod:`.charts` has their charts."""
+"""The pages of the broker's objects, one resource a module.
+
+:mod:`headrace.console.pages.charts` has their charts.
+"""

@@ -10,7 +10,7 @@ from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.listings import Everywhere, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -147,7 +147,7 @@ KINDS = (
         label="User",
         path="/user-limits",
         title="User limits",
-        rows=everywhere(user_limits),
+        rows=Everywhere(user_limits),
         names=USER_LIMITS,
     ),
 )

@@ -10,7 +10,7 @@ from headrace.console.api import permissions
 from headrace.console.pages.actions import Actions, Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.listings import Everywhere, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -69,7 +69,7 @@ LISTS = (
     ListPage(
         path="/permissions",
         title="Permissions",
-        rows=everywhere(permissions.list_permissions),
+        rows=Everywhere(permissions.list_permissions),
         columns=PERMISSION_COLUMNS,
         link=permission_form,
         actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
@@ -80,7 +80,7 @@ LISTS = (
     ListPage(
         path="/topic-permissions",
         title="Topic permissions",
-        rows=everywhere(permissions.list_topic_permissions),
+        rows=Everywhere(permissions.list_topic_permissions),
         columns=TOPIC_COLUMNS,
         link=topic_form,
         actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api import topology
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.routes import Parameter, Routes
-from headrace.console.http_errors import HttpError, of_operation
+from headrace.console.http_errors import HttpError, of_refusal
 from headrace.console.pages import inner_tables
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
@@ -57,10 +57,8 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
     if "routing_key" in call.query:
         try:
             route = await topology.route(call, vhost, exchange)
-        except HttpError as error:
-            problem = error.reason
-        except OperationRefused as error:
-            problem = of_operation(error).reason
+        except (HttpError, OperationRefused) as error:
+            problem = of_refusal(error).reason
     return await topology_page(call, "exchange", graph, route, problem)
 
 

@@ -12,7 +12,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.listings import Everywhere, Link, ListPage
 from headrace.console.pages.objects.permissions import (
     PERMISSION_COLUMNS,
     TOPIC_COLUMNS,
@@ -65,7 +65,7 @@ LISTS = (
     ListPage(
         path="/users",
         title="Users",
-        rows=everywhere(users.list_users),
+        rows=Everywhere(users.list_users),
         columns=(
             Column("Name", "name"),
             Column("Tags", "tags", "json"),

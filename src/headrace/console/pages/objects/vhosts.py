@@ -12,7 +12,7 @@ from headrace.console.pages.charts import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Link, ListPage, everywhere
+from headrace.console.pages.listings import Everywhere, Link, ListPage
 from headrace.console.pages.texts import counted, plain, segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -60,7 +60,7 @@ LISTS = (
     ListPage(
         path="/vhosts",
         title="Virtual hosts",
-        rows=everywhere(vhosts.list_vhosts),
+        rows=Everywhere(vhosts.list_vhosts),
         columns=(
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
