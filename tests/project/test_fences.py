@@ -213,9 +213,12 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def broker(source: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildBroker]:
-    """A broker that runs from this tree, and must end well."""
+    """A broker that runs from this tree, and must end well.
+
+    Its settings ask for QMF, without which no broker has the exchanges of QMF.
+    """
     monkeypatch.syspath_prepend(str(source))
-    with ChildBroker() as running:
+    with ChildBroker(None, "--qmf") as running:
         yield running
         assert running.stop() == 0
 

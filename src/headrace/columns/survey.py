@@ -134,7 +134,7 @@ class Survey:
         return int(self._ask(stream, "stream.info")["first"])
 
     def measure(self, piece: Range, octets_max: int | None) -> Measured:
-        """The records of a range; the first of them that have no more octets than so, or one."""
+        """Measure the first records of a range, up to a number of bytes, but at least one."""
         if not self.identity():
             raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
         limit = {} if octets_max is None else {"octets_max": octets_max}

@@ -291,6 +291,6 @@ def unbinding_what_is_not_there(site: Site) -> None:
     peer.refused(ExchangeUnbind(queue=queue, exchange=exchange, binding_key="other"))
     peer.call(ExchangeUnbind(queue=queue, exchange=exchange, binding_key="k"))
     peer.publish("k", b"x", exchange=exchange)
-    must(peer.bodies(queue) == [], "nothing by a binding that is no more")
+    must(peer.bodies(queue) == [], "no message by a binding that was removed")
     bound = peer.call(ExchangeBound(exchange=exchange, queue=queue, binding_key="k"))
     must(bound.queue_not_matched or bound.key_not_matched, "exchange.bound knows that it is gone")

@@ -20,7 +20,7 @@ class Measure(Protocol):
     """Measures records of a stream at the broker."""
 
     def __call__(self, piece: Range, octets_max: int | None) -> Measured:
-        """The records of a range; the first of them that have no more octets than so, or one."""
+        """Measure the first records of a range, up to a number of bytes, but at least one."""
 
 
 def shared(demands: Mapping[str, int], most: int) -> dict[str, int]:
