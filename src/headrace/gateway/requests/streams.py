@@ -46,9 +46,9 @@ def every_stream(call: RequestCall, after: str, most: int) -> Steps:
     """Return the streams that the user may read, by name, from behind `after`."""
     most = min(most, LISTED_MAX)
     names: list[str] = []
-    rest = iter(list(call.vhost.queues.items()))
+    rest = iter(call.vhost.queues_in_order)
     while batch := list(islice(rest, SLICE_QUEUES)):
-        names += [name for name, queue in batch if name > after and is_shown(call, queue)]
+        names += [each.name for each in batch if each.name > after and is_shown(call, each)]
         names = nsmallest(most + 1, names)
         yield
     queues = [call.vhost.queues.get(name) for name in names[:most]]

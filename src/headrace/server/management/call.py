@@ -68,6 +68,14 @@ def is_ours(queue: Queue) -> bool:
     return bool(queue.is_hidden) or isinstance(queue.exclusive_owner, Service)
 
 
+def live_queues(vhost: VirtualHost) -> Iterator[Queue]:
+    """Return the queues of a virtual host, which may change between two of them.
+
+    A queue that is deleted meanwhile is left out: it counts with all deleted queues.
+    """
+    return (queue for queue in vhost.queues_in_order if not queue.deleted)
+
+
 class Call:
     """One request."""
 

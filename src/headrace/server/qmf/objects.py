@@ -20,7 +20,7 @@ from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.model.arguments.memory_estimate import table_octets
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
-from headrace.server.management.call import Call, is_ours
+from headrace.server.management.call import Call, is_ours, live_queues
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import clients_of, describe_connection
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
@@ -172,7 +172,7 @@ def brokers(view: View) -> Things:
     }
     if view.operates:
         depth = octets = number = 0
-        for number, queue in enumerate(view.vhost.queues_in_order, 1):
+        for number, queue in enumerate(live_queues(view.vhost), 1):
             depth += queue.message_count() + queue.unacked_count
             octets += queue.ready_bytes
             if number % OBJECTS_MAX == 0:
@@ -198,7 +198,7 @@ def memories(view: View) -> Things:
 
 def queues(view: View) -> Things:
     """Each queue but the broker's own."""
-    for queue in view.vhost.queues_in_order:
+    for queue in live_queues(view.vhost):
         yield queue_of(view, queue)
 
 
@@ -258,7 +258,7 @@ def exchange_of(view: View, exchange: Exchange) -> Thing | None:
 
 def bindings(view: View) -> Things:
     """Each binding of a queue, also that with the default exchange, which every queue has."""
-    for queue in view.vhost.queues_in_order:
+    for queue in live_queues(view.vhost):
         if is_ours(queue) or not view.sees(queue.access_name):
             yield None
             continue
@@ -359,7 +359,7 @@ def session_of(view: View, row: ChannelRow, where: dict[str, str] | None) -> Thi
 def subscriptions(view: View) -> Things:
     """Each consumer of a connection that the user may see."""
     connections = view.broker.context.connections
-    for queue in view.vhost.queues_in_order:
+    for queue in live_queues(view.vhost):
         for consumer in consumers_of(queue):
             owner = connections.get(consumer.publisher)
             if isinstance(consumer, Service) or not view.is_own(getattr(owner, "user", None)):

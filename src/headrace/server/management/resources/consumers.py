@@ -9,6 +9,7 @@ from headrace.gateway.requests.requests import Service
 from headrace.gateway.v0_10.session.subscription import Subscription
 from headrace.gateway.v0_x.channel.consumer import BasicConsumer
 from headrace.server.config.json_values import as_json
+from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.channels import channel_of, session_name
 from headrace.server.management.resources.connections import clients_of, user_of
@@ -55,7 +56,7 @@ def list_consumers(call: Call) -> Steps:
     user = call.text("user", "")
     count = 0
     for vhost in call.vhosts():
-        for queue in vhost.queues_in_order:
+        for queue in live_queues(vhost):
             for consumer in consumers_of(queue):
                 if isinstance(consumer, Service):
                     continue

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.model.exchange.deduplication import CACHE_TTL, HEADER
 from headrace.model.queue_kinds.deduplicating import DeduplicatingQueue
 from headrace.server.config.json_values import as_json
+from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK
 
@@ -26,7 +27,7 @@ def list_deduplication(call: Call) -> Steps:
     """List the queues and exchanges that drop messages whose id they know."""
     count = 0
     for vhost in call.vhosts():
-        for queue in vhost.queues_in_order:
+        for queue in live_queues(vhost):
             row = None
             if isinstance(queue, DeduplicatingQueue):
                 count += 1

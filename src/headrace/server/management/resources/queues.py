@@ -11,7 +11,7 @@ from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
 from headrace.server.config.json_values import as_json, moment
-from headrace.server.management.call import Row, each, is_ours
+from headrace.server.management.call import Row, each, is_ours, live_queues
 from headrace.server.management.fields import arguments_of, name_of
 from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
 from headrace.server.management.operator_session import host_of
@@ -56,7 +56,7 @@ class QueueRow(TypedDict):
 @operation("list queues", LOOK, fields="`vhost`")
 def list_queues(call: Call) -> Steps:
     """List the queues, without the broker's own."""
-    return each(call, lambda vhost: vhost.queues_in_order, describe_queue)
+    return each(call, live_queues, describe_queue)
 
 
 def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:

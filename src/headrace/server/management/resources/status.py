@@ -10,6 +10,7 @@ from headrace import __version__
 from headrace.server.cluster.warnings import ADDRESS
 from headrace.server.config.json_values import moment
 from headrace.server.data.journal_sums import sizes
+from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK, MONITOR
 
@@ -29,7 +30,7 @@ def status(call: Call) -> Steps:
     for vhost in list(broker.vhosts.values()) if call.flag("counts", True) else ():
         delivered += vhost.queues_ended.delivered()
         acknowledged += vhost.queues_ended.ack
-        for queue in vhost.queues_in_order:  # A step each: there may be many.
+        for queue in live_queues(vhost):  # A step each: there may be many.
             for lane in (queue, *(queue.lanes or {}).values()):
                 delivered += lane.delivered
                 acknowledged += lane.acknowledged

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.stream.stream import Stream
 from headrace.server.config.json_values import as_json, moment
-from headrace.server.management.call import Row, each, is_ours
+from headrace.server.management.call import Row, each, is_ours, live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.store.stream.log import DiskStreamLog
 from headrace.user_tags import LOOK
@@ -27,7 +27,7 @@ SEGMENTS_SHOWN_MAX = 1000  # Of one stream.
 @operation("list streams", LOOK, fields="`vhost`")
 def list_streams(call: Call) -> Steps:
     """List the streams."""
-    return each(call, lambda vhost: vhost.queues_in_order, describe_stream)
+    return each(call, live_queues, describe_stream)
 
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:

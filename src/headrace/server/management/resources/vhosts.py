@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.policy.accounts import check_name
 from headrace.model.policy.rules import metadata_key
-from headrace.server.management.call import Row, is_ours
+from headrace.server.management.call import Row, is_ours, live_queues
 from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
@@ -35,7 +35,7 @@ def list_vhosts(call: Call) -> Steps:
     for vhost in call.vhosts():
         count += 1
         counted = ready = unacked = size = connections = 0
-        for queue in vhost.queues_in_order:  # A step each: there may be many.
+        for queue in live_queues(vhost):  # A step each: there may be many.
             if not is_ours(queue):
                 counted += 1
                 ready += queue.ready_count
