@@ -18,6 +18,8 @@ from support.conversations.version_conversations import VERSIONS
 from support.management_socket import ManagementClient, Mirror
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.client.blocking import Channel
     from headrace.testing import LocalBroker
 
@@ -33,6 +35,16 @@ def only(row: Row, *names: str) -> Row:
     return {
         name: row[name] for name in columns(CHANNEL_COUNTS) if row.get(name) and name not in names
     }
+
+
+def look_until(seen: Mirror, condition: Callable[[], bool], description: str) -> None:
+    """Look until the condition holds, and once more.
+
+    A look reads its tables one after the other, while the broker works. Only a look that begins
+    after the change has it in every table.
+    """
+    until(lambda: bool(seen.look()) and condition(), description)
+    seen.look()
 
 
 def publish(channel: Channel, queue: str, *, exchange: str = "", mandatory: bool = False) -> None:
@@ -83,7 +95,7 @@ def test_publishes_are_counted_where_they_go(
         assert only(seen.named("protocol")[version]) == counts
         assert only(seen.named("vhost")["/"]) == counts
         channel.close()
-        until(lambda: not seen.look().rows["channel"], "the channel is gone")
+        look_until(seen, lambda: not seen.rows["channel"], "the channel is gone")
         (connection_row,) = seen.rows["connection"].values()
         assert only(connection_row) == counts
     until(lambda: not operator.items("list connections"), "the connection is gone")
@@ -121,7 +133,7 @@ def test_deliveries_are_counted_by_kind(
         with channel.consume("q", no_ack=True) as consumer:
             assert next(consumer).redelivered
             assert not next(consumer).redelivered
-        until(lambda: seen.look().named("queue")["q"]["consumers"] == 0, "all are gone")
+        look_until(seen, lambda: seen.named("queue")["q"]["consumers"] == 0, "all are gone")
         wanted = {"deliver": 4, "deliver_no_ack": 2, "redeliver": 2, "ack": 2}
         counts = only(seen.named("protocol")[version], "publish", "publish_confirm", "confirm")
         assert counts == wanted
@@ -155,7 +167,7 @@ def test_gets_are_counted_by_kind(
             assert found is not None
             found.ack()
         assert channel.get("q") is None
-        until(lambda: seen.look().named("queue")["q"]["ack"] == 2, "both are settled")
+        look_until(seen, lambda: seen.named("queue")["q"]["ack"] == 2, "both are settled")
         (channel_row,) = seen.rows["channel"].values()
         wanted = {"get": 3, "get_no_ack": 1, "redeliver": 1, "ack": 2, "get_empty": 1}
         assert only(channel_row, "publish", "publish_confirm", "confirm") == wanted
@@ -207,13 +219,15 @@ def test_dead_letters_are_counted_by_reason_and_strategy(
             assert found is not None
             found.reject(requeue=reason == "delivery_limit")
         name = f"dead_{reason}_{strategy}"
-        until(lambda: seen.look().named("totals")["totals"][name] == 1, f"{name} is counted")
+        look_until(seen, lambda: seen.named("totals")["totals"][name] == 1, f"{name} is counted")
     assert seen.named("queue")["q"][f"dead_{reason}"] == 1
     assert seen.named("vhost")["/"][f"dead_{reason}"] == 1
     totals = seen.named("totals")["totals"]
     assert sum(value for key, value in totals.items() if key.startswith(f"dead_{reason}_")) == 1
     if strategy == "at_least_once":
-        until(lambda: seen.look().named("totals")["totals"]["dead_confirmed"] == 1, "it arrived")
+        look_until(
+            seen, lambda: seen.named("totals")["totals"]["dead_confirmed"] == 1, "it arrived"
+        )
 
 
 def test_messages_of_operators_count_as_those_of_a_channel(operator: ManagementClient) -> None:
