@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose a queue is, and what of that is there after a restart."""
 
+from typing import Any
+
 import pytest
 
 from headrace.model.counters import Counters
-from headrace.model.errors import InvalidArgument, PreconditionFailed, ResourceLocked
+from headrace.model.errors import InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
 from headrace.model.ports import Store
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.queue_registry import RELEASES_PER_STEP
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.brokers.queue_kind_host import Host, Taker
 
@@ -171,3 +174,49 @@ def test_contradictions_are_refused(arguments: dict[str, str], flags: dict[str, 
     with pytest.raises(PreconditionFailed, match="contradicts"):
         vhost.declare_queue("q", arguments=arguments, **flags)  # type: ignore[arg-type]  # Flags.
     assert "q" not in vhost.queues
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"exclusive": True}, {"arguments": {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"}}],
+)
+@pytest.mark.rule("0-9-1/s058")
+def test_many_queues_of_a_connection_are_deleted_in_steps(properties: dict[str, Any]) -> None:
+    host = Host()
+    vhost = host.vhost
+    mine, other = Client("me"), Client("you")
+    count = 2 * RELEASES_PER_STEP + 10
+    queues = [vhost.declare_queue(f"q{n}", owner=mine, **properties) for n in range(count)]
+    vhost.connection_closed(mine)
+    assert len(vhost.queues) == count - RELEASES_PER_STEP
+    # A queue that waits for its deletion does not exist for a client that names it.
+    with pytest.raises(NotFound):
+        vhost.find_queue(f"q{count - 1}", mine)
+    assert queues[-1].deleted
+    again = vhost.declare_queue(f"q{count - 2}", exclusive=True, owner=other)
+    assert again is not queues[-2]
+    assert queues[-2].deleted
+    host.pass_time(1)
+    assert len(vhost.queues) == count - 2 * RELEASES_PER_STEP - 1
+    host.pass_time(1)
+    assert list(vhost.queues.values()) == [again]
+    assert all(queue.deleted for queue in queues)
+    assert not again.deleted
+    host.pass_time(1000)
+    assert len(host.scheduler) == 0
+
+
+def test_many_queues_that_outlive_their_session_are_free_at_once() -> None:
+    host = Host()
+    vhost = host.vhost
+    mine, other = Client("me"), Client("you")
+    count = RELEASES_PER_STEP + 10
+    for n in range(count):
+        vhost.declare_queue(f"q{n}", exclusive=True, kept=True, owner=mine)
+    vhost.connection_closed(mine)
+    last = vhost.find_queue(f"q{count - 1}", other)
+    vhost.lock_queue(last, other)
+    host.pass_time(1)
+    assert len(vhost.queues) == count
+    assert last.exclusive_owner is other
+    assert all(q.exclusive_owner is None for q in vhost.queues.values() if q is not last)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 LOST = "amq.lost-"  # Prefix of queues whose definitions were lost; the queue's id follows.
 LINGER = "qpid.auto_delete_timeout"  # Seconds that an unused auto-delete queue stays.
 
+RELEASES_PER_STEP = 256  # Queues of a closed connection that one step of the event loop deletes.
+
 StreamMaker = Callable[..., Queue]
 
 
@@ -76,6 +79,8 @@ class QueueRegistry(Topology):
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
+        # Queues of closed connections that wait for their release; True for those to delete.
+        self._ownerless: dict[Queue, bool] = {}
         self._kept: set[Queue] = set()  # Exclusive queues that outlive their owner.
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
@@ -107,7 +112,7 @@ class QueueRegistry(Topology):
             NotFound: there is no such queue.
             ResourceLocked: it is exclusive to another connection.
         """
-        queue = self.queues.get(name)
+        queue = self._queue_named(name)
         if queue is None or isinstance(queue, DelayedQueue):
             raise NotFound(f"no {self._queue_subject(name)}")
         if queue.is_hidden and not queue.is_stream:
@@ -146,7 +151,7 @@ class QueueRegistry(Topology):
         """
         if passive:
             return self._find_declared(name, owner)
-        existing = self.queues.get(name) if name else None
+        existing = self._queue_named(name) if name else None
         if not arguments:
             arguments = NO_ARGUMENTS
         elif existing is None or not sticky:
@@ -189,6 +194,14 @@ class QueueRegistry(Topology):
         self._changed()
         self._report_created(queue)
         return queue
+
+    def _queue_named(self, name: str) -> Queue | None:
+        """Return the queue of that name, after its release if its connection is closed."""
+        queue = self.queues.get(name)
+        if queue is None or queue not in self._ownerless:
+            return queue
+        self._release(queue, self._ownerless[queue])
+        return self.queues.get(name)
 
     def _find_declared(self, name: str, owner: object) -> Queue:
         """Return the queue that a passive declaration names; it counts as a use."""
@@ -378,22 +391,44 @@ class QueueRegistry(Topology):
 
     # Keeps 0-10/s188.
     def owner_gone(self, owner: object) -> None:
-        """Delete or release the exclusive queues of an owner that is gone."""
-        for queue in self._owned.pop(owner, ()):
-            lingers = LINGER in queue.arguments and queue.expires_ms >= 0
-            if queue in self._kept and (lingers or not queue.auto_delete):
-                self._kept.discard(queue)
-                queue.exclusive_owner = None
-                queue.used_ms = self.counters.now_ms
-            elif self.queues.get(queue.name) is queue:
-                self._remove_queue(queue)
+        """Delete or release the exclusive queues of an owner that is gone.
+
+        Queues beyond ``RELEASES_PER_STEP`` follow within a few turns, and at once where a client
+        names one.
+        """
+        self._release_queues(dict.fromkeys(self._owned.pop(owner, ()), False))
         self.session_ended(owner)
 
     def session_ended(self, owner: object) -> None:
         """Delete the queues whose lifetime is bound to a closed connection, session or channel."""
-        for queue in self.lifetimes.end(owner):
-            if self.queues.get(queue.name) is queue:
-                self._remove_queue(queue)
+        self._release_queues(dict.fromkeys(self.lifetimes.end(owner), True))
+
+    def _release_queues(self, queues: dict[Queue, bool]) -> None:
+        """Release queues as :meth:`_release` does, some of them in later turns."""
+        for queue in list(islice(queues, RELEASES_PER_STEP)):
+            self._release(queue, queues.pop(queue))
+        if queues:
+            self._ownerless |= queues
+            self.scheduler.put(
+                ("owners", self), self.counters.now_ms + 1, self._release_some_queues
+            )
+
+    def _release_some_queues(self, now_ms: int) -> int:
+        """Release some of the queues that wait for it; return when to go on, 0 for never."""
+        for queue, deletes in list(islice(self._ownerless.items(), RELEASES_PER_STEP)):
+            self._release(queue, deletes)
+        return now_ms + 1 if self._ownerless else 0
+
+    def _release(self, queue: Queue, deletes: bool) -> None:
+        """Delete a queue of an owner that is gone, unless ``deletes`` is False and it is kept."""
+        self._ownerless.pop(queue, None)
+        lingers = LINGER in queue.arguments and queue.expires_ms >= 0
+        if not deletes and queue in self._kept and (lingers or not queue.auto_delete):
+            self._kept.discard(queue)
+            queue.exclusive_owner = None
+            queue.used_ms = self.counters.now_ms
+        elif self.queues.get(queue.name) is queue:
+            self._remove_queue(queue)
 
     def _locked(self, name: str) -> ResourceLocked:
         return ResourceLocked(
@@ -605,6 +640,7 @@ class QueueRegistry(Topology):
             owned.pop(queue, None)
             if not owned:
                 del self._owned[holder]
+        self._ownerless.pop(queue, None)
         self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
         self._kept.discard(queue)
