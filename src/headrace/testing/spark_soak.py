@@ -188,7 +188,10 @@ class SparkSoak:
 
     def _keep_running(self) -> None:
         """Start the query if it has ended."""
-        if self._child is None or self._child.poll() is not None:
+        child = self._child
+        if child is None or child.poll() is not None:
+            if child is not None and child.stdin is not None:
+                child.stdin.close()
             self._start()
 
     def _start(self) -> None:
