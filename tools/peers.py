@@ -362,6 +362,8 @@ PEERS: tuple[Peer, ...] = (
     Packages("py-amqplib", "py-amqplib for 0-8", ("python3-amqplib",), alone=True),
     Packages("net-amqp", "Net::AMQP for 0-8", ("libnet-amqp-perl",)),
     Packages("pgbouncer", "PgBouncer, which pools transactions", ("pgbouncer",)),
+    Packages("etcd", "etcd", ("etcd-server",), alone=True),
+    Packages("patroni", "Patroni", ("patroni", "python3-etcd", "python3-psycopg2")),
     # Nothing else of ours speaks 0-10; they are as they were published, and no Python 3 runs them.
     SourcePackage(
         "qpid-python",
