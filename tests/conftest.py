@@ -66,7 +66,8 @@ COMPILED = not headrace.model.queue.queue.__file__.endswith(".py")
 
 def pytest_report_header() -> str:
     place = Path(headrace.__file__).parent
-    return f"headrace: {'compiled' if COMPILED else 'uncompiled'}, {place}"
+    relayed = f", with {relays} relay for each broker" if relays else ""
+    return f"headrace: {'compiled' if COMPILED else 'uncompiled'}, {place}{relayed}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
