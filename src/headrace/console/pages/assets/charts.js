@@ -151,7 +151,8 @@
     if (!document.hidden) for (const chart of charts) chart.load();
   };
   load();
-  setInterval(load, EVERY_MS);
+  const timer = setInterval(load, EVERY_MS);
+  document.addEventListener("headrace:stopped", () => clearInterval(timer));
   addEventListener("resize", () => charts.forEach((chart) => chart.fit()));
   document.addEventListener("headrace:theme", () => charts.forEach((chart) => chart.again()));
 })();
