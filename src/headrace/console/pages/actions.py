@@ -4,13 +4,14 @@
 A function that changes something becomes a page by a decorator of its module's :class:`Actions`. It
 calls the function that the API's handler calls, with the rights of the user. Its page shows the
 form for GET; for POST it checks the confirmation and the fields, runs the function, and redirects.
+The functions of a page take the parameters of its path by their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
@@ -33,7 +34,7 @@ NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
 CONFIRMATION = "confirmation"  # The field of the typed confirmation.
 Values = Mapping[str, object]  # Of the fields of a form, by name.
-Command = Callable[["HttpCall", Values], str]
+Names = ParamSpec("Names")  # The parameters of a path.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class Field:
             raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
         return value
 
-    def sent(self, form: Form) -> str:
-        """Return the text of a field that was sent, to show it again; a password is not shown."""
+    def text_in(self, form: Form) -> str:
+        """Return the text of the field in a form, to show it again; a password is not shown."""
         if self.kind == "flag":
             return "true" if self.name in form else ""
         return "" if self.kind == "password" else form.get(self.name)
@@ -108,20 +109,21 @@ class Action:
 
     path: str
     title: str
-    run: Callable[[HttpCall, Body], Awaitable[object]]  # With the values of the form.
+    # The functions also take the parameters of the path.
+    run: Callable[..., Awaitable[object]]  # Takes the request and the values of the form.
     back: str  # The path of the page after the action.
     done: str  # The notice on that page.
-    command: Command  # The equivalent command line.
+    command: Callable[..., str]  # Takes the values; returns the equivalent command line.
     fields: tuple[Field, ...] = ()
     confirm: str | None = None  # The text that the user must type.
-    hits: Callable[[HttpCall], Awaitable[str]] | None = None  # Describes what is affected.
+    hits: Callable[..., Awaitable[str]] | None = None  # Describes the affected objects.
     parent: tuple[str, str] = ("Overview", "/")  # Title and path.
     button: str = "Save"
     danger: bool = False
     tag: str = MANAGEMENT
-    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]] | None = None  # Current values.
-    links: Callable[[HttpCall], list[Link]] | None = None
-    charts: Callable[[HttpCall], Awaitable[Charts]] | None = None
+    values: Callable[..., Awaitable[Mapping[str, str]]] | None = None  # Returns current values.
+    links: Callable[..., list[Link]] | None = None
+    charts: Callable[..., Awaitable[Charts]] | None = None
     body_max: int = BODY_BYTES_MAX  # Bytes.
 
     def routes(self) -> tuple[Route, Route]:
@@ -149,15 +151,15 @@ class Action:
 
     async def show(self, call: HttpCall) -> object:
         """Return the form; the query may set its fields, so that other pages can link to it."""
-        given = {each.name: call.query.get(each.name, each.default) for each in self.fields}
+        texts = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
-            given |= await self.values(call)
-        return await self._form(call, given)
+            texts |= await self.values(call, **call.path)
+        return await self._form(call, texts)
 
     async def _form(
         self,
         call: HttpCall,
-        given: Mapping[str, str],
+        texts: Mapping[str, str],
         problem: str = "",
         status: int = 200,
         report: Report | None = None,
@@ -168,67 +170,66 @@ class Action:
             self.title.format_map(call.path),
             status=status,
             action=self,
-            given=given,
+            texts=texts,
             problem=problem,
             report=report,
             confirm=self._confirmation(call),
-            hits="" if self.hits is None else await self.hits(call),
-            command=self.command(call, dict(given)),
-            actions=[] if self.links is None else self.links(call),
-            charts=() if self.charts is None else await self.charts(call),
+            hits="" if self.hits is None else await self.hits(call, **call.path),
+            command=self.command(dict(texts), **call.path),
+            actions=[] if self.links is None else self.links(**call.path),
+            charts=() if self.charts is None else await self.charts(call, **call.path),
             address=call.request.rel_url.raw_path,
         )
 
     def _confirmation(self, call: HttpCall) -> str:
         """Return the text that the user must type; empty for none."""
-        return "" if self.confirm is None else filled(self.confirm, call, {}, plain)
+        return "" if self.confirm is None else fill_template(self.confirm, call, {}, plain)
 
     async def submit(self, call: HttpCall) -> object:
         """Run the action and redirect; after an error show the form again, with the reason."""
         form = await call.form()
-        given = {each.name: each.sent(form) for each in self.fields}
+        texts = {each.name: each.text_in(form) for each in self.fields}
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self._confirmation(call):
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
             values = {each.name: each.read(form) for each in self.fields}
             # The command line may need a current value that the form does not have.
-            current = {} if self.values is None else await self.values(call)
-            report = await self.run(call, Body(values))
+            current = {} if self.values is None else await self.values(call, **call.path)
+            report = await self.run(call, Body(values), **call.path)
         except (HttpError, OperationRefused) as error:
             refusal = of_refusal(error)
-            return await self._form(call, given, refusal.reason, refusal.status)
+            return await self._form(call, texts, refusal.reason, refusal.status)
         if isinstance(report, Report):
-            return await self._form(call, given, report=report)
-        call.notice(filled(self.done, call, values, plain))
-        command = self.command(call, {**current, **values})
+            return await self._form(call, texts, report=report)
+        call.notice(fill_template(self.done, call, values, plain))
+        command = self.command({**current, **values}, **call.path)
         if command and len(command) <= COMMAND_MAX:
             call.notice(f"Equivalent command: {command}")
-        return Answer(303, headers={"Location": filled(self.back, call, values, segment)})
+        return Answer(303, headers={"Location": fill_template(self.back, call, values, segment)})
 
 
-def filled(template: str, call: HttpCall, values: Values, encode: Callable[[str], str]) -> str:
+def fill_template(
+    template: str, call: HttpCall, values: Values, encode: Callable[[str], str]
+) -> str:
     """Return a template with the parameters of the path and the values of the form."""
     names = {**call.path, **values}
     return template.format_map({name: encode(str(value)) for name, value in names.items()})
 
 
 class Options(TypedDict, total=False):
-    """Optional fields of an action; see :class:`Action`."""
+    """Optional fields of an action that do not depend on its path; see :class:`Action`."""
 
     fields: tuple[Field, ...]
     confirm: str
-    hits: Callable[[HttpCall], Awaitable[str]]
     parent: tuple[str, str]
     button: str
     danger: bool
     tag: str
-    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]]
-    links: Callable[[HttpCall], list[Link]]
-    charts: Callable[[HttpCall], Awaitable[Charts]]
     body_max: int
 
 
-Run = TypeVar("Run", bound=Callable[["HttpCall", Body], Awaitable[object]])
+Result = TypeVar("Result")
+Run = Callable[Concatenate["HttpCall", Body, Names], Awaitable[Result]]
 
 
 class Actions:
@@ -247,14 +248,28 @@ class Actions:
         *,
         back: str,
         done: str,
-        command: Command,
+        command: Callable[Concatenate[Values, Names], str],
+        hits: Callable[Concatenate[HttpCall, Names], Awaitable[str]] | None = None,
+        values: Callable[Concatenate[HttpCall, Names], Awaitable[Mapping[str, str]]] | None = None,
+        links: Callable[Names, list[Link]] | None = None,
+        charts: Callable[Concatenate[HttpCall, Names], Awaitable[Charts]] | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Run], Run]:
+    ) -> Callable[[Run[Names, Result]], Run[Names, Result]]:
         """Return a decorator: the function runs the action of a page."""
 
-        def decorate(run: Run) -> Run:
+        def decorate(run: Run[Names, Result]) -> Run[Names, Result]:
             action = Action(
-                path=path, title=title, run=run, back=back, done=done, command=command, **options
+                path=path,
+                title=title,
+                run=run,
+                back=back,
+                done=done,
+                command=command,
+                hits=hits,
+                values=values,
+                links=links,
+                charts=charts,
+                **options,
             )
             self._actions.append(action)
             return run

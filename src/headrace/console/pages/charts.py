@@ -326,21 +326,20 @@ LEASE_CHARTS = (
 )
 
 
-async def group_charts(call: HttpCall) -> Charts:
-    """Return the charts of the group in a path."""
-    return await charts_of(call, call.state.groups, GROUP, "stream", GROUP_CHARTS)
+async def group_charts(call: HttpCall, vhost: str, stream: str, group: str) -> Charts:
+    """Return the charts of a group."""
+    return await charts_of(call, call.state.groups, GROUP, (vhost, stream, group), GROUP_CHARTS)
 
 
-async def lease_charts(call: HttpCall) -> Charts:
-    """Return the charts of the lease in a path."""
-    return await charts_of(call, call.state.leases, LEASE, "queue", LEASE_CHARTS)
+async def lease_charts(call: HttpCall, vhost: str, queue: str, group: str) -> Charts:
+    """Return the charts of a lease."""
+    return await charts_of(call, call.state.leases, LEASE, (vhost, queue, group), LEASE_CHARTS)
 
 
 async def charts_of(
-    call: HttpCall, objects: ObjectTable, kind: str, source: str, charts: Charts
+    call: HttpCall, objects: ObjectTable, kind: str, key: tuple[str, str, str], charts: Charts
 ) -> Charts:
-    """Return the charts of the group or lease in a path; none if the user does not see it."""
-    key = [call.path[part] for part in ("vhost", source, "group")]
+    """Return the charts of a group or lease; none if the user does not see it."""
     if not call.identity.sees_vhost(key[0]) or await objects.find(*key) is None:
         return ()
     address = f"/charts/{kind}/{'/'.join(map(segment, key))}"

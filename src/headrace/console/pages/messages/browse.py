@@ -15,7 +15,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
 from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
-from headrace.console.pages.objects.queues import here as queue_at
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
     DELIVERY_MODES,
@@ -53,9 +53,9 @@ COLUMNS = (  # Of a file; the page shows messages as cards.
 NOT_PROPERTIES = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
 
-def here(call: HttpCall) -> str:
-    """Return the address of the messages of the queue in a path."""
-    return f"{queue_at(call)}/messages"
+def messages_address(vhost: str, queue: str) -> str:
+    """Return the address of the messages of a queue."""
+    return f"{named_queue_address(vhost, queue)}/messages"
 
 
 @ROUTES.get(
@@ -90,6 +90,7 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         problem = refusal.reason
     if file_format and not problem:
         return file_of("messages", COLUMNS, listed["messages"], file_format)
+    at = messages_address(vhost, queue)
     parameters = {name: value for name, value in query.items() if value}
     more = {**parameters, "from": str(listed["next"])}
     return page(
@@ -98,15 +99,14 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         f"Messages of {queue}",
         status=400 if problem else 200,
         queue=shown,
-        queue_at=queue_at(call),
-        at=here(call),
+        queue_at=named_queue_address(vhost, queue),
+        at=at,
         query=query,
         problem=problem,
         rows=[(row, *shown_as(row, AUTO)) for row in listed["messages"]],
-        more=f"{here(call)}?{urlencode(more)}" if listed["next"] else "",
+        more=f"{at}?{urlencode(more)}" if listed["next"] else "",
         files=[
-            (each.upper(), f"{here(call)}?{urlencode({**parameters, 'format': each})}")
-            for each in FORMATS
+            (each.upper(), f"{at}?{urlencode({**parameters, 'format': each})}") for each in FORMATS
         ],
         command=line(
             "peek",
@@ -137,13 +137,13 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
     text, form = shown_as(row, form if form in FORMS else AUTO)
-    at = here(call)
+    at = messages_address(vhost, queue)
     return page(
         call,
         "message.html",
         f"Message {position}",
         queue=queue,
-        queue_at=queue_at(call),
+        queue_at=named_queue_address(vhost, queue),
         at=at,
         row=row,
         properties=[

@@ -11,8 +11,7 @@ from headrace.console.http.routes import Routes
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
-from headrace.console.pages.objects.queues import here as queue_at
-from headrace.console.pages.objects.queues import queue_address
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import counted, number
 from headrace.user_tags import MANAGEMENT
@@ -60,7 +59,7 @@ TABLES = (
 async def show(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page."""
     dead_letters = await groups_of(call, vhost, queue)
-    at = queue_at(call)
+    at = named_queue_address(vhost, queue)
     rows = rows_of(dead_letters, vhost, at)
     file = await file_of_table(call, "Dead letters", TABLES, rows)
     if file is not None:
@@ -71,14 +70,14 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
         f"Dead letters in {queue}",
         queue=queue,
         at=at,
-        examined=examined(dead_letters),
+        examined=examined_sentence(dead_letters),
         tables=await tables_of(call, TABLES, rows),
         path=call.request.rel_url.raw_path,
         command=line("pipeline", "dead-letters", "list", queue),
     )
 
 
-def examined(dead_letters: JsonObject) -> str:
+def examined_sentence(dead_letters: JsonObject) -> str:
     """Return how many messages were examined, and how many of them are not dead letters."""
     others = dead_letters["others"]
     amount = counted(dead_letters["looked"], "message")
@@ -100,7 +99,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
         "groups": [
             {
                 **group,
-                "queue_address": queue_address({"vhost": vhost, "name": group["queue"]})
+                "queue_address": named_queue_address(vhost, group["queue"])
                 if group["queue"]
                 else "",
                 "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",

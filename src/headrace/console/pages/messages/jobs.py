@@ -18,7 +18,7 @@ from headrace.console.pages.actions import CONFIRMATION, Actions
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.objects.queues import here as queue_at
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
 from headrace.user_tags import MANAGEMENT
@@ -106,7 +106,7 @@ def form(
         f"Job on {queue}",
         status=status,
         queue=queue,
-        at=queue_at(call),
+        at=named_queue_address(vhost, queue),
         given={**given, "do": do},
         labels=LABELS,
         buttons=BUTTONS,
@@ -150,16 +150,16 @@ def check_running(job: JsonObject) -> None:
         raise bad_request("the job has ended")
 
 
-async def hits(call: HttpCall) -> str:
+async def progress(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the progress of a job as a sentence."""
-    job = await jobs.show(call, **call.path)
+    job = await jobs.show(call, vhost, id)
     state = JOB_STATES.get(job["state"], job["state"])
     return f"The job is {state}: {counted(job['done'], 'message')} so far."
 
 
-def cancel_command(call: HttpCall, values: Values) -> str:
+def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the command line that cancels a job."""
-    return line("messages", "cancel", call.path["id"], vhost=call.path["vhost"])
+    return line("messages", "cancel", id, vhost=vhost)
 
 
 @ACTIONS.page(
@@ -168,15 +168,15 @@ def cancel_command(call: HttpCall, values: Values) -> str:
     back=JOB,
     done="The job is cancelled: nothing was changed.",
     command=cancel_command,
-    hits=hits,
+    hits=progress,
     parent=("Jobs", "/jobs"),
     button="Cancel the job",
     danger=True,
 )
-async def cancel(call: HttpCall, form: Body) -> None:
+async def cancel(call: HttpCall, form: Body, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job that runs."""
-    check_running(await jobs.show(call, **call.path))
-    await jobs.cancel(call, **call.path)
+    check_running(await jobs.show(call, vhost, id))
+    await jobs.cancel(call, vhost, id)
 
 
 LISTS = (

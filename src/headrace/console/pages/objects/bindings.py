@@ -89,7 +89,7 @@ LISTS = (
 )
 
 
-def bind_command(call: HttpCall, values: Values) -> str:
+def bind_command(values: Values) -> str:
     """Return the command line that binds a queue or exchange."""
     return line(
         "declare",
@@ -133,9 +133,11 @@ async def bind(call: HttpCall, form: Body) -> None:
     )
 
 
-async def removal_hits(call: HttpCall) -> str:
+async def removal_hits(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> str:
     """Describe the route that a removal ends."""
-    row = await bindings.show_binding(call, **call.path)
+    row = await bindings.show_binding(call, vhost, source, kind, destination, properties_key)
     return (
         f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages "
         f"with routing key '{plain(row['routing_key'])}' to {row['destination_type']} "
@@ -143,23 +145,27 @@ async def removal_hits(call: HttpCall) -> str:
     )
 
 
-async def removal_values(call: HttpCall) -> Mapping[str, str]:
+async def removal_values(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> Mapping[str, str]:
     """Return routing key and arguments of a binding, for the command line."""
-    row = await bindings.show_binding(call, **call.path)
+    row = await bindings.show_binding(call, vhost, source, kind, destination, properties_key)
     return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
 
 
-def unbind_command(call: HttpCall, values: Values) -> str:
+def unbind_command(
+    values: Values, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> str:
     """Return the command line that removes a binding."""
     return line(
         "delete",
         "binding",
-        call.path["source"],
-        call.path["destination"],
+        source,
+        destination,
         values.get("routing_key") or "",
-        to_exchange=call.path["kind"] == "e",
+        to_exchange=kind == "e",
         arg=assigned(table(values.get("arguments"))),
-        url=in_vhost(call.path["vhost"]),
+        url=in_vhost(vhost),
     )
 
 
@@ -176,6 +182,14 @@ def unbind_command(call: HttpCall, values: Values) -> str:
     button="Remove the binding",
     danger=True,
 )
-async def remove(call: HttpCall, form: Body) -> None:
+async def remove(
+    call: HttpCall,
+    form: Body,
+    vhost: str,
+    source: str,
+    kind: str,
+    destination: str,
+    properties_key: str,
+) -> None:
     """Remove the binding of a page."""
-    await bindings.delete_binding(call, **call.path)
+    await bindings.delete_binding(call, vhost, source, kind, destination, properties_key)

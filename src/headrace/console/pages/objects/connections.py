@@ -45,9 +45,9 @@ def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:
     return [Link("Close", f"{connection_address(row)}/close", danger=True)]
 
 
-async def close_hits(call: HttpCall) -> str:
+async def close_hits(call: HttpCall, name: str) -> str:
     """Describe the client that loses its connection."""
-    row = await connections.show_connection(call, **call.path)
+    row = await connections.show_connection(call, name)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
         f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
@@ -55,13 +55,13 @@ async def close_hits(call: HttpCall) -> str:
     )
 
 
-async def close_values(call: HttpCall) -> Mapping[str, str]:
+async def close_values(call: HttpCall, name: str) -> Mapping[str, str]:
     """Return the id of the connection, which the command line takes."""
-    connection = await connections.find_connection(call, call.path["name"])
+    connection = await connections.find_connection(call, name)
     return {"number": str(connection.row["number"])}
 
 
-def close_command(call: HttpCall, values: Values) -> str:
+def close_command(values: Values, name: str) -> str:
     """Return the command line that closes a connection."""
     return line("close", "connection", values.get("number", "ID"))
 
@@ -78,9 +78,9 @@ def close_command(call: HttpCall, values: Values) -> str:
     button="Close the connection",
     danger=True,
 )
-async def close(call: HttpCall, form: Body) -> None:
+async def close(call: HttpCall, form: Body, name: str) -> None:
     """Close the connection of a page."""
-    await connections.close_connection(call, **call.path)
+    await connections.close_connection(call, name)
 
 
 LISTS = (

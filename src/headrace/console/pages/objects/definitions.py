@@ -30,14 +30,14 @@ OUTCOMES = {
 ACTIONS = Actions()
 
 
-def import_command(call: HttpCall, values: Values) -> str:
+def import_command(values: Values) -> str:
     """Return the command line that imports definitions."""
     is_lenient = is_on(values.get(definitions.LENIENT))
     is_dry_run = is_on(values.get(definitions.DRY_RUN))
     return line("definitions", "import", "FILE", known=not is_lenient, dry_run=is_dry_run)
 
 
-def export_link(call: HttpCall) -> list[Link]:
+def export_link() -> list[Link]:
     """Return the link that exports all definitions."""
     return [Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)]
 
@@ -82,7 +82,7 @@ async def import_file(call: HttpCall, form: Body) -> Report | None:
 
 def report_of(report: JsonObject) -> Report:
     """Return the report of an import for its page."""
-    counts = counted(report["counts"])
+    counts = count_sentence(report["counts"])
     summary = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
     )
@@ -92,7 +92,7 @@ def report_of(report: JsonObject) -> Report:
     return Report(summary, tuple(lines))
 
 
-def counted(sections: JsonObject) -> str:
+def count_sentence(sections: JsonObject) -> str:
     """Return the numbers of elements by outcome, as a sentence."""
     sums = {name: sum(counts.get(name, 0) for counts in sections.values()) for name in OUTCOMES}
     words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]

@@ -121,7 +121,7 @@ PAGES = (
 )
 
 
-def declare_command(call: HttpCall, values: Values) -> str:
+def declare_command(values: Values) -> str:
     """Return the command line that declares an exchange."""
     return line(
         "declare",
@@ -168,14 +168,14 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that deletes an exchange."""
     return line(
         "delete",
         "exchange",
-        call.path["exchange"],
+        exchange,
         if_unused=is_on(values.get("if-unused")),
-        url=in_vhost(call.path["vhost"]),
+        url=in_vhost(vhost),
     )
 
 
@@ -191,18 +191,17 @@ def delete_command(call: HttpCall, values: Values) -> str:
     button="Delete with its bindings",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
     """Delete the exchange of a page."""
-    name, if_unused = exchanges.named(call.path["exchange"]), form.flag("if-unused")
-    await exchanges.remove_exchange(call, call.path["vhost"], name, if_unused=if_unused)
+    name, if_unused = exchanges.named(exchange), form.flag("if-unused")
+    await exchanges.remove_exchange(call, vhost, name, if_unused=if_unused)
 
 
-def publish_command(call: HttpCall, values: Values) -> str:
+def publish_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that publishes to an exchange."""
     key = str(values.get("routing_key") or "")
-    exchange = exchanges.exchange_name(call.path["exchange"])
     properties = table(values.get("properties"))
-    return publishing(key, values, properties, call.path["vhost"], exchange)
+    return publishing(key, values, properties, vhost, exchanges.exchange_name(exchange))
 
 
 @ACTIONS.page(
@@ -220,14 +219,14 @@ def publish_command(call: HttpCall, values: Values) -> str:
     parent=PARENT,
     button="Publish",
 )
-async def publish(call: HttpCall, form: Body) -> None:
+async def publish(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
     """Publish to the exchange of a page."""
     properties = form.table("properties")
     messages.check_known(properties)
     await messages.publish(
         call,
-        call.path["vhost"],
-        exchanges.exchange_name(call.path["exchange"]),
+        vhost,
+        exchanges.exchange_name(exchange),
         routing_key=form.text("routing_key"),
         properties={"delivery_mode": 2, **properties},
         payload=form.text("payload"),

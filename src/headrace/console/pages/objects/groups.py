@@ -61,7 +61,7 @@ LISTS = (
 )
 
 
-async def group_hits(call: HttpCall) -> str:
+async def group_hits(call: HttpCall, vhost: str, stream: str, group: str) -> str:
     """Describe the present position of a group."""
     row = await row_in_path(call, "list groups")
     if row is None:
@@ -72,18 +72,19 @@ async def group_hits(call: HttpCall) -> str:
     )
 
 
-def group_links(call: HttpCall) -> list[Link]:
+def group_links(vhost: str, stream: str, group: str) -> list[Link]:
     """Return the links of a group's page."""
+    row = {"vhost": vhost, "stream": stream, "group": group}
     return [
-        Link("Stream", stream_of(call.path), changes=False),
-        Link("Delete", f"{group_address(call.path)}/delete", danger=True),
+        Link("Stream", stream_of(row), changes=False),
+        Link("Delete", f"{group_address(row)}/delete", danger=True),
     ]
 
 
-def set_command(call: HttpCall, values: Values) -> str:
+def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that sets the position of a group."""
-    words = (call.path["stream"], call.path["group"], values.get("position") or "POSITION")
-    return line("groups", "set", *words, url=in_vhost(call.path["vhost"]))
+    position = values.get("position") or "POSITION"
+    return line("groups", "set", stream, group, position, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -99,15 +100,14 @@ def set_command(call: HttpCall, values: Values) -> str:
     links=group_links,
     charts=group_charts,
 )
-async def set_position(call: HttpCall, form: Body) -> None:
+async def set_position(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Set the position of the group of a page."""
-    await groups.set_group(call, **call.path, position=groups.position_in(form))
+    await groups.set_group(call, vhost, stream, group, groups.position_in(form))
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that deletes a group."""
-    words = (call.path["stream"], call.path["group"])
-    return line("groups", "delete", *words, url=in_vhost(call.path["vhost"]))
+    return line("groups", "delete", stream, group, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -122,6 +122,6 @@ def delete_command(call: HttpCall, values: Values) -> str:
     button="Delete the position",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Delete the position of the group of a page."""
-    await groups.delete_group(call, **call.path)
+    await groups.delete_group(call, vhost, stream, group)

@@ -59,7 +59,7 @@ LISTS = (
 )
 
 
-async def release_hits(call: HttpCall) -> str:
+async def release_hits(call: HttpCall, vhost: str, queue: str, group: str) -> str:
     """Describe the messages that a release returns."""
     row = await row_in_path(call, "list leases")
     if row is None:
@@ -69,16 +69,15 @@ async def release_hits(call: HttpCall) -> str:
     return f"{returned} in the queue{owner}."
 
 
-def lease_links(call: HttpCall) -> list[Link]:
+def lease_links(vhost: str, queue: str, group: str) -> list[Link]:
     """Return the links of a lease's page."""
-    return [Link("Queue", queue_of(call.path), changes=False)]
+    return [Link("Queue", queue_of({"vhost": vhost, "queue": queue}), changes=False)]
 
 
-def release_command(call: HttpCall, values: Values) -> str:
+def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
     """Return the command line that releases a lease."""
     flags = {name: bool(values.get(name)) for name in ("force", "forget")}
-    words = (call.path["queue"], call.path["group"])
-    return line("leases", "release", *words, **flags, url=in_vhost(call.path["vhost"]))
+    return line("leases", "release", queue, group, **flags, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -99,7 +98,7 @@ def release_command(call: HttpCall, values: Values) -> str:
     links=lease_links,
     charts=lease_charts,
 )
-async def release(call: HttpCall, form: Body) -> None:
+async def release(call: HttpCall, form: Body, vhost: str, queue: str, group: str) -> None:
     """Release the lease of a page."""
     force, forget = form.flag("force"), form.flag("forget")
-    await leases.release(call, **call.path, force=force, forget=forget)
+    await leases.release(call, vhost, queue, group, force=force, forget=forget)

@@ -68,15 +68,17 @@ class LimitKind(NamedTuple):
         """Return the address of the page that removes a limit."""
         return f"{self.path}/{segment(row[self.owner])}/{segment(row['name'])}/delete"
 
-    def set_command(self, call: HttpCall, values: Values) -> str:
+    def set_command(self, values: Values) -> str:
         """Return the command line that sets a limit."""
         words = (values.get("name") or self.names[0], values.get("value") or "VALUE")
         owner = {self.owner: values.get(self.owner) or self.owner.upper()}
         return line("limits", "set", *words, **owner)
 
-    def clear_command(self, call: HttpCall, values: Values) -> str:
+    def clear_command(
+        self, values: Values, name: str, vhost: str | None = None, user: str | None = None
+    ) -> str:
         """Return the command line that removes a limit."""
-        return line("limits", "clear", call.path["name"], **{self.owner: call.path[self.owner]})
+        return line("limits", "clear", name, vhost=vhost, user=user)
 
 
 def list_of(kind: LimitKind) -> ListPage:
@@ -129,8 +131,10 @@ def add_actions(kind: LimitKind) -> None:
         danger=True,
         tag=ADMINISTRATOR,
     )
-    async def remove(call: HttpCall, form: Body) -> None:
-        await limits.remove_limit(call, **call.path)
+    async def remove(
+        call: HttpCall, form: Body, name: str, vhost: str | None = None, user: str | None = None
+    ) -> None:
+        await limits.remove_limit(call, name, vhost=vhost, user=user)
 
 
 KINDS = (

@@ -101,10 +101,14 @@ async def set_permission(call: HttpCall, vhost: str, user: str, form: Body) -> N
     await permissions.set_permission(call, vhost, user, **patterns)
 
 
-def set_command(call: HttpCall, values: Values) -> str:
-    """Return the command line that sets permissions, of the path or of the form."""
-    user = call.path.get("user") or values.get("user") or "USER"
-    vhost = call.path.get("vhost") or values.get("vhost")
+def add_command(values: Values) -> str:
+    """Return the command line that sets the permissions of the user of the form."""
+    vhost, user = str(values.get("vhost") or ""), str(values.get("user") or "USER")
+    return set_command(values, vhost, user)
+
+
+def set_command(values: Values, vhost: str, user: str) -> str:
+    """Return the command line that sets permissions."""
     patterns = (values.get(name) or "" for name in PATTERNS)
     return line("permission", "set", user, *patterns, vhost=vhost)
 
@@ -114,7 +118,7 @@ def set_command(call: HttpCall, values: Values) -> str:
     "Set permissions",
     back="/users/{user}",
     done="Permissions of user {user} are set.",
-    command=set_command,
+    command=add_command,
     fields=(
         Field("user", "User", required=True),
         Field("vhost", "Virtual host", default="/", required=True),
@@ -131,15 +135,16 @@ async def add(call: HttpCall, form: Body) -> None:
     await set_permission(call, vhost, user, form)
 
 
-async def permission_values(call: HttpCall) -> Mapping[str, str]:
+async def permission_values(call: HttpCall, vhost: str, user: str) -> Mapping[str, str]:
     """Return the present permissions of a user."""
-    row = await permissions.show_permission(call, **call.path)
+    row = await permissions.show_permission(call, vhost, user)
     return {name: row[name] for name in PATTERNS}
 
 
-def removal_link(call: HttpCall) -> list[Link]:
+def removal_link(vhost: str, user: str) -> list[Link]:
     """Return the link that removes permissions."""
-    return [Link("Remove", permission_address(call.path), ADMINISTRATOR, danger=True)]
+    address = permission_address({"vhost": vhost, "user": user})
+    return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
 @ACTIONS.page(
@@ -154,14 +159,14 @@ def removal_link(call: HttpCall) -> list[Link]:
     values=permission_values,
     links=removal_link,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, vhost: str, user: str) -> None:
     """Change the permissions of a page."""
-    await set_permission(call, **call.path, form=form)
+    await set_permission(call, vhost, user, form)
 
 
-def clear_command(call: HttpCall, values: Values) -> str:
+def clear_command(values: Values, vhost: str, user: str) -> str:
     """Return the command line that removes permissions."""
-    return line("permission", "clear", call.path["user"], vhost=call.path["vhost"])
+    return line("permission", "clear", user, vhost=vhost)
 
 
 @ACTIONS.page(
@@ -176,9 +181,9 @@ def clear_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def remove(call: HttpCall, form: Body) -> None:
+async def remove(call: HttpCall, form: Body, vhost: str, user: str) -> None:
     """Remove the permissions of a page."""
-    await permissions.delete_permission(call, **call.path)
+    await permissions.delete_permission(call, vhost, user)
 
 
 # --- Topic permissions ---------------------------------------------------------------------------
@@ -192,7 +197,7 @@ async def set_topic_permission(
     await permissions.set_topic_permission(call, vhost, user, exchange, **patterns)
 
 
-def add_topic_command(call: HttpCall, values: Values) -> str:
+def add_topic_command(values: Values) -> str:
     """Return the command line that restricts routing keys."""
     user, exchange = values.get("user") or "USER", values.get("exchange") or "amq.topic"
     patterns = (values.get(name) or ".*" for name in TOPIC_PATTERNS)
@@ -223,22 +228,22 @@ async def add_topic(call: HttpCall, form: Body) -> None:
     await set_topic_permission(call, vhost, user, exchange, form)
 
 
-async def topic_values(call: HttpCall) -> Mapping[str, str]:
+async def topic_values(call: HttpCall, vhost: str, user: str, exchange: str) -> Mapping[str, str]:
     """Return the present topic permissions of a user."""
-    row = await permissions.show_topic_permission(call, **call.path)
+    row = await permissions.show_topic_permission(call, vhost, user, exchange)
     return {name: row[name] for name in TOPIC_PATTERNS}
 
 
-def topic_removal_link(call: HttpCall) -> list[Link]:
+def topic_removal_link(vhost: str, user: str, exchange: str) -> list[Link]:
     """Return the link that removes topic permissions."""
-    return [Link("Remove", topic_address(call.path), ADMINISTRATOR, danger=True)]
+    address = topic_address({"vhost": vhost, "user": user, "exchange": exchange})
+    return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
-def change_topic_command(call: HttpCall, values: Values) -> str:
+def change_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that changes topic permissions."""
-    words = (call.path["user"], call.path["exchange"])
     patterns = (str(values.get(name) or "") for name in TOPIC_PATTERNS)
-    return line("permission", "topic", "set", *words, *patterns, vhost=call.path["vhost"])
+    return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
 @ACTIONS.page(
@@ -253,15 +258,14 @@ def change_topic_command(call: HttpCall, values: Values) -> str:
     values=topic_values,
     links=topic_removal_link,
 )
-async def change_topic(call: HttpCall, form: Body) -> None:
+async def change_topic(call: HttpCall, form: Body, vhost: str, user: str, exchange: str) -> None:
     """Change the topic permissions of a page."""
-    await set_topic_permission(call, **call.path, form=form)
+    await set_topic_permission(call, vhost, user, exchange, form)
 
 
-def clear_topic_command(call: HttpCall, values: Values) -> str:
+def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that removes topic permissions."""
-    words = (call.path["user"], call.path["exchange"])
-    return line("permission", "topic", "clear", *words, vhost=call.path["vhost"])
+    return line("permission", "topic", "clear", user, exchange, vhost=vhost)
 
 
 @ACTIONS.page(
@@ -276,6 +280,6 @@ def clear_topic_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def remove_topic(call: HttpCall, form: Body) -> None:
+async def remove_topic(call: HttpCall, form: Body, vhost: str, user: str, exchange: str) -> None:
     """Remove the topic permissions of a page."""
-    await permissions.delete_topic_permission(call, **call.path)
+    await permissions.delete_topic_permission(call, vhost, user, exchange)

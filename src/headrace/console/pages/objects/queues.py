@@ -80,7 +80,12 @@ FACTS = (
 
 def queue_address(row: JsonObject) -> str:
     """Return the address of a queue's page."""
-    return f"/queues/{segment(row['vhost'])}/{segment(row['name'])}"
+    return named_queue_address(row["vhost"], row["name"])
+
+
+def named_queue_address(vhost: str, queue: str) -> str:
+    """Return the address of the page of a queue by its names."""
+    return f"/queues/{segment(vhost)}/{segment(queue)}"
 
 
 def stream_address(row: JsonObject) -> str:
@@ -91,11 +96,6 @@ def stream_address(row: JsonObject) -> str:
 def page_address(row: JsonObject) -> str:
     """Return the address of the page of a queue or a stream."""
     return stream_address(row) if row["type"] == STREAM else queue_address(row)
-
-
-def here(call: HttpCall) -> str:
-    """Return the address of the queue in a path."""
-    return queue_address({"vhost": call.path["vhost"], "name": call.path["queue"]})
 
 
 def queue_charts(row: JsonObject) -> Charts:
@@ -167,7 +167,7 @@ PAGES = (
 )
 
 
-def declare_command(call: HttpCall, values: Values) -> str:
+def declare_command(values: Values) -> str:
     """Return the command line that declares a queue."""
     return line(
         "declare",
@@ -216,9 +216,9 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
-async def queue_hits(call: HttpCall) -> str:
+async def queue_hits(call: HttpCall, vhost: str, queue: str) -> str:
     """Describe the contents of a queue before it is purged or deleted."""
-    row = await queues.show_queue(call, **call.path)
+    row = await queues.show_queue(call, vhost, queue)
     ready = counted(row["messages_ready"], "ready message")
     unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
     return (
@@ -227,9 +227,9 @@ async def queue_hits(call: HttpCall) -> str:
     )
 
 
-def purge_command(call: HttpCall, values: Values) -> str:
+def purge_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that purges a queue."""
-    return line("purge", call.path["queue"], url=in_vhost(call.path["vhost"]))
+    return line("purge", queue, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -244,15 +244,15 @@ def purge_command(call: HttpCall, values: Values) -> str:
     button="Purge",
     danger=True,
 )
-async def purge(call: HttpCall, form: Body) -> None:
+async def purge(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Purge the queue of a page."""
-    await queues.purge_queue(call, **call.path)
+    await queues.purge_queue(call, vhost, queue)
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that deletes a queue."""
     flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
-    return line("delete", "queue", call.path["queue"], **flags, url=in_vhost(call.path["vhost"]))
+    return line("delete", "queue", queue, **flags, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -271,18 +271,18 @@ def delete_command(call: HttpCall, values: Values) -> str:
     button="Delete with all messages",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Delete the queue of a page."""
     if_unused, if_empty = form.flag("if-unused"), form.flag("if-empty")
-    await queues.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
+    await queues.remove_queue(call, vhost, queue, if_unused=if_unused, if_empty=if_empty)
 
 
-def publish_command(call: HttpCall, values: Values) -> str:
+def publish_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that publishes to a queue."""
     properties = table(values.get("properties"))
     for name in ("content_type", "delivery_mode"):
         properties[name] = values.get(name) or properties.get(name)
-    return publishing(call.path["queue"], values, properties, call.path["vhost"])
+    return publishing(queue, values, properties, vhost)
 
 
 @ACTIONS.page(
@@ -312,7 +312,7 @@ def publish_command(call: HttpCall, values: Values) -> str:
     parent=PARENT,
     button="Publish",
 )
-async def publish(call: HttpCall, form: Body) -> None:
+async def publish(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Publish to the queue of a page by the default exchange."""
     properties = dict(form.table("properties"))
     messages.check_known(properties)
@@ -322,9 +322,9 @@ async def publish(call: HttpCall, form: Body) -> None:
         properties["delivery_mode"] = form.number("delivery_mode")
     await messages.publish(
         call,
-        call.path["vhost"],
+        vhost,
         "",
-        routing_key=call.path["queue"],
+        routing_key=queue,
         properties=properties,
         payload=form.text("payload"),
         payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),

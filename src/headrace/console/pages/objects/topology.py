@@ -59,7 +59,7 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
             route = await topology.route(call, vhost, exchange)
         except (HttpError, OperationRefused) as error:
             problem = of_refusal(error).reason
-    return await topology_page(call, "exchange", graph, route, problem)
+    return await topology_page(call, vhost, "exchange", exchange, graph, route, problem)
 
 
 @ROUTES.get(
@@ -71,18 +71,23 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
 async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of a queue."""
     graph = await topology.topology_of_queue(call, vhost, queue)
-    return await topology_page(call, "queue", graph, None, "")
+    return await topology_page(call, vhost, "queue", queue, graph)
 
 
 async def topology_page(
-    call: HttpCall, kind: str, graph: JsonObject, route: JsonObject | None, problem: str
+    call: HttpCall,
+    vhost: str,
+    kind: str,
+    name: str,
+    graph: JsonObject,
+    route: JsonObject | None = None,
+    problem: str = "",
 ) -> Text:
     """Return the page, or its table as a file."""
     edges = {"bindings": [edge_row(graph["nodes"], edge) for edge in graph["edges"]]}
     file = await file_of_table(call, "Topology", TABLES, edges)
     if file is not None:
         return file
-    vhost, name = call.path["vhost"], call.path[kind]
     own_name = graph["nodes"][0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
     at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
@@ -104,13 +109,12 @@ async def topology_page(
         cut=graph["cut"],
         tables=await tables_of(call, TABLES, edges),
         path=call.request.rel_url.raw_path,
-        command=command_of(call, kind, own_name),
+        command=command_of(call, vhost, kind, own_name),
     )
 
 
-def command_of(call: HttpCall, kind: str, name: str) -> str:
+def command_of(call: HttpCall, vhost: str, kind: str, name: str) -> str:
     """Return the equivalent command line: of the route if the query has a message."""
-    vhost = call.path["vhost"]
     if kind == "exchange" and "routing_key" in call.query:
         return line("route", name, call.query["routing_key"], vhost=vhost)
     return line("show", kind, name, vhost=vhost)

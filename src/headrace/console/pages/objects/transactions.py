@@ -51,7 +51,7 @@ LISTS = (
 )
 
 
-async def decision_hits(call: HttpCall) -> str:
+async def decision_hits(call: HttpCall, vhost: str, xid: str) -> str:
     """Describe the messages that wait for a decision."""
     row = await row_in_path(call, "list transactions")
     if row is None:
@@ -63,11 +63,10 @@ async def decision_hits(call: HttpCall) -> str:
     )
 
 
-def decide_command(call: HttpCall, values: Values) -> str:
+def decide_command(values: Values, vhost: str, xid: str) -> str:
     """Return the command line that decides a transaction."""
     decision, heuristic = values.get("what") or DECISIONS[0], bool(values.get("heuristic"))
-    url = in_vhost(call.path["vhost"])
-    return line("transaction", decision, call.path["xid"], heuristic=heuristic, url=url)
+    return line("transaction", decision, xid, heuristic=heuristic, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
@@ -90,7 +89,7 @@ def decide_command(call: HttpCall, values: Values) -> str:
     button="Decide",
     danger=True,
 )
-async def decide(call: HttpCall, form: Body) -> None:
+async def decide(call: HttpCall, form: Body, vhost: str, xid: str) -> None:
     """Decide the transaction of a page."""
     decision, heuristic = form.text("what"), form.flag("heuristic")
-    await transactions.decide(call, **call.path, decision=decision, heuristic=heuristic)
+    await transactions.decide(call, vhost, xid, decision=decision, heuristic=heuristic)

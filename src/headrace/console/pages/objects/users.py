@@ -118,7 +118,7 @@ async def set_user(call: HttpCall, user: str, form: Body) -> None:
     )
 
 
-def add_command(call: HttpCall, values: Values) -> str:
+def add_command(values: Values) -> str:
     """Return the command line that adds a user."""
     return line("user", "add", values.get("name") or "NAME", tag=split_words(values.get("tags")))
 
@@ -145,16 +145,16 @@ async def add(call: HttpCall, form: Body) -> None:
     await set_user(call, name, form)
 
 
-async def user_values(call: HttpCall) -> Mapping[str, str]:
+async def user_values(call: HttpCall, user: str) -> Mapping[str, str]:
     """Return the tags of a user."""
-    row = await users.show_user(call, **call.path)
+    row = await users.show_user(call, user)
     return {"tags": compact(row["tags"])}
 
 
-def change_command(call: HttpCall, values: Values) -> str:
+def change_command(values: Values, user: str) -> str:
     """Return the command lines that set the tags of a user, and a new password if there is one."""
-    tags = line("user", "tags", call.path["user"], *split_words(values.get("tags")))
-    password = line("user", "password", call.path["user"])
+    tags = line("user", "tags", user, *split_words(values.get("tags")))
+    password = line("user", "password", user)
     return f"{tags} && {password}" if values.get("password") else tags
 
 
@@ -172,14 +172,14 @@ def change_command(call: HttpCall, values: Values) -> str:
     tag=ADMINISTRATOR,
     values=user_values,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, user: str) -> None:
     """Change the user of a page."""
-    await set_user(call, call.path["user"], form)
+    await set_user(call, user, form)
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, user: str) -> str:
     """Return the command line that deletes a user."""
-    return line("user", "delete", call.path["user"])
+    return line("user", "delete", user)
 
 
 @ACTIONS.page(
@@ -194,6 +194,6 @@ def delete_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, user: str) -> None:
     """Delete the user of a page."""
-    await users.delete_user(call, **call.path)
+    await users.delete_user(call, user)

@@ -139,7 +139,7 @@ def set_command(name: str, values: Values, *, clears: bool = False) -> str:
     return f"{setting} && {line('trace', 'on' if is_traced else 'off', vhost=name)}"
 
 
-def add_command(call: HttpCall, values: Values) -> str:
+def add_command(values: Values) -> str:
     """Return the command lines that add a virtual host and set its fields."""
     name = str(values.get("name") or "NAME")
     added = line("vhost", "add", name)
@@ -165,9 +165,9 @@ async def add(call: HttpCall, form: Body) -> None:
     await set_vhost(call, name, form)
 
 
-async def vhost_values(call: HttpCall) -> Mapping[str, str]:
+async def vhost_values(call: HttpCall, vhost: str) -> Mapping[str, str]:
     """Return the present fields of a virtual host."""
-    row = await vhosts.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, vhost)
     return {
         "description": row["description"],
         "tags": ", ".join(row["tags"]),
@@ -177,9 +177,9 @@ async def vhost_values(call: HttpCall) -> Mapping[str, str]:
     }
 
 
-def change_command(call: HttpCall, values: Values) -> str:
+def change_command(values: Values, vhost: str) -> str:
     """Return the command lines that change a virtual host."""
-    return set_command(call.path["vhost"], values, clears=True)
+    return set_command(vhost, values, clears=True)
 
 
 @ACTIONS.page(
@@ -193,23 +193,23 @@ def change_command(call: HttpCall, values: Values) -> str:
     tag=ADMINISTRATOR,
     values=vhost_values,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, vhost: str) -> None:
     """Change the virtual host of a page."""
-    await set_vhost(call, call.path["vhost"], form)
+    await set_vhost(call, vhost, form)
 
 
-async def delete_hits(call: HttpCall) -> str:
+async def delete_hits(call: HttpCall, vhost: str) -> str:
     """Describe the contents of a virtual host before it is deleted."""
-    row = await vhosts.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, vhost)
     return (
         f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
     )
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str) -> str:
     """Return the command line that deletes a virtual host."""
-    return line("vhost", "delete", call.path["vhost"])
+    return line("vhost", "delete", vhost)
 
 
 @ACTIONS.page(
@@ -225,6 +225,6 @@ def delete_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str) -> None:
     """Delete the virtual host of a page."""
-    await vhosts.delete_vhost(call, **call.path)
+    await vhosts.delete_vhost(call, vhost)
