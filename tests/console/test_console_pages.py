@@ -28,7 +28,7 @@ from headrace.console.pages.charts import ages
 from headrace.console.pages.columns import Column
 from headrace.console.pages.exports import field_of
 from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import counted, duration, job_state, moment, rate, shown, size
+from headrace.console.pages.texts import count_of, duration, job_state, moment, rate, shown, size
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
@@ -791,10 +791,10 @@ def test_numbers_are_for_people() -> None:
 
 
 def test_a_count_has_the_noun_and_the_verb_of_its_number() -> None:
-    texts = [counted(number, "message") for number in (0, 1, 2000)]
+    texts = [count_of(number, "message") for number in (0, 1, 2000)]
     assert texts == ["0 messages", "1 message", "2,000 messages"]
-    assert counted(1, "message", "returns", "return") == "1 message returns"
-    assert counted(2, "message", "returns", "return") == "2 messages return"
+    assert count_of(1, "message", "returns", "return") == "1 message returns"
+    assert count_of(2, "message", "returns", "return") == "2 messages return"
 
 
 def test_a_state_of_a_job_suits_every_kind() -> None:

@@ -43,7 +43,7 @@ def test_the_functions_of_an_action_take_the_parameters_of_its_path(action: Acti
     names = dict.fromkeys(PLACE.findall(action.path), "")
     inspect.signature(action.run).bind("call", "form", **names)
     inspect.signature(action.command).bind("values", **names)
-    for function in (action.hits, action.values, action.charts):
+    for function in (action.impact, action.values, action.charts):
         if function is not None:
             inspect.signature(function).bind("call", **names)
     if action.links is not None:

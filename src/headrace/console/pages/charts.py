@@ -54,7 +54,7 @@ ROUTES = Routes()
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A line of a chart: the sum of columns, or a counter of messages by the name of the API."""
 
     label: str
@@ -64,68 +64,71 @@ class Line:
     is_age: bool = False  # The column is a time, the line the seconds since then.
 
 
-DEPTHS = (Line("ready", ("ready",)), Line("unacked", ("unacked",)))
+DEPTHS = (ChartLine("ready", ("ready",)), ChartLine("unacked", ("unacked",)))
 RATES = (
-    Line("published", counter="publish", unit="/s"),
-    Line("delivered", counter="deliver_get", unit="/s"),
-    Line("acknowledged", counter="ack", unit="/s"),
-    Line("redelivered", counter="redeliver", unit="/s"),
+    ChartLine("published", counter="publish", unit="/s"),
+    ChartLine("delivered", counter="deliver_get", unit="/s"),
+    ChartLine("acknowledged", counter="ack", unit="/s"),
+    ChartLine("redelivered", counter="redeliver", unit="/s"),
 )
 ROUTED = (
-    Line("published", counter="publish_in", unit="/s"),
-    Line("routed", counter="publish_out", unit="/s"),
-    Line("returned", counter="return_unroutable", unit="/s"),
-    Line("dropped", counter="drop_unroutable", unit="/s"),
+    ChartLine("published", counter="publish_in", unit="/s"),
+    ChartLine("routed", counter="publish_out", unit="/s"),
+    ChartLine("returned", counter="return_unroutable", unit="/s"),
+    ChartLine("dropped", counter="drop_unroutable", unit="/s"),
 )
 OF_CHANNEL = (
-    Line("unacked", ("unacked",)),
-    Line("published", counter="publish", unit="/s"),
-    Line("delivered", counter="deliver_get", unit="/s"),
-    Line("acknowledged", counter="ack", unit="/s"),
+    ChartLine("unacked", ("unacked",)),
+    ChartLine("published", counter="publish", unit="/s"),
+    ChartLine("delivered", counter="deliver_get", unit="/s"),
+    ChartLine("acknowledged", counter="ack", unit="/s"),
 )
-OCTETS = (
-    Line("from client", ("bytes_received",), unit="B/s"),
-    Line("to client", ("bytes_sent",), unit="B/s"),
+BYTES = (
+    ChartLine("from client", ("bytes_received",), unit="B/s"),
+    ChartLine("to client", ("bytes_sent",), unit="B/s"),
 )
-OF_CLIENT: Mapping[str, tuple[Line, ...]] = {  # A connection, or the connections of a user.
+OF_CLIENT: Mapping[str, tuple[ChartLine, ...]] = {  # A connection, or the connections of a user.
     "rates": (
-        Line("published", ("publish",), unit="/s"),
-        Line("delivered", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
-        Line("acknowledged", ("ack",), unit="/s"),
-        Line("redelivered", ("redeliver",), unit="/s"),
+        ChartLine("published", ("publish",), unit="/s"),
+        ChartLine("delivered", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
+        ChartLine("acknowledged", ("ack",), unit="/s"),
+        ChartLine("redelivered", ("redeliver",), unit="/s"),
     ),
-    "bytes": OCTETS,
+    "bytes": BYTES,
 }
-OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
+OF_TOTALS: Mapping[str, tuple[ChartLine, ...]] = {
     "messages": DEPTHS,
     "rates": RATES,
     "clients": (
-        Line("connections", ("connections",)),
-        Line("channels", ("channels",)),
-        Line("consumers", ("consumers",)),
+        ChartLine("connections", ("connections",)),
+        ChartLine("channels", ("channels",)),
+        ChartLine("consumers", ("consumers",)),
     ),
 }
-OF_GROUP: Mapping[str, tuple[Line, ...]] = {
-    "lag": (Line("lag", ("lag",)),),
-    "bytes": (Line("lag", ("lag_bytes",), unit="B"),),
+OF_GROUP: Mapping[str, tuple[ChartLine, ...]] = {
+    "lag": (ChartLine("lag", ("lag",)),),
+    "bytes": (ChartLine("lag", ("lag_bytes",), unit="B"),),
     "rates": (
-        Line("published", ("durable_offset",), unit="/s"),
-        Line("committed", ("committed_records",), unit="/s"),
+        ChartLine("published", ("durable_offset",), unit="/s"),
+        ChartLine("committed", ("committed_records",), unit="/s"),
     ),
-    "age": (Line("since the last commit", ("committed_ms",), unit="s", is_age=True),),
-    "claimed": (Line("claimed", ("claimed",)),),
+    "age": (ChartLine("since the last commit", ("committed_ms",), unit="s", is_age=True),),
+    "claimed": (ChartLine("claimed", ("claimed",)),),
 }
-OF_LEASE: Mapping[str, tuple[Line, ...]] = {
-    "messages": (Line("leased", ("leased",)), Line("ready", ("ready",))),
-    "bytes": (Line("leased", ("leased_bytes",), unit="B"),),
-    "rates": (Line("taken", ("taken",), unit="/s"), Line("settled", ("settled",), unit="/s")),
-    "owned": (Line("owned", ("owned",)),),
+OF_LEASE: Mapping[str, tuple[ChartLine, ...]] = {
+    "messages": (ChartLine("leased", ("leased",)), ChartLine("ready", ("ready",))),
+    "bytes": (ChartLine("leased", ("leased_bytes",), unit="B"),),
+    "rates": (
+        ChartLine("taken", ("taken",), unit="/s"),
+        ChartLine("settled", ("settled",), unit="/s"),
+    ),
+    "owned": (ChartLine("owned", ("owned",)),),
 }
-OF_NODE: Mapping[str, tuple[Line, ...]] = {
-    "memory": (Line("memory", ("mem_used",), unit="B"),),
-    "disk": (Line("disk free", ("disk_free",), unit="B"),),
-    "syncs": (Line("journal syncs", ("journal_groups",), unit="/s"),),
-    "files": (Line("open files", ("fd_used",)), Line("sockets", ("sockets_used",))),
+OF_NODE: Mapping[str, tuple[ChartLine, ...]] = {
+    "memory": (ChartLine("memory", ("mem_used",), unit="B"),),
+    "disk": (ChartLine("disk free", ("disk_free",), unit="B"),),
+    "syncs": (ChartLine("journal syncs", ("journal_groups",), unit="/s"),),
+    "files": (ChartLine("open files", ("fd_used",)), ChartLine("sockets", ("sockets_used",))),
 }
 
 
@@ -220,7 +223,7 @@ async def numbers_of_reader(
     objects: ObjectTable,
     kind: str,
     key: tuple[str, str, str],
-    lines: tuple[Line, ...],
+    lines: tuple[ChartLine, ...],
 ) -> Answer:
     """Return the numbers of a group or a lease.
 
@@ -233,7 +236,7 @@ async def numbers_of_reader(
     return await numbers(call, objects, kind, [key], lines)
 
 
-def lines_of(charts: Mapping[str, tuple[Line, ...]], chart: str) -> tuple[Line, ...]:
+def lines_of(charts: Mapping[str, tuple[ChartLine, ...]], chart: str) -> tuple[ChartLine, ...]:
     """Return the lines of a chart.
 
     Raises:
@@ -249,7 +252,7 @@ async def numbers(
     objects: ObjectTable,
     kind: str,
     keys: Sequence[tuple[str, ...]],
-    lines: tuple[Line, ...],
+    lines: tuple[ChartLine, ...],
 ) -> Answer:
     """Return the sums of some objects as ``times`` and one series for each line.
 
@@ -266,27 +269,27 @@ async def numbers(
         lines = tuple(line for line in lines if line.unit.endswith("/s") is (of == SPEEDS))
     table = await objects.fresh()
     counters = counters_of(table)
-    columns_of = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
-    columns = sorted({column for _, some in columns_of for column in some})
+    columns_by_line = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
+    columns = sorted({column for _, names in columns_by_line for column in names})
     times: list[int] = []
     sums: dict[str, Column] = {}
     for key in keys:
         times, series = await call.state.history.series(kind, key, columns, span)
         for column, values in series.items():
-            sums[column] = added(sums.get(column), values)
+            sums[column] = add_columns(sums.get(column), values)
     answer: JsonObject = {"times": times, "series": []}
-    for line, some in columns_of:
-        if some:
+    for line, names in columns_by_line:
+        if names:
             total: Column | None = None
-            for column in some:
-                total = added(total, sums.get(column, []))
+            for column in names:
+                total = add_columns(total, sums.get(column, []))
             if line.is_age and total is not None:
                 total = ages(times, total)
             answer["series"].append({"label": line.label, "unit": line.unit, "values": total})
     return Answer(200, answer)
 
 
-def added(first: Column | None, second: Column) -> Column:
+def add_columns(first: Column | None, second: Column) -> Column:
     """Return the sum of two columns; None counts as 0 beside a number."""
     if first is None:
         return second

@@ -45,7 +45,7 @@ class InnerTable:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTable:
+class TableView:
     """A table for a template."""
 
     table: InnerTable
@@ -56,21 +56,21 @@ class ShownTable:
     more: str
     has: str  # The text of the filter.
     files: dict[str, str]  # Addresses of the files, by format.
-    kept: dict[str, str]  # Parameters that the form of the filter keeps.
+    hidden: dict[str, str]  # Parameters that the form of the filter sends unchanged.
 
 
 async def tables_of(
-    call: HttpCall, tables: tuple[InnerTable, ...], shown: JsonObject
-) -> list[ShownTable]:
+    call: HttpCall, tables: tuple[InnerTable, ...], row: JsonObject
+) -> list[TableView]:
     """Return the tables of the object of a page."""
     return [
-        shown_table(call, table, number, await rows_of(call, table, number, shown))
+        table_view(call, table, number, await rows_of(call, table, number, row))
         for number, table in enumerate(tables, 1)
     ]
 
 
 async def file_of_table(
-    call: HttpCall, kind: str, tables: tuple[InnerTable, ...], shown: JsonObject
+    call: HttpCall, kind: str, tables: tuple[InnerTable, ...], row: JsonObject
 ) -> Text | None:
     """Return the file of the table that the query names; None if the query names no format.
 
@@ -83,23 +83,23 @@ async def file_of_table(
     for number, table in enumerate(tables, 1):
         if call.query.get("part") == str(number):
             name = f"{kind}-{table.title}".lower().replace(" ", "-")
-            rows = await rows_of(call, table, number, shown)
+            rows = await rows_of(call, table, number, row)
             return file_of(name, table.columns, rows, file_format)
     raise not_found()
 
 
 async def rows_of(
-    call: HttpCall, table: InnerTable, number: int, shown: JsonObject
+    call: HttpCall, table: InnerTable, number: int, row: JsonObject
 ) -> list[JsonObject]:
     """Return the rows of a table that match its filter, in its order."""
     order: tuple[str, ...] = ()
     if table.rows is None:
-        rows = list(shown[table.field])
+        rows = list(row[table.field])
     else:
         listed = await table.rows(call)
         rows, order = list(listed.rows), listed.order
     if has := call.query.get(f"has_{number}", "").lower():
-        rows = [row for row in rows if has_text(row, table.columns, has)]
+        rows = [each for each in rows if has_text(each, table.columns, has)]
     column = call.query.get(f"sort_{number}", "")
     if not column and not order:
         return rows
@@ -113,12 +113,10 @@ def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
     return any(text in compact(column.value(row)).lower() for column in visible)
 
 
-def shown_table(
-    call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]
-) -> ShownTable:
+def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]) -> TableView:
     """Return a table for a template, with its first rows."""
     has = f"has_{number}"
-    return ShownTable(
+    return TableView(
         table=table,
         number=number,
         heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
@@ -127,5 +125,5 @@ def shown_table(
         more="" if table.more is None else table.more(call),
         has=call.query.get(has, ""),
         files={each: address(call, format=each, part=str(number)) for each in FORMATS},
-        kept={name: value for name, value in call.query.items() if name != has},
+        hidden={name: value for name, value in call.query.items() if name != has},
     )

@@ -83,7 +83,7 @@ class ListPage:
     tag: str = MANAGEMENT
     about: str = ""
     command: str = ""  # The equivalent command line.
-    searched: tuple[str, ...] = NAME  # Fields that a search by name reads.
+    search_fields: tuple[str, ...] = NAME  # Fields that the search reads.
     # The page refreshes itself. False for logs, to which a refresh adds lines.
     is_live: bool = True
     empty: str = "None."
@@ -91,7 +91,7 @@ class ListPage:
     @property
     def in_vhosts(self) -> bool:
         """True if the rows can be limited to a virtual host."""
-        return not isinstance(self.rows, Everywhere)
+        return not isinstance(self.rows, GlobalRows)
 
     def route(self) -> Route:
         """Return the route of the page."""
@@ -108,15 +108,15 @@ class ListPage:
     async def show(self, call: HttpCall) -> object:
         """Return the page, or the rows as a file."""
         listed = await self.rows(call, call.query.get("vhost") or None)
-        if isinstance(listed, Listed) and self.searched != NAME:
-            rows = [{**row, "name": joined(row, self.searched)} for row in listed.rows]
+        if isinstance(listed, Listed) and self.search_fields != NAME:
+            rows = [{**row, "name": search_text(row, self.search_fields)} for row in listed.rows]
             listed = Listed(rows, listed.order)
         if file_format := call.query.get("format"):
-            return await exported(self, listed, call.query, file_format)
+            return await list_file(self, listed, call.query, file_format)
         return await table_page(call, self, listed)
 
 
-class Everywhere:
+class GlobalRows:
     """The rows of a list that no virtual host limits; its page has no filter for one."""
 
     def __init__(self, rows: Callable[[HttpCall], Awaitable[AnyList]]) -> None:
@@ -127,7 +127,7 @@ class Everywhere:
         return await self._rows(call)
 
 
-def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
+def search_text(row: JsonObject, fields: tuple[str, ...]) -> str:
     """Return the texts of some fields as one, for a search."""
     return " ".join(str(row.get(name) or "") for name in fields)
 
@@ -167,10 +167,10 @@ def row_of(
     key = own_page or json.dumps([column.value(row) for column in columns[:4]], sort_keys=True)
     digest = hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:ID_DIGITS]
     cells = [
-        (column, column.value(row), "" if column.leads is None else column.leads(row))
+        (column, column.value(row), "" if column.link is None else column.link(row))
         for column in columns
     ]
-    if own_page and columns[0].leads is None:
+    if own_page and columns[0].link is None:
         cells[0] = (*cells[0][:2], own_page)
     return Row(f"row-{digest}", cells)
 
@@ -183,12 +183,12 @@ def head_of(call: HttpCall, column: Column, suffix: str = "") -> tuple[str, str]
     if not column.sorts:
         return "", "none"
     is_sorted = call.query.get(f"sort{suffix}") == column.path
-    backwards = is_true(call.query.get(f"sort_reverse{suffix}"))
-    order = "none" if not is_sorted else "descending" if backwards else "ascending"
-    next_backwards = not backwards if is_sorted else column.is_numeric
+    is_descending = is_true(call.query.get(f"sort_reverse{suffix}"))
+    order = "none" if not is_sorted else "descending" if is_descending else "ascending"
+    next_descending = not is_descending if is_sorted else column.is_numeric
     order_by = {
         f"sort{suffix}": column.path,
-        f"sort_reverse{suffix}": "true" if next_backwards else "",
+        f"sort_reverse{suffix}": "true" if next_descending else "",
     }
     return address(call, **order_by, page=""), order
 
@@ -200,7 +200,7 @@ def address(call: HttpCall, **changed: str) -> str:
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 
-async def exported(
+async def list_file(
     listing: ListPage, listed: Listed | Described[Item], query: Mapping[str, str], file_format: str
 ) -> Text:
     """Return all rows that match the filter as a file.

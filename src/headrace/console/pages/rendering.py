@@ -30,7 +30,7 @@ CELLS: dict[str, Callable[[object], object]] = {
     "rate": texts.rate,
     "time": texts.moment,
     "duration": texts.duration,
-    "flag": texts.yes,
+    "flag": texts.flag,
     "ack": texts.ack_mode,
     "json": texts.compact_shown,
     "address": texts.shown,
@@ -56,7 +56,7 @@ ENVIRONMENT.filters.update(
     segment=texts.segment,
     lines=texts.lines,
     type_of=texts.type_of,
-    counted=texts.counted,
+    count_of=texts.count_of,
     **CELLS,
 )
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
@@ -88,7 +88,7 @@ def page(
     return html(body, status)
 
 
-def bare(template: str, title: str, *, status: int = 200, **context: object) -> Text:
+def bare_page(template: str, title: str, *, status: int = 200, **context: object) -> Text:
     """Return a page without menu, for users who have not logged in."""
     return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
 
@@ -96,7 +96,7 @@ def bare(template: str, title: str, *, status: int = 200, **context: object) -> 
 def error_page(error: HttpError) -> bytes:
     """Return the page of an error."""
     title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
-    return bare("error.html", title, status=error.status, error=error).body
+    return bare_page("error.html", title, status=error.status, error=error).body
 
 
 def html(body: str, status: int) -> Text:

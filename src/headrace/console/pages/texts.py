@@ -84,7 +84,7 @@ def number(value: object) -> str:
     return f"{value:,.0f}"
 
 
-def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
+def count_of(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
     """Return a number with a noun and a verb, such as "1 channel" or "2 channels are"."""
     if value == 1:
         return f"1 {noun} {verb}".rstrip()
@@ -92,7 +92,7 @@ def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") ->
 
 
 def rate(value: object) -> str:
-    """Return a rate a second."""
+    """Return a rate per second."""
     if not isinstance(value, int | float):
         return NONE
     text = f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
@@ -206,8 +206,8 @@ def ack_mode(value: object) -> str:
     return "manual" if value else "automatic"
 
 
-def yes(value: object) -> str:
-    """Return a flag."""
+def flag(value: object) -> str:
+    """Return a flag as yes or no."""
     return "yes" if value else "no"
 
 

@@ -14,7 +14,7 @@ from headrace.console.http_errors import HttpError, not_found, of_refusal
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
+from headrace.console.pages.messages.payloads import AUTO, FORMS, render_payload
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
@@ -103,7 +103,7 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         at=at,
         query=query,
         problem=problem,
-        rows=[(row, *shown_as(row, AUTO)) for row in listed["messages"]],
+        rows=[(row, *render_payload(row, AUTO)) for row in listed["messages"]],
         more=f"{at}?{urlencode(more)}" if listed["next"] else "",
         files=[
             (each.upper(), f"{at}?{urlencode({**parameters, 'format': each})}") for each in FORMATS
@@ -136,7 +136,7 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     if not rows or rows[0]["position"] != int(position):
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
-    text, form = shown_as(row, form if form in FORMS else AUTO)
+    text, form = render_payload(row, form if form in FORMS else AUTO)
     at = messages_address(vhost, queue)
     return page(
         call,

@@ -13,7 +13,7 @@ from headrace.console.pages.command_lines import line
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import counted, number
+from headrace.console.pages.texts import count_of, number
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ TABLES = (
         "Groups",
         (
             Column("Reason", "reason"),
-            Column("Queue", "queue", leads=lambda row: row["queue_address"]),
+            Column("Queue", "queue", link=lambda row: row["queue_address"]),
             Column("Exchange", "exchange", "exchange"),
             Column("Messages", "count", "number"),
             Column("View", "view", "address", sorts=False),
@@ -80,7 +80,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
 def examined_sentence(dead_letters: JsonObject) -> str:
     """Return how many messages were examined, and how many of them are not dead letters."""
     others = dead_letters["others"]
-    amount = counted(dead_letters["looked"], "message")
+    amount = count_of(dead_letters["looked"], "message")
     if not dead_letters["is_all"]:
         amount = f"the oldest {amount}; the queue has more"
     rest = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"

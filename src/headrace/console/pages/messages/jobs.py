@@ -20,7 +20,7 @@ from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
+from headrace.console.pages.texts import JOB_STATES, count_of, plain, segment
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
 async def send(call: HttpCall, vhost: str, queue: str) -> object:
     """Count the messages of the job; with the typed confirmation, start it."""
     fields = await call.form()
-    given = {name: fields.get(name).strip() for name in FIELDS}
-    body = Body({name: value for name, value in given.items() if value})
+    texts = {name: fields.get(name).strip() for name in FIELDS}
+    body = Body({name: value for name, value in texts.items() if value})
     try:
         if fields.get(CONFIRMATION) == plain(queue):
             job = await jobs.run(call, vhost, queue, body)
@@ -75,11 +75,11 @@ async def send(call: HttpCall, vhost: str, queue: str) -> object:
         dry_run = await jobs.run(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
-        return form(call, vhost, queue, given, problem=refusal.reason, status=refusal.status)
+        return form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
     if CONFIRMATION not in fields:
-        return form(call, vhost, queue, given, dry_run=dry_run)
+        return form(call, vhost, queue, texts, dry_run=dry_run)
     problem = "To confirm, type the name of the queue as it is shown; nothing was changed."
-    return form(call, vhost, queue, given, dry_run=dry_run, problem=problem, status=400)
+    return form(call, vhost, queue, texts, dry_run=dry_run, problem=problem, status=400)
 
 
 def job_address(row: JsonObject) -> str:
@@ -91,15 +91,15 @@ def form(
     call: HttpCall,
     vhost: str,
     queue: str,
-    given: dict[str, str],
+    texts: dict[str, str],
     *,
     dry_run: JsonObject | None = None,
     problem: str = "",
     status: int = 200,
 ) -> object:
     """Return the page with the form; ``dry_run`` has the counts of a dry run."""
-    do = given["do"] if given["do"] in LABELS else "move"
-    words = [queue] if do not in jobs.WITH_TARGET else [queue, given["to"] or "TO"]
+    action = texts["do"] if texts["do"] in LABELS else "move"
+    words = [queue] if action not in jobs.WITH_TARGET else [queue, texts["to"] or "TO"]
     return page(
         call,
         "job.html",
@@ -107,7 +107,7 @@ def form(
         status=status,
         queue=queue,
         at=named_queue_address(vhost, queue),
-        given={**given, "do": do},
+        texts={**texts, "do": action},
         labels=LABELS,
         buttons=BUTTONS,
         dry_run=dry_run,
@@ -115,10 +115,10 @@ def form(
         address=call.request.rel_url.raw_path,
         command=line(
             "messages",
-            do,
+            action,
             *words,
-            selector=given["selector"],
-            limit=given["count"],
+            selector=texts["selector"],
+            limit=texts["count"],
             url=in_vhost(vhost),
         ),
     )
@@ -154,7 +154,7 @@ async def progress(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - 
     """Return the progress of a job as a sentence."""
     job = await jobs.show(call, vhost, id)
     state = JOB_STATES.get(job["state"], job["state"])
-    return f"The job is {state}: {counted(job['done'], 'message')} so far."
+    return f"The job is {state}: {count_of(job['done'], 'message')} so far."
 
 
 def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
@@ -166,9 +166,9 @@ def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - 
     f"{JOB}/cancel",
     "Cancel job {id}",
     back=JOB,
-    done="The job is cancelled: nothing was changed.",
+    notice="The job is cancelled: nothing was changed.",
     command=cancel_command,
-    hits=progress,
+    impact=progress,
     parent=("Jobs", "/jobs"),
     button="Cancel the job",
     danger=True,
@@ -197,7 +197,7 @@ LISTS = (
         link=job_address,
         about="Running jobs, which move, copy, requeue or delete messages.",
         command=line("list", "jobs"),
-        searched=("id", "do", "from", "to"),
+        search_fields=("id", "do", "from", "to"),
         empty="No running jobs.",
     ),
 )

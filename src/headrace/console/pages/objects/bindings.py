@@ -12,7 +12,7 @@ from headrace.console.api.exchanges import DEFAULT, exchange_name
 from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, line, table
+from headrace.console.pages.command_lines import assignments, in_vhost, line, table
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.texts import plain, segment
 
@@ -53,9 +53,9 @@ def destination_address(row: JsonObject) -> str:
 
 
 BINDING_COLUMNS = (
-    Column("Source", "source", "exchange", leads=source_address),
-    Column("Routing key", "routing_key", leads=removal_address),
-    Column("Destination", "destination", leads=destination_address),
+    Column("Source", "source", "exchange", link=source_address),
+    Column("Routing key", "routing_key", link=removal_address),
+    Column("Destination", "destination", link=destination_address),
     Column("Kind", "destination_type"),
     Column("Virtual host", "vhost"),
     Column("Arguments", "arguments", "json"),
@@ -98,7 +98,7 @@ def bind_command(values: Values) -> str:
         values.get("destination") or "DESTINATION",
         values.get("routing_key") or "",
         to_exchange=values.get("kind") == "exchange",
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -107,7 +107,7 @@ def bind_command(values: Values) -> str:
     "/bindings/new",
     "Bind a queue or an exchange",
     back="/exchanges/{vhost}/{source}",
-    done="{destination} is bound.",
+    notice="{destination} is bound.",
     command=bind_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -133,7 +133,7 @@ async def bind(call: HttpCall, form: Body) -> None:
     )
 
 
-async def removal_hits(
+async def removal_impact(
     call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
 ) -> str:
     """Describe the route that a removal ends."""
@@ -164,7 +164,7 @@ def unbind_command(
         destination,
         values.get("routing_key") or "",
         to_exchange=kind == "e",
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(vhost),
     )
 
@@ -173,11 +173,11 @@ def unbind_command(
     "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
     "Remove the binding of {destination} to {source}",
     back="/bindings",
-    done="The binding is removed.",
+    notice="The binding is removed.",
     command=unbind_command,
     values=removal_values,
     confirm="{destination}",
-    hits=removal_hits,
+    impact=removal_impact,
     parent=PARENT,
     button="Remove the binding",
     danger=True,

@@ -14,7 +14,7 @@ from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.channels import CHANNELS, channel_address
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,12 +45,12 @@ def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:
     return [Link("Close", f"{connection_address(row)}/close", danger=True)]
 
 
-async def close_hits(call: HttpCall, name: str) -> str:
+async def close_impact(call: HttpCall, name: str) -> str:
     """Describe the client that loses its connection."""
     row = await connections.show_connection(call, name)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
-        f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
+        f"{count_of(row['channels'], 'channel', 'is', 'are')} closed; "
         "unacknowledged messages return to their queues."
     )
 
@@ -70,10 +70,10 @@ def close_command(values: Values, name: str) -> str:
     "/connections/{name}/close",
     "Close connection {name}",
     back="/connections",
-    done="The connection is closed.",
+    notice="The connection is closed.",
     command=close_command,
     values=close_values,
-    hits=close_hits,
+    impact=close_impact,
     parent=PARENT,
     button="Close the connection",
     danger=True,

@@ -46,7 +46,7 @@ def export_link() -> list[Link]:
     "/definitions",
     "Definitions",
     back="/definitions",
-    done="The definitions are imported; all elements match the file.",
+    notice="The definitions are imported; all elements match the file.",
     command=import_command,
     fields=(
         Field(

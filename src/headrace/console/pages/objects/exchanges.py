@@ -9,7 +9,14 @@ from headrace.console.api import bindings, exchanges, messages
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, is_on, line, publishing, table
+from headrace.console.pages.command_lines import (
+    assignments,
+    in_vhost,
+    is_on,
+    line,
+    publish_line,
+    table,
+)
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
@@ -131,7 +138,7 @@ def declare_command(values: Values) -> str:
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
         internal=is_on(values.get("internal")),
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -140,7 +147,7 @@ def declare_command(values: Values) -> str:
     "/exchanges/new",
     "Declare an exchange",
     back="/exchanges/{vhost}/{name}",
-    done="Exchange {name} is declared.",
+    notice="Exchange {name} is declared.",
     command=declare_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -183,7 +190,7 @@ def delete_command(values: Values, vhost: str, exchange: str) -> str:
     f"{DETAIL}/delete",
     "Delete exchange {exchange}",
     back="/exchanges",
-    done="Exchange {exchange} is deleted.",
+    notice="Exchange {exchange} is deleted.",
     command=delete_command,
     fields=(Field("if-unused", "Only if it has no bindings", "flag"),),
     confirm="{exchange}",
@@ -201,14 +208,14 @@ def publish_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that publishes to an exchange."""
     key = str(values.get("routing_key") or "")
     properties = table(values.get("properties"))
-    return publishing(key, values, properties, vhost, exchanges.exchange_name(exchange))
+    return publish_line(key, values, properties, vhost, exchanges.exchange_name(exchange))
 
 
 @ACTIONS.page(
     f"{DETAIL}/publish",
     "Publish to exchange {exchange}",
     back=DETAIL,
-    done="The message is published to exchange {exchange}.",
+    notice="The message is published to exchange {exchange}.",
     command=publish_command,
     fields=(
         Field("routing_key", "Routing key"),

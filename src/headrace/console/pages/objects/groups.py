@@ -12,7 +12,7 @@ from headrace.console.pages.charts import group_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
-from headrace.console.pages.texts import counted, segment
+from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def stream_of(row: Mapping[str, str]) -> str:
 
 GROUP_COLUMNS = (
     Column("Group", "group"),
-    Column("Stream", "stream", leads=stream_of),
+    Column("Stream", "stream", link=stream_of),
     Column("Virtual host", "vhost"),
     Column("Lag", "lag", "number"),
     Column("Lag in bytes", "lag_bytes", "bytes"),
@@ -61,13 +61,13 @@ LISTS = (
 )
 
 
-async def group_hits(call: HttpCall, vhost: str, stream: str, group: str) -> str:
+async def group_impact(call: HttpCall, vhost: str, stream: str, group: str) -> str:
     """Describe the present position of a group."""
     row = await row_in_path(call, "list groups")
     if row is None:
         return "It no longer exists."
     return (
-        f"The group is at offset {row['position']} and {counted(row['lag'], 'message')} behind. "
+        f"The group is at offset {row['position']} and {count_of(row['lag'], 'message')} behind. "
         "A change does not affect running readers."
     )
 
@@ -91,10 +91,10 @@ def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
     GROUP,
     "Set the position of group {group}",
     back="/groups",
-    done="Group {group} is at {position}.",
+    notice="Group {group} is at {position}.",
     command=set_command,
     fields=(Field("position", "Position", required=True, help="An offset, first, last or next."),),
-    hits=group_hits,
+    impact=group_impact,
     parent=PARENT,
     button="Set the position",
     links=group_links,
@@ -114,10 +114,10 @@ def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
     f"{GROUP}/delete",
     "Delete group {group}",
     back="/groups",
-    done="Group {group} is deleted.",
+    notice="Group {group} is deleted.",
     command=delete_command,
     confirm="{group}",
-    hits=group_hits,
+    impact=group_impact,
     parent=PARENT,
     button="Delete the position",
     danger=True,

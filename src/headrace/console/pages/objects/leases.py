@@ -12,7 +12,7 @@ from headrace.console.pages.charts import lease_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def queue_of(row: Mapping[str, str]) -> str:
 
 LEASE_COLUMNS = (
     Column("Group", "group"),
-    Column("Queue", "queue", leads=queue_of),
+    Column("Queue", "queue", link=queue_of),
     Column("Virtual host", "vhost"),
     Column("Leased", "leased", "number"),
     Column("Settled up to", "settled", "number"),
@@ -59,13 +59,13 @@ LISTS = (
 )
 
 
-async def release_hits(call: HttpCall, vhost: str, queue: str, group: str) -> str:
+async def release_impact(call: HttpCall, vhost: str, queue: str, group: str) -> str:
     """Describe the messages that a release returns."""
     row = await row_in_path(call, "list leases")
     if row is None:
         return "It no longer exists."
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    returned = counted(row["leased"], "message", "returns to its place", "return to their places")
+    returned = count_of(row["leased"], "message", "returns to its place", "return to their places")
     return f"{returned} in the queue{owner}."
 
 
@@ -84,14 +84,14 @@ def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
     "/leases/{vhost}/{queue}/{group}",
     "Release the lease of {group} on {queue}",
     back="/leases",
-    done="The lease of {group} is released.",
+    notice="The lease of {group} is released.",
     command=release_command,
     fields=(
         Field("force", "Force: release it while an owner is active", "flag"),
         Field("forget", "Forget: also delete the lease; the next one starts at 0", "flag"),
     ),
     confirm="{group}",
-    hits=release_hits,
+    impact=release_impact,
     parent=("Leases", "/leases"),
     button="Release the messages",
     danger=True,

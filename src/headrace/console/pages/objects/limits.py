@@ -10,7 +10,7 @@ from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -106,7 +106,7 @@ def add_actions(kind: LimitKind) -> None:
         f"{kind.path}/new",
         "Set a limit",
         back=kind.path,
-        done="Limit {name} is set.",
+        notice="Limit {name} is set.",
         command=kind.set_command,
         fields=(
             Field(kind.owner, kind.label, default=default, required=True),
@@ -124,7 +124,7 @@ def add_actions(kind: LimitKind) -> None:
         f"{kind.path}/{{{kind.owner}}}/{{name}}/delete",
         f"Remove limit {{name}} of {{{kind.owner}}}",
         back=kind.path,
-        done="Limit {name} is removed.",
+        notice="Limit {name} is removed.",
         command=kind.clear_command,
         parent=kind.parent,
         button="Remove",
@@ -151,7 +151,7 @@ KINDS = (
         label="User",
         path="/user-limits",
         title="User limits",
-        rows=Everywhere(user_limits),
+        rows=GlobalRows(user_limits),
         names=USER_LIMITS,
     ),
 )

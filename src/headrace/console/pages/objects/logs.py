@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from headrace.console.api import audit_log, logs
 from headrace.console.pages.columns import Column
-from headrace.console.pages.listings import Everywhere, ListPage
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
         path="/log",
         title="Log",
-        rows=Everywhere(logs.broker_log),
+        rows=GlobalRows(logs.broker_log),
         columns=(
             Column("Time", "time"),
             Column("Level", "level"),
@@ -27,7 +27,7 @@ LISTS = (
     ListPage(
         path="/audit",
         title="Audit log",
-        rows=Everywhere(audit_log.audit_log),
+        rows=GlobalRows(audit_log.audit_log),
         columns=(
             Column("Time", "time"),
             Column("Action", "what"),

@@ -10,7 +10,7 @@ from headrace.console.api import permissions
 from headrace.console.pages.actions import Actions, Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -69,25 +69,25 @@ LISTS = (
     ListPage(
         path="/permissions",
         title="Permissions",
-        rows=Everywhere(permissions.list_permissions),
+        rows=GlobalRows(permissions.list_permissions),
         columns=PERMISSION_COLUMNS,
         link=permission_form,
         actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         command=line("permission", "list"),
-        searched=("user", "vhost"),
+        search_fields=("user", "vhost"),
     ),
     ListPage(
         path="/topic-permissions",
         title="Topic permissions",
-        rows=Everywhere(permissions.list_topic_permissions),
+        rows=GlobalRows(permissions.list_topic_permissions),
         columns=TOPIC_COLUMNS,
         link=topic_form,
         actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="Topic permissions restrict the routing keys of a user at a topic exchange.",
         command=line("permission", "topic", "list"),
-        searched=("user", "vhost", "exchange"),
+        search_fields=("user", "vhost", "exchange"),
     ),
 )
 
@@ -117,7 +117,7 @@ def set_command(values: Values, vhost: str, user: str) -> str:
     "/permissions/new",
     "Set permissions",
     back="/users/{user}",
-    done="Permissions of user {user} are set.",
+    notice="Permissions of user {user} are set.",
     command=add_command,
     fields=(
         Field("user", "User", required=True),
@@ -151,7 +151,7 @@ def removal_link(vhost: str, user: str) -> list[Link]:
     f"{PERMISSION}/edit",
     "Change permissions of {user} in {vhost}",
     back="/users/{user}",
-    done="Permissions of user {user} are changed.",
+    notice="Permissions of user {user} are changed.",
     command=set_command,
     fields=FIELDS,
     parent=PARENT,
@@ -173,7 +173,7 @@ def clear_command(values: Values, vhost: str, user: str) -> str:
     PERMISSION,
     "Remove permissions of {user} in {vhost}",
     back="/permissions",
-    done="User {user} no longer has access to the virtual host.",
+    notice="User {user} no longer has access to the virtual host.",
     command=clear_command,
     confirm="{user}",
     parent=PARENT,
@@ -209,7 +209,7 @@ def add_topic_command(values: Values) -> str:
     "/topic-permissions/new",
     "Restrict routing keys",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are set.",
+    notice="Topic permissions of user {user} are set.",
     command=add_topic_command,
     fields=(
         Field("user", "User", required=True),
@@ -250,7 +250,7 @@ def change_topic_command(values: Values, vhost: str, user: str, exchange: str) -
     f"{TOPIC_PERMISSION}/edit",
     "Change topic permissions of {user} on {exchange}",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are changed.",
+    notice="Topic permissions of user {user} are changed.",
     command=change_topic_command,
     fields=TOPIC_FIELDS,
     parent=TOPIC_PARENT,
@@ -272,7 +272,7 @@ def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) ->
     TOPIC_PERMISSION,
     "Remove topic permissions of {user} on {exchange}",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are removed.",
+    notice="Topic permissions of user {user} are removed.",
     command=clear_topic_command,
     confirm="{user}",
     parent=TOPIC_PARENT,

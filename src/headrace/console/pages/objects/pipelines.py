@@ -11,7 +11,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.drawings.pipeline import draw
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
-from headrace.console.pages.listings import Everywhere, ListPage
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
 from headrace.user_tags import MONITORING
@@ -109,7 +109,7 @@ LISTS = (
     ListPage(
         path="/queries",
         title="Spark queries",
-        rows=Everywhere(pipelines.list_queries),
+        rows=GlobalRows(pipelines.list_queries),
         columns=(
             NAME,
             STATE,
@@ -128,7 +128,7 @@ LISTS = (
     ListPage(
         path="/pipelines",
         title="Pipelines",
-        rows=Everywhere(pipelines.list_pipelines),
+        rows=GlobalRows(pipelines.list_pipelines),
         columns=(
             Column("Pipeline", "name"),
             STATE,

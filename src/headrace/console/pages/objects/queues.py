@@ -15,14 +15,21 @@ from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.charts import depths_and_rates
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, is_on, line, publishing, table
+from headrace.console.pages.command_lines import (
+    assignments,
+    in_vhost,
+    is_on,
+    line,
+    publish_line,
+    table,
+)
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
-from headrace.console.pages.texts import DELIVERY_MODES, counted, plain, segment
+from headrace.console.pages.texts import DELIVERY_MODES, count_of, plain, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
@@ -176,7 +183,7 @@ def declare_command(values: Values) -> str:
         type=values.get("queue_type"),
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -185,7 +192,7 @@ def declare_command(values: Values) -> str:
     "/queues/new",
     "Declare a queue",
     back="/queues/{vhost}/{name}",
-    done="Queue {name} is declared.",
+    notice="Queue {name} is declared.",
     command=declare_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -216,14 +223,14 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
-async def queue_hits(call: HttpCall, vhost: str, queue: str) -> str:
+async def queue_impact(call: HttpCall, vhost: str, queue: str) -> str:
     """Describe the contents of a queue before it is purged or deleted."""
     row = await queues.show_queue(call, vhost, queue)
-    ready = counted(row["messages_ready"], "ready message")
-    unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
+    ready = count_of(row["messages_ready"], "ready message")
+    unacked = count_of(row["messages_unacknowledged"], "unacknowledged message")
     return (
         f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
-        f"and {counted(row['consumers'], 'consumer')}."
+        f"and {count_of(row['consumers'], 'consumer')}."
     )
 
 
@@ -236,10 +243,10 @@ def purge_command(values: Values, vhost: str, queue: str) -> str:
     f"{DETAIL}/purge",
     "Purge queue {queue}",
     back=DETAIL,
-    done="Queue {queue} is empty.",
+    notice="Queue {queue} is empty.",
     command=purge_command,
     confirm="{queue}",
-    hits=queue_hits,
+    impact=queue_impact,
     parent=PARENT,
     button="Purge",
     danger=True,
@@ -259,14 +266,14 @@ def delete_command(values: Values, vhost: str, queue: str) -> str:
     f"{DETAIL}/delete",
     "Delete queue {queue}",
     back="/queues",
-    done="Queue {queue} is deleted.",
+    notice="Queue {queue} is deleted.",
     command=delete_command,
     fields=(
         Field("if-unused", "Only if it has no consumers", "flag"),
         Field("if-empty", "Only if it has no messages", "flag"),
     ),
     confirm="{queue}",
-    hits=queue_hits,
+    impact=queue_impact,
     parent=PARENT,
     button="Delete with all messages",
     danger=True,
@@ -282,14 +289,14 @@ def publish_command(values: Values, vhost: str, queue: str) -> str:
     properties = table(values.get("properties"))
     for name in ("content_type", "delivery_mode"):
         properties[name] = values.get(name) or properties.get(name)
-    return publishing(queue, values, properties, vhost)
+    return publish_line(queue, values, properties, vhost)
 
 
 @ACTIONS.page(
     f"{DETAIL}/publish",
     "Publish to queue {queue}",
     back=DETAIL,
-    done="The message is published to queue {queue}.",
+    notice="The message is published to queue {queue}.",
     command=publish_command,
     fields=(
         Field("payload", "Payload", "area"),

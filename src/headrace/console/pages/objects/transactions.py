@@ -11,7 +11,7 @@ from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.texts import counted, segment
+from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
@@ -51,15 +51,15 @@ LISTS = (
 )
 
 
-async def decision_hits(call: HttpCall, vhost: str, xid: str) -> str:
+async def decision_impact(call: HttpCall, vhost: str, xid: str) -> str:
     """Describe the messages that wait for a decision."""
     row = await row_in_path(call, "list transactions")
     if row is None:
         return "It no longer exists."
     return (
         f"The transaction is {row['state']} since {row['since']}: "
-        f"{counted(row['publishes'], 'published message')} and "
-        f"{counted(row['settles'], 'acknowledgement')} wait for its outcome."
+        f"{count_of(row['publishes'], 'published message')} and "
+        f"{count_of(row['settles'], 'acknowledgement')} wait for its outcome."
     )
 
 
@@ -73,7 +73,7 @@ def decide_command(values: Values, vhost: str, xid: str) -> str:
     "/transactions/{vhost}/{xid}",
     "Decide transaction {xid}",
     back="/transactions",
-    done="Transaction {xid}: {what} is done.",
+    notice="Transaction {xid}: {what} is done.",
     command=decide_command,
     fields=(
         Field("what", "Decision", "choice", DECISIONS, required=True),
@@ -84,7 +84,7 @@ def decide_command(values: Values, vhost: str, xid: str) -> str:
         ),
     ),
     confirm="{xid}",
-    hits=decision_hits,
+    impact=decision_impact,
     parent=("Transactions", "/transactions"),
     button="Decide",
     danger=True,

@@ -12,7 +12,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.objects.permissions import (
     PERMISSION_COLUMNS,
     TOPIC_COLUMNS,
@@ -65,7 +65,7 @@ LISTS = (
     ListPage(
         path="/users",
         title="Users",
-        rows=Everywhere(users.list_users),
+        rows=GlobalRows(users.list_users),
         columns=(
             Column("Name", "name"),
             Column("Tags", "tags", "json"),
@@ -127,7 +127,7 @@ def add_command(values: Values) -> str:
     "/users/new",
     "Add a user",
     back="/users/{name}",
-    done="User {name} is added. It has no permissions yet.",
+    notice="User {name} is added. It has no permissions yet.",
     command=add_command,
     fields=(
         Field("name", "Name", required=True),
@@ -162,7 +162,7 @@ def change_command(values: Values, user: str) -> str:
     f"{DETAIL}/edit",
     "Change user {user}",
     back=DETAIL,
-    done="User {user} is changed.",
+    notice="User {user} is changed.",
     command=change_command,
     fields=(
         Field("password", "New password", "password", help="Empty: keep the current password."),
@@ -186,7 +186,7 @@ def delete_command(values: Values, user: str) -> str:
     f"{DETAIL}/delete",
     "Delete user {user}",
     back="/users",
-    done="User {user} is deleted.",
+    notice="User {user} is deleted.",
     command=delete_command,
     confirm="{user}",
     parent=PARENT,

@@ -12,8 +12,8 @@ from headrace.console.pages.charts import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Everywhere, Link, ListPage
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.texts import count_of, plain, segment
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ LISTS = (
     ListPage(
         path="/vhosts",
         title="Virtual hosts",
-        rows=Everywhere(vhosts.list_vhosts),
+        rows=GlobalRows(vhosts.list_vhosts),
         columns=(
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
@@ -151,7 +151,7 @@ def add_command(values: Values) -> str:
     "/vhosts/new",
     "Add a virtual host",
     back="/vhosts",
-    done="Virtual host {name} is added.",
+    notice="Virtual host {name} is added.",
     command=add_command,
     fields=(Field("name", "Name", required=True), *FIELDS),
     parent=PARENT,
@@ -186,7 +186,7 @@ def change_command(values: Values, vhost: str) -> str:
     f"{DETAIL}/edit",
     "Change virtual host {vhost}",
     back=DETAIL,
-    done="Virtual host {vhost} is changed.",
+    notice="Virtual host {vhost} is changed.",
     command=change_command,
     fields=FIELDS,
     parent=PARENT,
@@ -198,11 +198,11 @@ async def change(call: HttpCall, form: Body, vhost: str) -> None:
     await set_vhost(call, vhost, form)
 
 
-async def delete_hits(call: HttpCall, vhost: str) -> str:
+async def delete_impact(call: HttpCall, vhost: str) -> str:
     """Describe the contents of a virtual host before it is deleted."""
     row = await vhosts.show_vhost(call, vhost)
     return (
-        f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
+        f"Virtual host {plain(row['name'])} has {count_of(row['messages'], 'message')}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
     )
 
@@ -216,10 +216,10 @@ def delete_command(values: Values, vhost: str) -> str:
     f"{DETAIL}/delete",
     "Delete virtual host {vhost}",
     back="/vhosts",
-    done="Virtual host {vhost} is deleted.",
+    notice="Virtual host {vhost} is deleted.",
     command=delete_command,
     confirm="{vhost}",
-    hits=delete_hits,
+    impact=delete_impact,
     parent=PARENT,
     button="Delete with all contents",
     danger=True,
