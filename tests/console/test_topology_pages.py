@@ -244,6 +244,7 @@ def test_the_position_of_a_group_is_set_and_deleted(
     assert send(console, at, cookie, position="soon")[0] == 400
     assert send(console, at, cookie, position="next") == (303, "/groups")
     assert "headrace groups set log" in html_of(console, at, cookie)
+    assert "No rows match the filter." in html_of(console, "/groups?name=absent", cookie)
     assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
     assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
     assert "No groups." in html_of(console, "/groups", cookie)
@@ -254,5 +255,6 @@ def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, 
         ("/transactions/%2F/x", {"confirmation": "x", "what": "commit"}, 404),
         ("/leases/%2F/plain/g", {"confirmation": "g", "force": "true"}, 404),
     ):
-        assert "It no longer exists." in html_of(console, path, cookie)
+        kind = path.split("/")[1].removesuffix("s")
+        assert f"The {kind} no longer exists." in html_of(console, path, cookie)
         assert send(console, path, cookie, **fields)[0] == told

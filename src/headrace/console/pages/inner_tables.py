@@ -13,7 +13,7 @@ from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import not_found
 from headrace.console.pages.columns import ADDRESS, Column
 from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.listings import Row, address, head_of, row_of
+from headrace.console.pages.listings import NO_MATCH, Row, address, head_of, no_rows, row_of
 from headrace.console.pages.texts import compact
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class InnerTable:
     rows: Callable[[HttpCall], Awaitable[Listed]] | None = None  # None: the field has them.
     field: str = ""  # Of the object, with the rows.
     link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
-    empty: str = "None."
+    empty: str = ""  # The text of an empty table; empty for "No" and the title.
     more: Callable[[HttpCall], str] | None = None  # The address of the whole list.
 
 
@@ -54,6 +54,7 @@ class TableView:
     rows: list[Row]
     count: int  # Of all rows.
     more: str
+    empty: str
     has: str  # The text of the filter.
     files: dict[str, str]  # Addresses of the files, by format.
     hidden: dict[str, str]  # Parameters that the form of the filter sends unchanged.
@@ -116,6 +117,7 @@ def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
 def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]) -> TableView:
     """Return a table for a template, with its first rows."""
     has = f"has_{number}"
+    empty = NO_MATCH if call.query.get(has) else table.empty or no_rows(table.title)
     return TableView(
         table=table,
         number=number,
@@ -123,6 +125,7 @@ def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonOb
         rows=[row_of(row, table.columns, table.link) for row in rows[:ROWS_MAX]],
         count=len(rows),
         more="" if table.more is None else table.more(call),
+        empty=empty,
         has=call.query.get(has, ""),
         files={each: address(call, format=each, part=str(number)) for each in FORMATS},
         hidden={name: value for name, value in call.query.items() if name != has},

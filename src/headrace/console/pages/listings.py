@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: Returns the rows of a virtual host; without one those of all that the user sees.
 Rows = Callable[["HttpCall", "str | None"], Awaitable[AnyList]]
 ROWS = 50  # Of a page, unless the address sets another number.
+NO_MATCH = "No rows match the filter."
 ID_DIGITS = 12  # Of a row's identifier.
 NAME = ("name",)
 QUERY = (
@@ -86,7 +87,7 @@ class ListPage:
     search_fields: tuple[str, ...] = NAME  # Fields that the search reads.
     # The page refreshes itself. False for logs, to which a refresh adds lines.
     is_live: bool = True
-    empty: str = "None."
+    empty: str = ""  # The text of an empty list; empty for "No" and the title.
 
     @property
     def in_vhosts(self) -> bool:
@@ -142,6 +143,7 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
     except HttpError as error:
         problem = error.reason
         facts, rows = rows_in(listed, {"page": "1", "page_size": str(ROWS)})
+    has_rows = facts is not None and facts["total_count"] > 0
     return page(
         call,
         "list.html",
@@ -151,12 +153,18 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
         facts=facts,
         rows=[row_of(row, listing.columns, listing.link) for row in rows],
         heads=[(column, *head_of(call, column)) for column in listing.columns],
+        empty=NO_MATCH if has_rows else listing.empty or no_rows(listing.title),
         query=call.query,
         problem=problem,
         actions=[link for link in listing.actions if link.is_for(call.identity.tags)],
         to=lambda **changed: address(call, **changed),
         path=call.request.rel_url.raw_path,
     )
+
+
+def no_rows(title: str) -> str:
+    """Return the text of a table without rows."""
+    return f"No {title.lower()}."
 
 
 def row_of(

@@ -35,6 +35,7 @@ TABLES = (
             Column("Last death", "last", "time"),
         ),
         field="groups",
+        empty="No dead letters.",
     ),
     InnerTable(
         "By hour",
@@ -44,6 +45,7 @@ TABLES = (
             Column("Relative to the peak", "share", "share", sorts=False),
         ),
         field="hours",
+        empty="No dead letters.",
     ),
 )
 

@@ -102,7 +102,6 @@ LISTS = (
         ),
         link=connection_address,
         command=line("list", "connections"),
-        empty="No connections.",
     ),
 )
 PAGES = (

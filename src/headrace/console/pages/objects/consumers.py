@@ -95,7 +95,6 @@ LISTS = (
         columns=CONSUMERS,
         link=consumer_address,
         command=line("list", "consumers"),
-        empty="No consumers.",
     ),
 )
 PAGES = (

@@ -112,7 +112,7 @@ PAGES = (
                 BINDING_COLUMNS[1:],
                 by_path(bindings_from),
                 link=binding_address,
-                empty="None. The default exchange routes to each queue by its name.",
+                empty="No bindings. The default exchange routes to each queue by its name.",
             ),
             InnerTable(
                 "Bindings to this exchange",

@@ -56,7 +56,6 @@ LISTS = (
         link=group_address,
         about="Groups of stream readers, with the position that the broker stores for each.",
         command=line("list", "groups"),
-        empty="No groups.",
     ),
 )
 
@@ -65,7 +64,7 @@ async def group_impact(call: HttpCall, vhost: str, stream: str, group: str) -> s
     """Describe the present position of a group."""
     row = await row_in_path(call, "list groups")
     if row is None:
-        return "It no longer exists."
+        return "The group no longer exists."
     return (
         f"The group is at offset {row['position']} and {count_of(row['lag'], 'message')} behind. "
         "A change does not affect running readers."

@@ -54,7 +54,6 @@ LISTS = (
         link=lease_address,
         about="Messages that groups have leased from queues and not settled: the batches of Spark.",
         command=line("list", "leases"),
-        empty="No leases.",
     ),
 )
 
@@ -63,7 +62,7 @@ async def release_impact(call: HttpCall, vhost: str, queue: str, group: str) -> 
     """Describe the messages that a release returns."""
     row = await row_in_path(call, "list leases")
     if row is None:
-        return "It no longer exists."
+        return "The lease no longer exists."
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
     returned = count_of(row["leased"], "message", "returns to its place", "return to their places")
     return f"{returned} in the queue{owner}."

@@ -22,7 +22,7 @@ LISTS = (
         tag=ADMINISTRATOR,
         is_live=False,
         about="The last 1,000 lines of the file that the setting log_file names, the newest first.",
-        empty="No matching lines. Without log_file the log goes to standard error.",
+        empty="No lines. Without log_file the log goes to standard error.",
     ),
     ListPage(
         path="/audit",
@@ -41,6 +41,6 @@ LISTS = (
         tag=ADMINISTRATOR,
         is_live=False,
         about="The newest 1,000 matching lines of the file that the setting audit_log names.",
-        empty="No matching lines. Without audit_log there is no audit log.",
+        empty="No lines. Without audit_log there is no audit log.",
     ),
 )

@@ -48,7 +48,7 @@ RULES = (
 )
 TABLES = (
     InnerTable("Queries", OF_PIPELINE, field="queries", empty="No queries have started."),
-    InnerTable("Rules", RULES, field="rules", empty="No rules."),
+    InnerTable("Rules", RULES, field="rules"),
 )
 FACTS = (
     Column("State", "state", "state"),
@@ -145,6 +145,5 @@ LISTS = (
         tag=MONITORING,
         about=ABOUT,
         command=line("pipeline", "status", "FILE"),
-        empty="No pipelines.",
     ),
 )

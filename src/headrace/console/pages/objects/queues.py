@@ -147,7 +147,6 @@ LISTS = (
         link=page_address,
         actions=(Link("Declare a queue", "/queues/new"),),
         command=line("list", "queues"),
-        empty="No matching queues.",
     ),
 )
 PAGES = (
@@ -163,9 +162,7 @@ PAGES = (
             InnerTable(
                 "Bindings", BINDINGS, by_path(bindings.bindings_of_queue), link=binding_address
             ),
-            InnerTable(
-                "Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."
-            ),
+            InnerTable("Leases", LEASES, by_path(leases_of), link=lease_address),
         ),
         links=queue_links,
         charts=queue_charts,

@@ -55,7 +55,7 @@ async def decision_impact(call: HttpCall, vhost: str, xid: str) -> str:
     """Describe the messages that wait for a decision."""
     row = await row_in_path(call, "list transactions")
     if row is None:
-        return "It no longer exists."
+        return "The transaction no longer exists."
     return (
         f"The transaction is {row['state']} since {row['since']}: "
         f"{count_of(row['publishes'], 'published message')} and "
