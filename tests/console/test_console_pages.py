@@ -24,7 +24,7 @@ from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
-from headrace.console.pages.charts import ages
+from headrace.console.pages.chart_numbers import ages
 from headrace.console.pages.columns import Column
 from headrace.console.pages.exports import field_of
 from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES

@@ -85,6 +85,27 @@ def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
             continue
         neighbours[edge["from"]].append((edge["to"], 1))
         neighbours[edge["to"]].append((edge["from"], -1))
+    levels = levels_of(neighbours, dead_letters)
+    columns: list[list[int]] = []
+    rows: dict[int, float] = {}
+    for level in sorted(set(levels.values())):
+        column = [node for node in range(count) if levels.get(node) == level]
+
+        def middle(node: int) -> float:
+            """Return the mean row of the neighbours that have one."""
+            placed = [rows[neighbour] for neighbour, _ in neighbours[node] if neighbour in rows]
+            return sum(placed) / len(placed) if placed else float(node)
+
+        column.sort(key=middle)
+        rows.update((node, float(row)) for row, node in enumerate(column))
+        columns.append(column)
+    return columns
+
+
+def levels_of(
+    neighbours: Mapping[int, Sequence[tuple[int, int]]], dead_letters: Sequence[tuple[int, int]]
+) -> dict[int, int]:
+    """Return the level of each object, from left to right; that of the first object is 0."""
     levels = {0: 0}
     assign_levels(0, levels, neighbours)
     while edge_to_place := next(
@@ -102,20 +123,7 @@ def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
         else:
             levels[source] = levels[target] - 1
             assign_levels(source, levels, neighbours)
-    columns: list[list[int]] = []
-    rows: dict[int, float] = {}
-    for level in sorted(set(levels.values())):
-        column = [node for node in range(count) if levels.get(node) == level]
-
-        def middle(node: int) -> float:
-            """Return the mean row of the neighbours that have one."""
-            placed = [rows[neighbour] for neighbour, _ in neighbours[node] if neighbour in rows]
-            return sum(placed) / len(placed) if placed else float(node)
-
-        column.sort(key=middle)
-        rows.update((node, float(row)) for row, node in enumerate(column))
-        columns.append(column)
-    return columns
+    return levels
 
 
 def assign_levels(
