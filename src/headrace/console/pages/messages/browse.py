@@ -26,6 +26,8 @@ from headrace.console.pages.texts import (
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from markupsafe import Markup
 
     from headrace.console.http.call import HttpCall
@@ -68,26 +70,11 @@ def messages_address(vhost: str, queue: str) -> str:
 )
 async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of messages, or the messages as a file."""
-    shown = await show_queue(call, vhost, queue)
+    row = await show_queue(call, vhost, queue)
     query = {name: call.query.get(name, "") for name in FIELDS}
     file_format = call.query.get("format", "")
-    problem = ""
-    listed: JsonObject = {"messages": [], "next": None}
-    try:
-        listed = await browse.page_of_messages(
-            call,
-            vhost,
-            queue,
-            count=browse.count_in(query),
-            shown=FILE_BYTES if file_format else BODY_BYTES,
-            selector=query["selector"],
-            start=browse.place(query["from"] or "first"),
-        )
-    except (HttpError, OperationRefused) as error:
-        refusal = of_refusal(error)
-        if refusal.status != 400:
-            raise refusal from None
-        problem = refusal.reason
+    body_bytes = FILE_BYTES if file_format else BODY_BYTES
+    listed, problem = await listed_messages(call, vhost, queue, query, body_bytes)
     if file_format and not problem:
         return file_of("messages", COLUMNS, listed["messages"], file_format)
     at = messages_address(vhost, queue)
@@ -98,7 +85,7 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         "messages.html",
         f"Messages of {queue}",
         status=400 if problem else 200,
-        queue=shown,
+        queue=row,
         queue_at=named_queue_address(vhost, queue),
         at=at,
         query=query,
@@ -116,6 +103,32 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
             **{"from": query["from"]},
         ),
     )
+
+
+async def listed_messages(
+    call: HttpCall, vhost: str, queue: str, query: Mapping[str, str], body_bytes: int
+) -> tuple[JsonObject, str]:
+    """Return the messages that the fields of the form select, or the problem of these fields.
+
+    Raises:
+        HttpError: the queue does not exist, or the user may not read it.
+    """
+    try:
+        listed = await browse.page_of_messages(
+            call,
+            vhost,
+            queue,
+            count=browse.count_in(query),
+            shown=body_bytes,
+            selector=query["selector"],
+            start=browse.place(query["from"] or "first"),
+        )
+    except (HttpError, OperationRefused) as error:
+        refusal = of_refusal(error)
+        if refusal.status != 400:
+            raise refusal from None
+        return {"messages": [], "next": None}, refusal.reason
+    return listed, ""
 
 
 @ROUTES.get(

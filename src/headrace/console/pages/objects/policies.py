@@ -85,6 +85,16 @@ class PolicyKind(NamedTuple):
         """Return the command line that removes a policy."""
         return line(self.command, "clear", name, vhost=vhost)
 
+    async def current_values(self, call: HttpCall, vhost: str, name: str) -> Mapping[str, str]:
+        """Return the fields of a policy."""
+        row = await policies.policy(call, self.name, vhost, name)
+        return {
+            "pattern": row["pattern"],
+            "apply-to": row["apply-to"],
+            "priority": str(row["priority"]),
+            "definition": json.dumps(row["definition"]),
+        }
+
     def removal_link(self, vhost: str, name: str) -> list[Link]:
         """Return the link that removes a policy."""
         address = self.address({"vhost": vhost, "name": name})
@@ -163,15 +173,6 @@ def add_actions(kind: PolicyKind) -> None:
         await refuse_existing(policies.policy(call, kind.name, vhost, name), "the policy exists")
         await set_policy(call, kind, vhost, name, form)
 
-    async def current_values(call: HttpCall, vhost: str, name: str) -> Mapping[str, str]:
-        row = await policies.policy(call, kind.name, vhost, name)
-        return {
-            "pattern": row["pattern"],
-            "apply-to": row["apply-to"],
-            "priority": str(row["priority"]),
-            "definition": json.dumps(row["definition"]),
-        }
-
     @ACTIONS.page(
         policy,
         "Change policy {name}",
@@ -181,7 +182,7 @@ def add_actions(kind: PolicyKind) -> None:
         fields=FIELDS,
         parent=kind.parent,
         tag=kind.tag,
-        values=current_values,
+        values=kind.current_values,
         links=kind.removal_link,
     )
     async def change(call: HttpCall, form: Body, vhost: str, name: str) -> None:
