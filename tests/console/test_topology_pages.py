@@ -14,7 +14,7 @@ import pytest
 
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
-from headrace.console.pages.drawings.topology import columns_of, draw
+from headrace.console.pages.drawings.topology import GraphEdge, GraphNode, columns_of, draw
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_lines_of_logs_are_read_in_both_formats() -> None:
 
 
 def test_what_leads_to_another_is_left_of_it() -> None:
-    edges = [
+    edges: list[GraphEdge] = [
         {"from": 0, "to": 1, "what": "binding", "routing_key": ""},
         {"from": 2, "to": 0, "what": "binding", "routing_key": ""},
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
@@ -196,13 +196,13 @@ def test_what_leads_to_another_is_left_of_it() -> None:
     ]
     assert columns_of(3, edges) == [[2], [0], [1]]
     assert columns_of(1, []) == [[0]]
-    only_dead = [
+    only_dead: list[GraphEdge] = [
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
         {"from": 2, "to": 1, "what": "binding", "routing_key": ""},
     ]
     assert columns_of(3, only_dead) == [[2], [1], [0]]
-    nodes = [{"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}] * 3
-    picture = draw("/", {"nodes": nodes, "edges": edges}, frozenset())
+    node: GraphNode = {"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}
+    picture = draw("/", [node] * 3, edges, frozenset())
     assert len(picture.curves) == 4
     assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
     assert len(picture.boxes[0].name) < 30

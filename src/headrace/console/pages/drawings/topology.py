@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.exchanges import DEFAULT
 from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, GridLayout, shorten
@@ -14,14 +14,25 @@ from headrace.console.pages.texts import number, plain, segment
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.untyped import JsonObject
-
 COLUMN_GAP = 132  # Between columns, in pixels.
 LAYOUT = GridLayout(COLUMN_GAP, margin=24)
 DEPTH = 34  # Depth of an edge that leads back to the left, in pixels.
 NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # That fit.
 LABEL_RISE, LABEL_INDENT = 5, 10
 EXCHANGE = "exchange"
+
+
+class GraphNode(TypedDict):
+    """An object of the answer of ``show topology``."""
+
+    kind: str  # exchange or queue.
+    name: str
+    type: str  # Of an exchange.
+    ready: int  # Messages of a queue.
+
+
+#: An edge of the answer: indexes of objects, kind and routing key.
+GraphEdge = TypedDict("GraphEdge", {"from": int, "to": int, "what": str, "routing_key": str})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +73,10 @@ class TopologyDrawing:
     height: int
 
 
-def draw(vhost: str, graph: JsonObject, reached: frozenset[str]) -> TopologyDrawing:
+def draw(
+    vhost: str, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge], reached: frozenset[str]
+) -> TopologyDrawing:
     """Return the drawing of a topology; it marks the queues that a message would reach."""
-    nodes, edges = graph["nodes"], graph["edges"]
     columns = columns_of(len(nodes), edges)
     corners = LAYOUT.corners(columns)
     boxes = [
@@ -75,7 +87,7 @@ def draw(vhost: str, graph: JsonObject, reached: frozenset[str]) -> TopologyDraw
     return TopologyDrawing(boxes, curves_of(edges, corners), width, height + DEPTH)
 
 
-def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
+def columns_of(count: int, edges: Sequence[GraphEdge]) -> list[list[int]]:
     """Return the objects by columns: the source of an edge is left of its target where possible."""
     neighbours: dict[int, list[tuple[int, int]]] = {node: [] for node in range(count)}
     dead_letters: list[tuple[int, int]] = []  # They place only objects without another edge.
@@ -141,7 +153,7 @@ def assign_levels(
 
 def box_of(
     vhost: str,
-    node: JsonObject,
+    node: GraphNode,
     corner: tuple[int, int],
     *,
     is_first: bool,
@@ -164,7 +176,7 @@ def box_of(
     )
 
 
-def curves_of(edges: Sequence[JsonObject], corners: dict[int, tuple[int, int]]) -> list[Curve]:
+def curves_of(edges: Sequence[GraphEdge], corners: dict[int, tuple[int, int]]) -> list[Curve]:
     """Return the edges as they are drawn."""
     bundles: dict[tuple[int, int, str], list[str]] = {}
     for edge in edges:

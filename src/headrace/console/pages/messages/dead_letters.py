@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlencode
 
 from headrace.console.api.dead_letters import groups_of
@@ -19,6 +19,26 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
+
+
+class DeadLetterGroup(TypedDict):
+    """A group of the answer of the API: the dead letters with one reason and origin."""
+
+    reason: str
+    queue: str | None
+    exchange: str | None
+    count: int
+    first: str | None
+    last: str | None
+    selector: str
+
+
+class DeadLetterHour(TypedDict):
+    """An hour of the answer of the API, in ISO 8601 without minutes."""
+
+    hour: str
+    count: int
+
 
 ROUTES = Routes()
 TABLES = (
@@ -81,22 +101,24 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
 
 def examined_sentence(dead_letters: JsonObject) -> str:
     """Return how many messages were examined, and how many of them are not dead letters."""
-    others = dead_letters["others"]
-    amount = count_of(dead_letters["looked"], "message")
+    examined, others = dead_letters["looked"], dead_letters["others"]
+    amount = count_of(examined, "message")
+    if not examined:
+        return f"Examined {amount}."
     if not dead_letters["is_all"]:
         amount = f"the oldest {amount}; the queue has more"
-    rest = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"
-    dead = "a dead letter" if others == 1 else "dead letters"
-    return (
-        f"Examined {amount}."
-        if not dead_letters["looked"]
-        else f"Examined {amount}; {rest} {dead}."
-    )
+    if not others:
+        return f"Examined {amount}; all are dead letters."
+    if others == 1:
+        return f"Examined {amount}; 1 is not a dead letter."
+    return f"Examined {amount}; {number(others)} are not dead letters."
 
 
 def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
     """Return the rows of the tables; ``at`` is the address of the queue's page."""
-    peak = max((hour["count"] for hour in dead_letters["hours"]), default=1)
+    groups: list[DeadLetterGroup] = dead_letters["groups"]
+    hours: list[DeadLetterHour] = dead_letters["hours"]
+    peak = max((hour["count"] for hour in hours), default=1)
     return {
         "groups": [
             {
@@ -107,7 +129,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
                 "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",
                 "requeue": f"{at}/job?{query_of(group['selector'])}",
             }
-            for group in dead_letters["groups"]
+            for group in groups
         ],
         "hours": [
             {
@@ -115,7 +137,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
                 "count": hour["count"],
                 "share": hour["count"] / peak,
             }
-            for hour in dead_letters["hours"]
+            for hour in hours
         ],
     }
 

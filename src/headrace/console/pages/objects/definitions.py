@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api import definitions
 from headrace.console.pages.actions import Actions, Field, Report
@@ -28,6 +28,15 @@ OUTCOMES = {
     "no equivalent": "without equivalent",
 }
 ACTIONS = Actions()
+
+
+class Finding(TypedDict):
+    """An element of an imported file that does not match the broker's."""
+
+    path: str
+    name: str
+    outcome: str
+    text: str
 
 
 def import_command(values: Values) -> str:
@@ -86,7 +95,8 @@ def report_of(report: JsonObject) -> Report:
     summary = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
     )
-    lines = [line_of(finding) for finding in report["findings"]]
+    findings: list[Finding] = report["findings"]
+    lines = [line_of(finding) for finding in findings]
     if report["omitted"]:
         lines.append(f"… and {number(report['omitted'])} more")
     return Report(summary, tuple(lines))
@@ -99,7 +109,7 @@ def count_sentence(sections: JsonObject) -> str:
     return f"Elements: {', '.join(words) or 'none'}."
 
 
-def line_of(finding: JsonObject) -> str:
+def line_of(finding: Finding) -> str:
     """Return the line of a report for an element that does not match the file."""
     name = f" {finding['name']}" if finding["name"] else ""
     outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])

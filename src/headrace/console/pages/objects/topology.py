@@ -21,6 +21,7 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.drawings.topology import GraphEdge, GraphNode
     from headrace.untyped import JsonObject
 
 ROUTES = Routes()
@@ -84,11 +85,13 @@ async def topology_page(
     problem: str = "",
 ) -> Text:
     """Return the page, or its table as a file."""
-    edges = {"bindings": [edge_row(graph["nodes"], edge) for edge in graph["edges"]]}
-    file = await file_of_table(call, "Topology", TABLES, edges)
+    nodes: list[GraphNode] = graph["nodes"]
+    edges: list[GraphEdge] = graph["edges"]
+    tables = {"bindings": [edge_row(nodes, edge) for edge in edges]}
+    file = await file_of_table(call, "Topology", TABLES, tables)
     if file is not None:
         return file
-    own_name = graph["nodes"][0]["name"]
+    own_name = nodes[0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
     at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
@@ -105,9 +108,9 @@ async def topology_page(
         reached=[
             (queue, f"/queues/{segment(vhost)}/{segment(queue)}") for queue in sorted(reached)
         ],
-        drawing=draw(vhost, graph, reached),
+        drawing=draw(vhost, nodes, edges, reached),
         cut=graph["cut"],
-        tables=await tables_of(call, TABLES, edges),
+        tables=await tables_of(call, TABLES, tables),
         path=call.request.rel_url.raw_path,
         command=command_of(call, vhost, kind, own_name),
     )
@@ -120,10 +123,15 @@ def command_of(call: HttpCall, vhost: str, kind: str, name: str) -> str:
     return line("show", kind, name, vhost=vhost)
 
 
-def edge_row(nodes: list[JsonObject], edge: JsonObject) -> JsonObject:
+def edge_row(nodes: list[GraphNode], edge: GraphEdge) -> JsonObject:
     """Return an edge with the names of its ends."""
-    ends = {key: nodes[edge[key]] for key in ("from", "to")}
     return {
         **edge,
-        **{key: f"{node['kind']} {node['name'] or '(default)'}" for key, node in ends.items()},
+        "from": title_of(nodes[edge["from"]]),
+        "to": title_of(nodes[edge["to"]]),
     }
+
+
+def title_of(node: GraphNode) -> str:
+    """Return the kind and name of an object."""
+    return f"{node['kind']} {node['name'] or '(default)'}"
