@@ -24,11 +24,19 @@ from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
-from headrace.console.pages.chart_numbers import ages
+from headrace.console.pages.charts.numbers import ages
 from headrace.console.pages.columns import Column
 from headrace.console.pages.exports import field_of
 from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import count_of, duration, job_state, moment, rate, shown, size
+from headrace.console.pages.texts import (
+    count_of,
+    duration,
+    job_state,
+    moment,
+    rate,
+    safe_text,
+    size,
+)
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
@@ -775,10 +783,10 @@ def test_vendored_files_are_those_of_their_packages() -> None:
 
 
 def test_characters_that_hide_are_shown() -> None:
-    assert "\u202e" not in shown("a\u202eb")
-    assert "\\u202e" in shown("a\u202eb")
-    assert "&lt;" in shown("<")
-    assert "\\ud800" in shown("\ud800")
+    assert "\u202e" not in safe_text("a\u202eb")
+    assert "\\u202e" in safe_text("a\u202eb")
+    assert "&lt;" in safe_text("<")
+    assert "\\ud800" in safe_text("\ud800")
 
 
 def test_numbers_are_for_people() -> None:

@@ -312,17 +312,17 @@ class Actions:
         return decorate
 
 
-async def refuse_existing(shown: Awaitable[object], reason: str) -> None:
+async def refuse_existing(present: Awaitable[object], reason: str) -> None:
     """Refuse to add an object that exists: the form does not show what it would replace.
 
-    ``shown`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
+    ``present`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
     text of the refusal.
 
     Raises:
         HttpError: the object exists.
     """
     try:
-        await shown
+        await present
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
         if refusal.status == NOT_FOUND:

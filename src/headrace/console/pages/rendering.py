@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HTML = "text/html; charset=utf-8"
 TEMPLATES = Path(__file__).parent / "templates"
 CELLS: dict[str, Callable[[object], object]] = {
-    "text": texts.shown,
+    "text": texts.safe_text,
     "number": texts.number,
     "bytes": texts.size,
     "rate": texts.rate,
@@ -32,8 +32,8 @@ CELLS: dict[str, Callable[[object], object]] = {
     "duration": texts.duration,
     "flag": texts.flag,
     "ack": texts.ack_mode,
-    "json": texts.compact_shown,
-    "address": texts.shown,
+    "json": texts.compact_text,
+    "address": texts.safe_text,
     "bound": texts.bound,
     "exchange": texts.exchange,
     "span": texts.span,
@@ -51,10 +51,10 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters.update(
-    shown=texts.shown,
+    safe_text=texts.safe_text,
     plain=texts.plain,
     segment=texts.segment,
-    lines=texts.lines,
+    multiline_text=texts.multiline_text,
     type_of=texts.type_of,
     count_of=texts.count_of,
     **CELLS,

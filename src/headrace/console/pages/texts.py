@@ -40,7 +40,7 @@ def plain(text: str) -> str:
     return "".join(code_of(character) if is_hidden(character) else character for character in text)
 
 
-def shown(value: object) -> Markup:
+def safe_text(value: object) -> Markup:
     """Return a text of any characters as HTML, isolated so that it does not reorder its context."""
     text = "" if value is None else str(value)
     if not text:
@@ -54,7 +54,7 @@ def shown(value: object) -> Markup:
     return Markup("<bdi>{}</bdi>").format(Markup("").join(parts))
 
 
-def lines(value: str) -> Markup:
+def multiline_text(value: str) -> Markup:
     """Return a text as HTML with its line breaks and tabs; other hidden characters are shown."""
     parts = [
         Markup('<span class="hidden-character">{}</span>').format(code_of(character))
@@ -121,7 +121,7 @@ def moment(value: object) -> Markup | str:
             return NONE
         utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (OverflowError, ValueError, OSError):
-        return shown(value)
+        return safe_text(value)
     exact = utc.isoformat(timespec="seconds").replace("+00:00", "Z")
     text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, text)
@@ -159,13 +159,13 @@ def span(value: object) -> str:
 
 def exchange(value: object) -> Markup:
     """Return the name of an exchange; the default one has none."""
-    return shown(value or DEFAULT_EXCHANGE)
+    return safe_text(value or DEFAULT_EXCHANGE)
 
 
 def state(value: object) -> Markup:
     """Return a state, with a CSS class if it has one."""
     css_class = STATES.get(str(value))
-    text = shown(value)
+    text = safe_text(value)
     return (
         text
         if css_class is None
@@ -196,9 +196,9 @@ def type_of(value: object) -> str:
     return TYPES.get(type(value), "object")
 
 
-def compact_shown(value: object) -> Markup:
+def compact_text(value: object) -> Markup:
     """Return an object on one line."""
-    return shown(compact(value))
+    return safe_text(compact(value))
 
 
 def ack_mode(value: object) -> str:

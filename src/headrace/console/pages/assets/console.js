@@ -9,14 +9,14 @@
     ? window.trustedTypes.createPolicy("headrace", { createHTML: (text) => text })
     : { createHTML: (text) => text };
   const read = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
-  const two = (number) => String(number).padStart(2, "0");
+  const twoDigits = (number) => String(number).padStart(2, "0");
   // Times are local; the exact one is the title.
   function toLocal(part) {
     for (const element of part.querySelectorAll("time[datetime]")) {
       const time = new Date(element.getAttribute("datetime"));
       if (isNaN(time)) continue;
-      const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-");
-      element.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":")}`;
+      const day = [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
+      element.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(twoDigits).join(":")}`;
     }
   }
   toLocal(document);

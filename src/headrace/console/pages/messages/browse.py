@@ -19,9 +19,9 @@ from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
     DELIVERY_MODES,
-    compact_shown,
+    compact_text,
     exchange,
-    shown,
+    safe_text,
 )
 from headrace.user_tags import MANAGEMENT
 
@@ -77,7 +77,7 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
     listed, problem = await listed_messages(call, vhost, queue, query, body_bytes)
     if file_format and not problem:
         return file_of("messages", COLUMNS, listed["messages"], file_format)
-    at = messages_address(vhost, queue)
+    address = messages_address(vhost, queue)
     parameters = {name: value for name, value in query.items() if value}
     more = {**parameters, "from": str(listed["next"])}
     return page(
@@ -86,14 +86,15 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         f"Messages of {queue}",
         status=400 if problem else 200,
         queue=row,
-        queue_at=named_queue_address(vhost, queue),
-        at=at,
+        queue_address=named_queue_address(vhost, queue),
+        messages_address=address,
         query=query,
         problem=problem,
         rows=[(row, *render_payload(row, AUTO)) for row in listed["messages"]],
-        more=f"{at}?{urlencode(more)}" if listed["next"] else "",
+        more=f"{address}?{urlencode(more)}" if listed["next"] else "",
         files=[
-            (each.upper(), f"{at}?{urlencode({**parameters, 'format': each})}") for each in FORMATS
+            (each.upper(), f"{address}?{urlencode({**parameters, 'format': each})}")
+            for each in FORMATS
         ],
         command=line(
             "peek",
@@ -150,17 +151,17 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
     text, form = render_payload(row, form if form in FORMS else AUTO)
-    at = messages_address(vhost, queue)
+    address = messages_address(vhost, queue)
     return page(
         call,
         "message.html",
         f"Message {position}",
         queue=queue,
-        queue_at=named_queue_address(vhost, queue),
-        at=at,
+        queue_address=named_queue_address(vhost, queue),
+        messages_address=address,
         row=row,
         properties=[
-            (name, property_shown(name, value))
+            (name, property_text(name, value))
             for name, value in row.items()
             if name not in NOT_PROPERTIES
         ],
@@ -168,7 +169,7 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         text=text,
         form=form,
         forms=FORMS[1:],
-        download=f"/api/headrace{at}/{position}/body",
+        download=f"/api/headrace{address}/{position}/body",
         command=line(
             "peek",
             queue,
@@ -180,10 +181,10 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     )
 
 
-def property_shown(name: str, value: object) -> Markup:
+def property_text(name: str, value: object) -> Markup:
     """Return the value of a property for its page."""
     if name == "exchange":
         return exchange(value)
     if name == "delivery_mode":
-        return shown(DELIVERY_MODES.get(str(value), value))
-    return compact_shown(value)
+        return safe_text(DELIVERY_MODES.get(str(value), value))
+    return compact_text(value)

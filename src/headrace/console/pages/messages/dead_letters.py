@@ -81,8 +81,8 @@ TABLES = (
 async def show(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page."""
     dead_letters = await groups_of(call, vhost, queue)
-    at = named_queue_address(vhost, queue)
-    rows = rows_of(dead_letters, vhost, at)
+    address = named_queue_address(vhost, queue)
+    rows = rows_of(dead_letters, vhost, address)
     file = await file_of_table(call, "Dead letters", TABLES, rows)
     if file is not None:
         return file
@@ -91,7 +91,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
         "dead_letters.html",
         f"Dead letters in {queue}",
         queue=queue,
-        at=at,
+        queue_address=address,
         examined=examined_sentence(dead_letters),
         tables=await tables_of(call, TABLES, rows),
         path=call.request.rel_url.raw_path,
@@ -100,7 +100,7 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
 
 
 def examined_sentence(dead_letters: JsonObject) -> str:
-    """Return how many messages were examined, and how many of them are not dead letters."""
+    """Return the number of examined messages, and of those that are not dead letters."""
     examined, others = dead_letters["looked"], dead_letters["others"]
     amount = count_of(examined, "message")
     if not examined:
@@ -114,8 +114,8 @@ def examined_sentence(dead_letters: JsonObject) -> str:
     return f"Examined {amount}; {number(others)} are not dead letters."
 
 
-def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
-    """Return the rows of the tables; ``at`` is the address of the queue's page."""
+def rows_of(dead_letters: JsonObject, vhost: str, address: str) -> JsonObject:
+    """Return the rows of the tables; ``address`` is the address of the queue's page."""
     groups: list[DeadLetterGroup] = dead_letters["groups"]
     hours: list[DeadLetterHour] = dead_letters["hours"]
     peak = max((hour["count"] for hour in hours), default=1)
@@ -126,8 +126,8 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
                 "queue_address": named_queue_address(vhost, group["queue"])
                 if group["queue"]
                 else "",
-                "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",
-                "requeue": f"{at}/job?{query_of(group['selector'])}",
+                "view": f"{address}/messages?{urlencode({'selector': group['selector']})}",
+                "requeue": f"{address}/job?{query_of(group['selector'])}",
             }
             for group in groups
         ],

@@ -106,7 +106,7 @@ def form(
         f"Job on {queue}",
         status=status,
         queue=queue,
-        at=named_queue_address(vhost, queue),
+        queue_address=named_queue_address(vhost, queue),
         texts={**texts, "do": action},
         labels=LABELS,
         buttons=BUTTONS,

@@ -36,8 +36,8 @@ def connection_address(row: JsonObject) -> str:
 
 def connection_charts(row: JsonObject) -> Charts:
     """Return the charts of a connection."""
-    at = f"/charts/connection/{segment(row['name'])}"
-    return ((f"{at}/rates", "Messages/s"), (f"{at}/bytes", "Bytes/s"))
+    address = f"/charts/connection/{segment(row['name'])}"
+    return ((f"{address}/rates", "Messages/s"), (f"{address}/bytes", "Bytes/s"))
 
 
 def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:

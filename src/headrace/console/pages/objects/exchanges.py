@@ -47,13 +47,16 @@ def exchange_title(row: JsonObject) -> str:
 
 def exchange_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of an exchange's page; the default exchange has fewer."""
-    at = exchange_address(row)
-    links = [Link("Topology", f"{at}/topology", changes=False), Link("Publish", f"{at}/publish")]
+    address = exchange_address(row)
+    links = [
+        Link("Topology", f"{address}/topology", changes=False),
+        Link("Publish", f"{address}/publish"),
+    ]
     if row["name"]:
         source = f"/bindings/new?vhost={segment(row['vhost'])}&source={segment(row['name'])}"
         links.append(Link("Bind", source))
     if row["name"] and not row["name"].startswith("amq."):
-        links.append(Link("Delete", f"{at}/delete", danger=True))
+        links.append(Link("Delete", f"{address}/delete", danger=True))
     return links
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api import groups
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.pages.actions import Actions, Field
-from headrace.console.pages.charts import group_charts
+from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage

@@ -56,8 +56,8 @@ def permission_form(row: JsonObject) -> str:
 
 def topic_address(row: Mapping[str, str]) -> str:
     """Return the address of the page that removes topic permissions."""
-    at = f"{segment(row['vhost'])}/{segment(row['user'])}"
-    return f"/topic-permissions/{at}/{segment(row['exchange'])}"
+    vhost, user = segment(row["vhost"]), segment(row["user"])
+    return f"/topic-permissions/{vhost}/{user}/{segment(row['exchange'])}"
 
 
 def topic_form(row: JsonObject) -> str:
@@ -130,8 +130,8 @@ def set_command(values: Values, vhost: str, user: str) -> str:
 async def add(call: HttpCall, form: Body) -> None:
     """Give permissions to a user who has none in a virtual host."""
     vhost, user = form.text("vhost"), form.text("user")
-    shown = permissions.show_permission(call, vhost, user)
-    await refuse_existing(shown, "the user has permissions in the virtual host")
+    present = permissions.show_permission(call, vhost, user)
+    await refuse_existing(present, "the user has permissions in the virtual host")
     await set_permission(call, vhost, user, form)
 
 
@@ -223,8 +223,8 @@ def add_topic_command(values: Values) -> str:
 async def add_topic(call: HttpCall, form: Body) -> None:
     """Restrict a user's routing keys at an exchange that has no restriction for the user yet."""
     vhost, user, exchange = (form.text(name) for name in ("vhost", "user", "exchange"))
-    shown = permissions.show_topic_permission(call, vhost, user, exchange)
-    await refuse_existing(shown, "the user's routing keys are restricted at the exchange")
+    present = permissions.show_topic_permission(call, vhost, user, exchange)
+    await refuse_existing(present, "the user's routing keys are restricted at the exchange")
     await set_topic_permission(call, vhost, user, exchange, form)
 
 

@@ -13,7 +13,7 @@ from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field
-from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import (
     assignments,
@@ -118,18 +118,18 @@ async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
 
 def queue_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of the page of a queue or a stream; a stream is not purged."""
-    at, is_stream = queue_address(row), row["type"] == STREAM
-    dead_letters = [] if is_stream else [Link("Dead letters", f"{at}/dead-letters")]
-    purge = [] if is_stream else [Link("Purge", f"{at}/purge", danger=True)]
+    address, is_stream = queue_address(row), row["type"] == STREAM
+    dead_letters = [] if is_stream else [Link("Dead letters", f"{address}/dead-letters")]
+    purge = [] if is_stream else [Link("Purge", f"{address}/purge", danger=True)]
     bind = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
     return [
-        Link("Topology", f"{at}/topology", changes=False),
-        Link("Messages", f"{at}/messages"),
+        Link("Topology", f"{address}/topology", changes=False),
+        Link("Messages", f"{address}/messages"),
         *dead_letters,
-        Link("Publish", f"{at}/publish"),
+        Link("Publish", f"{address}/publish"),
         Link("Bind", bind),
         *purge,
-        Link("Delete", f"{at}/delete", danger=True),
+        Link("Delete", f"{address}/delete", danger=True),
     ]
 
 

@@ -93,7 +93,7 @@ async def topology_page(
         return file
     own_name = nodes[0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
-    at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
+    address = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
         call,
         "topology.html",
@@ -101,7 +101,7 @@ async def topology_page(
         status=400 if problem else 200,
         kind=kind,
         name=own_name or "(default)",
-        at=at,
+        object_address=address,
         query=call.query,
         problem=problem,
         route=route,

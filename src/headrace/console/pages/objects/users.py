@@ -44,20 +44,20 @@ def user_address(row: JsonObject) -> str:
 
 def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of a user's page."""
-    at = user_address(row)
+    address = user_address(row)
     return [
         Link("Set permissions", f"/permissions/new?user={segment(row['name'])}", ADMINISTRATOR),
-        Link("Change", f"{at}/edit", ADMINISTRATOR),
-        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+        Link("Change", f"{address}/edit", ADMINISTRATOR),
+        Link("Delete", f"{address}/delete", ADMINISTRATOR, danger=True),
     ]
 
 
 def user_charts(row: JsonObject) -> Charts:
     """Return the charts of the sums of a user's connections."""
-    at = f"/charts/user/{segment(row['name'])}"
+    address = f"/charts/user/{segment(row['name'])}"
     return (
-        (f"{at}/rates", "Messages/s, all connections"),
-        (f"{at}/bytes", "Bytes/s, all connections"),
+        (f"{address}/rates", "Messages/s, all connections"),
+        (f"{address}/bytes", "Bytes/s, all connections"),
     )
 
 

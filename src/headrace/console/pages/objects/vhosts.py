@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api import vhosts
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field, refuse_existing
-from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
@@ -44,10 +44,10 @@ def vhost_address(row: JsonObject) -> str:
 
 def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of a virtual host's page."""
-    at = vhost_address(row)
+    address = vhost_address(row)
     return [
-        Link("Change", f"{at}/edit", ADMINISTRATOR),
-        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+        Link("Change", f"{address}/edit", ADMINISTRATOR),
+        Link("Delete", f"{address}/delete", ADMINISTRATOR, danger=True),
     ]
 
 

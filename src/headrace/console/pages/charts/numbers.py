@@ -2,8 +2,7 @@
 """The numbers of charts, over a minute to 30 days.
 
 ``/charts/…`` returns series of counts and rates from the console's history
-(:mod:`headrace.console.state.history`); the script ``charts.js`` draws them. :mod:`.charts` has the
-addresses.
+(:mod:`headrace.console.state.history`); the script ``charts.js`` draws them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from headrace.console.api.connections import find_connection
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Parameter, Routes
 from headrace.console.http_errors import bad_request, not_found
-from headrace.console.pages.chart_lines import (
+from headrace.console.pages.charts.addresses import AMOUNTS, SPEEDS
+from headrace.console.pages.charts.lines import (
     DEPTHS,
     OF_CHANNEL,
     OF_CLIENT,
@@ -31,7 +31,6 @@ from headrace.console.pages.chart_lines import (
     ROUTED,
     lines_of,
 )
-from headrace.console.pages.charts import AMOUNTS, SPEEDS
 from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
 from headrace.measures import (
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.http.query import Query
     from headrace.console.http.routes import Decorator
-    from headrace.console.pages.chart_lines import ChartLine
+    from headrace.console.pages.charts.lines import ChartLine
     from headrace.console.state.broker_mirror import ObjectTable
     from headrace.console.state.history import Column
     from headrace.untyped import JsonObject
@@ -189,15 +188,15 @@ async def numbers(
     times: list[int] = []
     sums: dict[str, Column] = {}
     for key in keys:
-        times, series = await call.state.history.series(kind, key, columns, span)
-        for column, values in series.items():
+        times, columns_of_key = await call.state.history.series(kind, key, columns, span)
+        for column, values in columns_of_key.items():
             sums[column] = add_columns(sums.get(column), values)
-    shown = [
+    series = [
         series_of(line, times, [sums.get(column, []) for column in names])
         for line, names in columns_by_line
         if names
     ]
-    return Answer(200, {"times": times, "series": shown})
+    return Answer(200, {"times": times, "series": series})
 
 
 def span_in(query: Query) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The charts of pages: the address of the numbers of each, and its title.
 
-:mod:`.chart_numbers` returns the numbers, :mod:`.chart_lines` has the lines.
+:mod:`.numbers` returns the numbers, :mod:`.lines` has the lines.
 """
 
 from __future__ import annotations
