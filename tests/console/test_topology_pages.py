@@ -14,6 +14,7 @@ import pytest
 
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
+from headrace.console.pages import inner_tables
 from headrace.console.pages.drawings.topology import GraphEdge, GraphNode, columns_of, draw
 from support.console import LocalConsole
 
@@ -248,6 +249,18 @@ def test_the_position_of_a_group_is_set_and_deleted(
     assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
     assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
     assert "No groups." in html_of(console, "/groups", cookie)
+
+
+def test_a_long_table_within_a_page_names_its_limit(
+    console: LocalConsole, cookie: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert console.ask("PUT", "/api/queues/%2F/bound").status == 201
+    assert console.ask("POST", "/api/bindings/%2F/e/amq.topic/q/bound", {}).status == 201
+    limit = "The first 1 rows; the files have all."
+    assert limit not in html_of(console, "/queues/%2F/bound", cookie)
+    monkeypatch.setattr(inner_tables, "ROWS_MAX", 1)
+    assert limit in html_of(console, "/queues/%2F/bound", cookie)
+    assert console.ask("DELETE", "/api/queues/%2F/bound").status == 204
 
 
 def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, str]) -> None:

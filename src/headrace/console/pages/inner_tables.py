@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ROWS_MAX = 200  # Of a table within a page; its file, and the list itself, have all rows.
+ROWS_MAX = 200  # Of a table within a page; its files have all rows.
 QUERY = (
     Parameter("sort_1", "The column to sort the first table by; `sort_2` the second."),
     Parameter("sort_reverse_1", "The first table in descending order.", "boolean"),
@@ -41,7 +41,6 @@ class InnerTable:
     field: str = ""  # Of the object, with the rows.
     link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
     empty: str = ""  # The text of an empty table; empty for "No" and the title.
-    more: Callable[[HttpCall], str] | None = None  # The address of the whole list.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,6 @@ class TableView:
     heads: list[tuple[Column, str, str]]
     rows: list[Row]
     count: int  # Of all rows.
-    more: str
     empty: str
     has: str  # The text of the filter.
     files: dict[str, str]  # Addresses of the files, by format.
@@ -124,9 +122,8 @@ def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonOb
         heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
         rows=[row_of(row, table.columns, table.link) for row in rows[:ROWS_MAX]],
         count=len(rows),
-        more="" if table.more is None else table.more(call),
         empty=empty,
         has=call.query.get(has, ""),
-        files={each: address(call, format=each, part=str(number)) for each in FORMATS},
+        files={form: address(call, format=form, part=str(number)) for form in FORMATS},
         hidden={name: value for name, value in call.query.items() if name != has},
     )
