@@ -24,11 +24,19 @@ from headrace.client.blocking_pipeline import Groups, Requests, Sink, Stage
 from headrace.client.lease import Lease
 from headrace.console.http.routes import ALLOWED, NOBODY, SAFE, Route
 from headrace.console.pages import assets
-from headrace.console.pages.charts import ages
+from headrace.console.pages.charts.numbers import ages
 from headrace.console.pages.columns import Column
 from headrace.console.pages.exports import field_of
 from headrace.console.pages.routes import ACTIONS, LISTS, ROUTES
-from headrace.console.pages.texts import counted, duration, job_state, moment, rate, shown, size
+from headrace.console.pages.texts import (
+    count_of,
+    duration,
+    job_state,
+    moment,
+    rate,
+    safe_text,
+    size,
+)
 from headrace.user_tags import TAGS, VIEWER
 from support.console_browser import FORM, OWN, Browser, fields_of, is_page
 from support.console_objects import SECRET, populate
@@ -775,10 +783,10 @@ def test_vendored_files_are_those_of_their_packages() -> None:
 
 
 def test_characters_that_hide_are_shown() -> None:
-    assert "\u202e" not in shown("a\u202eb")
-    assert "\\u202e" in shown("a\u202eb")
-    assert "&lt;" in shown("<")
-    assert "\\ud800" in shown("\ud800")
+    assert "\u202e" not in safe_text("a\u202eb")
+    assert "\\u202e" in safe_text("a\u202eb")
+    assert "&lt;" in safe_text("<")
+    assert "\\ud800" in safe_text("\ud800")
 
 
 def test_numbers_are_for_people() -> None:
@@ -791,10 +799,10 @@ def test_numbers_are_for_people() -> None:
 
 
 def test_a_count_has_the_noun_and_the_verb_of_its_number() -> None:
-    texts = [counted(number, "message") for number in (0, 1, 2000)]
+    texts = [count_of(number, "message") for number in (0, 1, 2000)]
     assert texts == ["0 messages", "1 message", "2,000 messages"]
-    assert counted(1, "message", "returns", "return") == "1 message returns"
-    assert counted(2, "message", "returns", "return") == "2 messages return"
+    assert count_of(1, "message", "returns", "return") == "1 message returns"
+    assert count_of(2, "message", "returns", "return") == "2 messages return"
 
 
 def test_a_state_of_a_job_suits_every_kind() -> None:

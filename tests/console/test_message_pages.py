@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from headrace.console.api import jobs
-from headrace.console.pages.messages.payloads import in_hex, shown_as
+from headrace.console.pages.messages.payloads import in_hex, render_payload
 from support.console_browser import Browser
 
 if TYPE_CHECKING:
@@ -149,10 +149,10 @@ def test_avro_is_read() -> None:
     fastavro.writer(file, fastavro.parse_schema(schema), [{"n": 7}])
     row = {"content_type": "avro/binary", "body_base64": ""}
     row["body_base64"] = base64.b64encode(file.getvalue()).decode()
-    text, form = shown_as(row, "auto")
+    text, form = render_payload(row, "auto")
     assert (json.loads(text), form) == ([{"n": 7}], "avro")
     row["body_base64"] = row["body_base64"][:40]
-    assert shown_as(row, "auto")[1] == "hex"
+    assert render_payload(row, "auto")[1] == "hex"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_avro_is_read() -> None:
     ],
 )
 def test_a_payload_that_is_not_of_the_form_is_shown_as_it_is(body, form, shown) -> None:
-    assert shown_as(body, form) == shown
+    assert render_payload(body, form) == shown
 
 
 def test_a_job_is_counted_confirmed_and_done(console: LocalConsole, browser: Browser) -> None:

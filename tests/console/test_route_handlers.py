@@ -15,6 +15,7 @@ from headrace.console.api.openapi import PLACE
 from headrace.console.api.routes import ROUTES
 from headrace.console.http.routes import Routes
 from headrace.console.pages.actions import Actions
+from headrace.console.pages.routes import ACTIONS
 from headrace.console.pages.routes import ROUTES as PAGES
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from headrace.console.http.routes import Route
+    from headrace.console.pages.actions import Action
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
@@ -34,6 +36,18 @@ def test_a_handler_takes_the_parameters_of_its_path(route: Route) -> None:
         assert needs <= names, path
         if hasattr(route.handler, "__wrapped__"):  # By `Routes`; others read ``call.path``.
             assert names <= takes, path
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.path)
+def test_the_functions_of_an_action_take_the_parameters_of_its_path(action: Action) -> None:
+    names = dict.fromkeys(PLACE.findall(action.path), "")
+    inspect.signature(action.run).bind("call", "form", **names)
+    inspect.signature(action.command).bind("values", **names)
+    for function in (action.impact, action.values, action.charts):
+        if function is not None:
+            inspect.signature(function).bind("call", **names)
+    if action.links is not None:
+        inspect.signature(action.links).bind(**names)
 
 
 @pytest.mark.parametrize(("package", "served"), [(api, ROUTES), (pages, PAGES)])

@@ -14,7 +14,8 @@ import pytest
 
 from headrace.console.api.audit_log import audit_line
 from headrace.console.api.logs import log_line
-from headrace.console.pages.drawings.topology import columns_of, draw
+from headrace.console.pages import inner_tables
+from headrace.console.pages.drawings.topology import GraphEdge, GraphNode, columns_of, draw
 from support.console import LocalConsole
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def test_lines_of_logs_are_read_in_both_formats() -> None:
 
 
 def test_what_leads_to_another_is_left_of_it() -> None:
-    edges = [
+    edges: list[GraphEdge] = [
         {"from": 0, "to": 1, "what": "binding", "routing_key": ""},
         {"from": 2, "to": 0, "what": "binding", "routing_key": ""},
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
@@ -196,13 +197,13 @@ def test_what_leads_to_another_is_left_of_it() -> None:
     ]
     assert columns_of(3, edges) == [[2], [0], [1]]
     assert columns_of(1, []) == [[0]]
-    only_dead = [
+    only_dead: list[GraphEdge] = [
         {"from": 1, "to": 0, "what": "dead-letter", "routing_key": ""},
         {"from": 2, "to": 1, "what": "binding", "routing_key": ""},
     ]
     assert columns_of(3, only_dead) == [[2], [1], [0]]
-    nodes = [{"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}] * 3
-    picture = draw("/", {"nodes": nodes, "edges": edges}, frozenset())
+    node: GraphNode = {"kind": "exchange", "name": "x" * 255, "type": "topic", "ready": 0}
+    picture = draw("/", [node] * 3, edges, frozenset())
     assert len(picture.curves) == 4
     assert all(0 <= box.x < picture.width and 0 <= box.y < picture.height for box in picture.boxes)
     assert len(picture.boxes[0].name) < 30
@@ -244,9 +245,22 @@ def test_the_position_of_a_group_is_set_and_deleted(
     assert send(console, at, cookie, position="soon")[0] == 400
     assert send(console, at, cookie, position="next") == (303, "/groups")
     assert "headrace groups set log" in html_of(console, at, cookie)
+    assert "No rows match the filter." in html_of(console, "/groups?name=absent", cookie)
     assert send(console, f"{at}/delete", cookie, confirmation="etl")[0] == 400
     assert send(console, f"{at}/delete", cookie, confirmation="<etl>") == (303, "/groups")
     assert "No groups." in html_of(console, "/groups", cookie)
+
+
+def test_a_long_table_within_a_page_names_its_limit(
+    console: LocalConsole, cookie: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert console.ask("PUT", "/api/queues/%2F/bound").status == 201
+    assert console.ask("POST", "/api/bindings/%2F/e/amq.topic/q/bound", {}).status == 201
+    limit = "The first 1 rows; the files have all."
+    assert limit not in html_of(console, "/queues/%2F/bound", cookie)
+    monkeypatch.setattr(inner_tables, "ROWS_MAX", 1)
+    assert limit in html_of(console, "/queues/%2F/bound", cookie)
+    assert console.ask("DELETE", "/api/queues/%2F/bound").status == 204
 
 
 def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, str]) -> None:
@@ -254,5 +268,6 @@ def test_a_decision_on_nothing_is_told(console: LocalConsole, cookie: dict[str, 
         ("/transactions/%2F/x", {"confirmation": "x", "what": "commit"}, 404),
         ("/leases/%2F/plain/g", {"confirmation": "g", "force": "true"}, 404),
     ):
-        assert "It no longer exists." in html_of(console, path, cookie)
+        kind = path.split("/")[1].removesuffix("s")
+        assert f"The {kind} no longer exists." in html_of(console, path, cookie)
         assert send(console, path, cookie, **fields)[0] == told

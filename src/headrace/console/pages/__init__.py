@@ -3,5 +3,5 @@
 
 :mod:`.objects` and :mod:`.messages` declare lists, pages of one object, and actions
 (:mod:`.listings`, :mod:`.details`, :mod:`.actions`). They call the functions that the API's
-handlers call. :mod:`.charts` has the numbers of charts, :mod:`.exports` CSV and JSON files.
+handlers call. :mod:`.charts` has the charts of pages, :mod:`.exports` CSV and JSON files.
 """

@@ -4,19 +4,21 @@
 A function that changes something becomes a page by a decorator of its module's :class:`Actions`. It
 calls the function that the API's handler calls, with the rights of the user. Its page shows the
 form for GET; for POST it checks the confirmation and the fields, runs the function, and redirects.
+The functions of a page take the parameters of its path by their names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypedDict, TypeVar, Unpack
 
 from headrace.console.api.common.body import Body
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Answer
 from headrace.console.http.limits import BODY_BYTES_MAX
-from headrace.console.http.routes import Route
+from headrace.console.http.routes import Route, by_path
 from headrace.console.http_errors import HttpError, bad_request, of_refusal
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import plain, segment
@@ -33,7 +35,7 @@ NOT_FOUND, CONFLICT = 404, 409
 COMMAND_MAX = 2000  # Characters of a command line that the next page shows.
 CONFIRMATION = "confirmation"  # The field of the typed confirmation.
 Values = Mapping[str, object]  # Of the fields of a form, by name.
-Command = Callable[["HttpCall", Values], str]
+Names = ParamSpec("Names")  # The parameters of a path.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ class Field:
             raise bad_request(f"{self.label} is not a JSON object, such as {{}}")
         return value
 
-    def sent(self, form: Form) -> str:
-        """Return the text of a field that was sent, to show it again; a password is not shown."""
+    def text_in(self, form: Form) -> str:
+        """Return the text of the field in a form, to show it again; a password is not shown."""
         if self.kind == "flag":
             return "true" if self.name in form else ""
         return "" if self.kind == "password" else form.get(self.name)
@@ -102,19 +104,19 @@ class Report:
 class Action:
     """A page that changes something.
 
-    ``title``, ``back``, ``done`` and ``confirm`` are templates: names in braces stand for the
+    ``title``, ``back``, ``notice`` and ``confirm`` are templates: names in braces stand for the
     parameters of the path and for the fields of the form.
     """
 
     path: str
     title: str
-    run: Callable[[HttpCall, Body], Awaitable[object]]  # With the values of the form.
+    run: Callable[[HttpCall, Body], Awaitable[object]]  # Takes the values of the form.
     back: str  # The path of the page after the action.
-    done: str  # The notice on that page.
-    command: Command  # The equivalent command line.
+    notice: str  # The text on that page.
+    command: Callable[[HttpCall, Values], str]  # Returns the equivalent command line.
     fields: tuple[Field, ...] = ()
     confirm: str | None = None  # The text that the user must type.
-    hits: Callable[[HttpCall], Awaitable[str]] | None = None  # Describes what is affected.
+    impact: Callable[[HttpCall], Awaitable[str]] | None = None  # Describes the affected objects.
     parent: tuple[str, str] = ("Overview", "/")  # Title and path.
     button: str = "Save"
     danger: bool = False
@@ -149,15 +151,15 @@ class Action:
 
     async def show(self, call: HttpCall) -> object:
         """Return the form; the query may set its fields, so that other pages can link to it."""
-        given = {each.name: call.query.get(each.name, each.default) for each in self.fields}
+        texts = {each.name: call.query.get(each.name, each.default) for each in self.fields}
         if self.values is not None:
-            given |= await self.values(call)
-        return await self._form(call, given)
+            texts |= await self.values(call)
+        return await self._form(call, texts)
 
     async def _form(
         self,
         call: HttpCall,
-        given: Mapping[str, str],
+        texts: Mapping[str, str],
         problem: str = "",
         status: int = 200,
         report: Report | None = None,
@@ -168,12 +170,12 @@ class Action:
             self.title.format_map(call.path),
             status=status,
             action=self,
-            given=given,
+            texts=texts,
             problem=problem,
             report=report,
             confirm=self._confirmation(call),
-            hits="" if self.hits is None else await self.hits(call),
-            command=self.command(call, dict(given)),
+            impact="" if self.impact is None else await self.impact(call),
+            command=self.command(call, texts),
             actions=[] if self.links is None else self.links(call),
             charts=() if self.charts is None else await self.charts(call),
             address=call.request.rel_url.raw_path,
@@ -181,12 +183,12 @@ class Action:
 
     def _confirmation(self, call: HttpCall) -> str:
         """Return the text that the user must type; empty for none."""
-        return "" if self.confirm is None else filled(self.confirm, call, {}, plain)
+        return "" if self.confirm is None else fill_template(self.confirm, call, {}, plain)
 
     async def submit(self, call: HttpCall) -> object:
         """Run the action and redirect; after an error show the form again, with the reason."""
         form = await call.form()
-        given = {each.name: each.sent(form) for each in self.fields}
+        texts = {each.name: each.text_in(form) for each in self.fields}
         try:
             if self.confirm is not None and form.get(CONFIRMATION) != self._confirmation(call):
                 raise bad_request("to confirm, type the text as it is shown; nothing was changed")
@@ -196,39 +198,73 @@ class Action:
             report = await self.run(call, Body(values))
         except (HttpError, OperationRefused) as error:
             refusal = of_refusal(error)
-            return await self._form(call, given, refusal.reason, refusal.status)
+            return await self._form(call, texts, refusal.reason, refusal.status)
         if isinstance(report, Report):
-            return await self._form(call, given, report=report)
-        call.notice(filled(self.done, call, values, plain))
+            return await self._form(call, texts, report=report)
+        call.notice(fill_template(self.notice, call, values, plain))
         command = self.command(call, {**current, **values})
         if command and len(command) <= COMMAND_MAX:
             call.notice(f"Equivalent command: {command}")
-        return Answer(303, headers={"Location": filled(self.back, call, values, segment)})
+        return Answer(303, headers={"Location": fill_template(self.back, call, values, segment)})
 
 
-def filled(template: str, call: HttpCall, values: Values, encode: Callable[[str], str]) -> str:
+def fill_template(
+    template: str, call: HttpCall, values: Values, encode: Callable[[str], str]
+) -> str:
     """Return a template with the parameters of the path and the values of the form."""
     names = {**call.path, **values}
     return template.format_map({name: encode(str(value)) for name, value in names.items()})
 
 
 class Options(TypedDict, total=False):
-    """Optional fields of an action; see :class:`Action`."""
+    """Optional fields of an action that do not depend on its path; see :class:`Action`."""
 
     fields: tuple[Field, ...]
     confirm: str
-    hits: Callable[[HttpCall], Awaitable[str]]
     parent: tuple[str, str]
     button: str
     danger: bool
     tag: str
-    values: Callable[[HttpCall], Awaitable[Mapping[str, str]]]
-    links: Callable[[HttpCall], list[Link]]
-    charts: Callable[[HttpCall], Awaitable[Charts]]
     body_max: int
 
 
-Run = TypeVar("Run", bound=Callable[["HttpCall", Body], Awaitable[object]])
+Result = TypeVar("Result")
+Run = Callable[Concatenate["HttpCall", Body, Names], Awaitable[Result]]
+
+
+# A test compares the parameters of each path with those of the functions of its action.
+
+
+def run_by_path(run: Run[Names, Result]) -> Callable[[HttpCall, Body], Awaitable[Result]]:
+    """Return a function that runs an action with the parameters of the path, by their names."""
+
+    @wraps(run)
+    async def run_action(call: HttpCall, form: Body) -> Result:
+        return await run(call, form, **call.path)  # type: ignore[arg-type, call-arg]
+
+    return run_action
+
+
+def command_by_path(
+    command: Callable[Concatenate[Values, Names], str],
+) -> Callable[[HttpCall, Values], str]:
+    """Return a function that makes a command line with the parameters of the path."""
+
+    @wraps(command)
+    def command_line(call: HttpCall, values: Values) -> str:
+        return command(values, **call.path)  # type: ignore[arg-type, call-arg]
+
+    return command_line
+
+
+def links_by_path(links: Callable[Names, list[Link]]) -> Callable[[HttpCall], list[Link]]:
+    """Return a function that makes links with the parameters of the path."""
+
+    @wraps(links)
+    def links_of(call: HttpCall) -> list[Link]:
+        return links(**call.path)  # type: ignore[arg-type, call-arg]
+
+    return links_of
 
 
 class Actions:
@@ -246,15 +282,29 @@ class Actions:
         title: str,
         *,
         back: str,
-        done: str,
-        command: Command,
+        notice: str,
+        command: Callable[Concatenate[Values, Names], str],
+        impact: Callable[Concatenate[HttpCall, Names], Awaitable[str]] | None = None,
+        values: Callable[Concatenate[HttpCall, Names], Awaitable[Mapping[str, str]]] | None = None,
+        links: Callable[Names, list[Link]] | None = None,
+        charts: Callable[Concatenate[HttpCall, Names], Awaitable[Charts]] | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Run], Run]:
+    ) -> Callable[[Run[Names, Result]], Run[Names, Result]]:
         """Return a decorator: the function runs the action of a page."""
 
-        def decorate(run: Run) -> Run:
+        def decorate(run: Run[Names, Result]) -> Run[Names, Result]:
             action = Action(
-                path=path, title=title, run=run, back=back, done=done, command=command, **options
+                path=path,
+                title=title,
+                run=run_by_path(run),
+                back=back,
+                notice=notice,
+                command=command_by_path(command),
+                impact=None if impact is None else by_path(impact),
+                values=None if values is None else by_path(values),
+                links=None if links is None else links_by_path(links),
+                charts=None if charts is None else by_path(charts),
+                **options,
             )
             self._actions.append(action)
             return run
@@ -262,17 +312,17 @@ class Actions:
         return decorate
 
 
-async def refuse_existing(shown: Awaitable[object], reason: str) -> None:
+async def refuse_existing(present: Awaitable[object], reason: str) -> None:
     """Refuse to add an object that exists: the form does not show what it would replace.
 
-    ``shown`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
+    ``present`` is the object that would be replaced, or raises an error 404. ``reason`` begins the
     text of the refusal.
 
     Raises:
         HttpError: the object exists.
     """
     try:
-        await shown
+        await present
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
         if refusal.status == NOT_FOUND:

@@ -30,7 +30,7 @@ class Column:
     path: str  # Of the value in a row; a dot separates a key from a key of its object.
     kind: str = "text"  # A key of rendering.CELLS.
     sorts: bool = True
-    leads: Callable[[JsonObject], str] | None = None  # Address of the value's page; "" for none.
+    link: Callable[[JsonObject], str] | None = None  # Address of the value's page; "" for none.
 
     @property
     def is_numeric(self) -> bool:
@@ -42,7 +42,7 @@ class Column:
         is_negligible = value in NEGLIGIBLE.get(self.kind, EMPTY)
         return " ".join(["number"] * self.is_numeric + ["nil"] * is_negligible)
 
-    def exported(self, row: Mapping[str, object]) -> object:
+    def file_value(self, row: Mapping[str, object]) -> object:
         """Return the value of a row for a file."""
         value = self.value(row)
         return ack_mode(value) if self.kind == "ack" and value is not None else value

@@ -24,7 +24,7 @@ def line(*words: object, **options: object) -> str:
     with a dash, as clients choose names: ``--`` ends the options before it.
     """
     plain = [str(word) for word in words]
-    dashed = (place for place, word in enumerate(plain) if word.startswith("-"))
+    dashed = (index for index, word in enumerate(plain) if word.startswith("-"))
     first = next(dashed, len(plain))
     flags: list[str] = []
     for name, value in options.items():
@@ -32,7 +32,7 @@ def line(*words: object, **options: object) -> str:
         if value is True:
             flags.append(flag)
         elif isinstance(value, list | tuple):
-            flags += [f"{flag} {shlex.quote(str(each))}" for each in value]
+            flags += [f"{flag} {shlex.quote(str(item))}" for item in value]
         elif value not in (None, "", False, {}):
             text = json.dumps(value) if isinstance(value, dict) else str(value)
             flags.append(f"{flag} {shlex.quote(text)}")
@@ -62,7 +62,7 @@ def table(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def assigned(values: Mapping[str, object]) -> list[str]:
+def assignments(values: Mapping[str, object]) -> list[str]:
     """Return NAME=VALUE for each argument, with the value as JSON."""
     return [f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
 
@@ -72,7 +72,7 @@ def in_vhost(vhost: str) -> str | None:
     return None if vhost == "/" else f"amqp://localhost/{segment(vhost)}"
 
 
-def publishing(
+def publish_line(
     routing_key: str,
     values: Mapping[str, object],
     properties: Mapping[str, object],
@@ -80,23 +80,28 @@ def publishing(
     exchange: str = "",
 ) -> str:
     """Return the command line that publishes a message; empty if it has no equivalent."""
-    given = {name: value for name, value in properties.items() if value not in (None, "", {})}
-    expiration = str(given.pop("expiration", ""))
-    headers, text = given.pop("headers", {}), str(values.get("payload") or "")
+    remaining = {name: value for name, value in properties.items() if value not in (None, "", {})}
+    expiration = str(remaining.pop("expiration", ""))
+    headers, text = remaining.pop("headers", {}), str(values.get("payload") or "")
     options = {
-        "content_type": given.pop("content_type", None),
-        "priority": given.pop("priority", None),
-        "transient": str(given.pop("delivery_mode", 2)) == "1",
+        "content_type": remaining.pop("content_type", None),
+        "priority": remaining.pop("priority", None),
+        "transient": str(remaining.pop("delivery_mode", 2)) == "1",
     }
     is_base64 = values.get("payload_encoding") == "base64" and text
-    if given or is_base64 or not isinstance(headers, dict) or not (expiration or "0").isdecimal():
+    if (
+        remaining
+        or is_base64
+        or not isinstance(headers, dict)
+        or not (expiration or "0").isdecimal()
+    ):
         return ""
     return line(
         "publish",
         routing_key,
         text or "BODY",
         exchange=exchange,
-        header=assigned(headers),
+        header=assignments(headers),
         expiration_s=int(expiration) / 1000 if expiration else None,
         url=in_vhost(vhost),
         **options,

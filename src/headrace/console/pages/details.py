@@ -52,22 +52,22 @@ class DetailPage:
 
     async def show(self, call: HttpCall) -> object:
         """Return the page, or one of its tables as a file."""
-        shown = await self.show_object(call)
-        name = self.name(shown)
-        file = await file_of_table(call, self.kind, self.tables, shown)
+        row = await self.show_object(call)
+        name = self.name(row)
+        file = await file_of_table(call, self.kind, self.tables, row)
         if file is not None:
             return file
-        links = [] if self.links is None else self.links(call, shown)
+        links = [] if self.links is None else self.links(call, row)
         return page(
             call,
             "detail.html",
             f"{self.kind} {name}",
             detail=self,
             name=name,
-            facts=[(fact, fact.value(shown)) for fact in self.facts],
-            tables=await tables_of(call, self.tables, shown),
+            facts=[(fact, fact.value(row)) for fact in self.facts],
+            tables=await tables_of(call, self.tables, row),
             path=call.request.rel_url.raw_path,
             actions=[link for link in links if link.is_for(call.identity.tags)],
-            charts=() if self.charts is None else self.charts(shown),
-            command="" if self.command is None else self.command(shown),
+            charts=() if self.charts is None else self.charts(row),
+            command="" if self.command is None else self.command(row),
         )

@@ -37,7 +37,7 @@ def file_of(
     writer = csv.writer(text)
     writer.writerow([column.title for column in columns])
     for row in rows:
-        writer.writerow([field_of(column.exported(row)) for column in columns])
+        writer.writerow([field_of(column.file_value(row)) for column in columns])
     body = text.getvalue().encode(errors="backslashreplace")
     return Text(body, "text/csv; charset=utf-8", headers=headers)
 

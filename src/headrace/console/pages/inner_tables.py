@@ -13,7 +13,7 @@ from headrace.console.http.routes import Parameter
 from headrace.console.http_errors import not_found
 from headrace.console.pages.columns import ADDRESS, Column
 from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.listings import Row, address, head_of, row_of
+from headrace.console.pages.listings import NO_MATCH, Row, address, head_of, no_rows, row_of
 from headrace.console.pages.texts import compact
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
 
-ROWS_MAX = 200  # Of a table within a page; its file, and the list itself, have all rows.
+ROWS_MAX = 200  # Of a table within a page; its files have all rows.
 QUERY = (
     Parameter("sort_1", "The column to sort the first table by; `sort_2` the second."),
     Parameter("sort_reverse_1", "The first table in descending order.", "boolean"),
@@ -40,12 +40,11 @@ class InnerTable:
     rows: Callable[[HttpCall], Awaitable[Listed]] | None = None  # None: the field has them.
     field: str = ""  # Of the object, with the rows.
     link: Callable[[JsonObject], str] | None = None  # The address of a row's page.
-    empty: str = "None."
-    more: Callable[[HttpCall], str] | None = None  # The address of the whole list.
+    empty: str = ""  # The text of an empty table; empty for "No" and the title.
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTable:
+class TableView:
     """A table for a template."""
 
     table: InnerTable
@@ -53,24 +52,24 @@ class ShownTable:
     heads: list[tuple[Column, str, str]]
     rows: list[Row]
     count: int  # Of all rows.
-    more: str
+    empty: str
     has: str  # The text of the filter.
     files: dict[str, str]  # Addresses of the files, by format.
-    kept: dict[str, str]  # Parameters that the form of the filter keeps.
+    hidden: dict[str, str]  # Parameters that the form of the filter sends unchanged.
 
 
 async def tables_of(
-    call: HttpCall, tables: tuple[InnerTable, ...], shown: JsonObject
-) -> list[ShownTable]:
+    call: HttpCall, tables: tuple[InnerTable, ...], row: JsonObject
+) -> list[TableView]:
     """Return the tables of the object of a page."""
     return [
-        shown_table(call, table, number, await rows_of(call, table, number, shown))
+        table_view(call, table, number, await rows_of(call, table, number, row))
         for number, table in enumerate(tables, 1)
     ]
 
 
 async def file_of_table(
-    call: HttpCall, kind: str, tables: tuple[InnerTable, ...], shown: JsonObject
+    call: HttpCall, kind: str, tables: tuple[InnerTable, ...], row: JsonObject
 ) -> Text | None:
     """Return the file of the table that the query names; None if the query names no format.
 
@@ -83,23 +82,23 @@ async def file_of_table(
     for number, table in enumerate(tables, 1):
         if call.query.get("part") == str(number):
             name = f"{kind}-{table.title}".lower().replace(" ", "-")
-            rows = await rows_of(call, table, number, shown)
+            rows = await rows_of(call, table, number, row)
             return file_of(name, table.columns, rows, file_format)
     raise not_found()
 
 
 async def rows_of(
-    call: HttpCall, table: InnerTable, number: int, shown: JsonObject
+    call: HttpCall, table: InnerTable, number: int, row: JsonObject
 ) -> list[JsonObject]:
     """Return the rows of a table that match its filter, in its order."""
     order: tuple[str, ...] = ()
     if table.rows is None:
-        rows = list(shown[table.field])
+        rows = list(row[table.field])
     else:
         listed = await table.rows(call)
         rows, order = list(listed.rows), listed.order
     if has := call.query.get(f"has_{number}", "").lower():
-        rows = [row for row in rows if has_text(row, table.columns, has)]
+        rows = [each for each in rows if has_text(each, table.columns, has)]
     column = call.query.get(f"sort_{number}", "")
     if not column and not order:
         return rows
@@ -113,19 +112,18 @@ def has_text(row: JsonObject, columns: tuple[Column, ...], text: str) -> bool:
     return any(text in compact(column.value(row)).lower() for column in visible)
 
 
-def shown_table(
-    call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]
-) -> ShownTable:
+def table_view(call: HttpCall, table: InnerTable, number: int, rows: list[JsonObject]) -> TableView:
     """Return a table for a template, with its first rows."""
     has = f"has_{number}"
-    return ShownTable(
+    empty = NO_MATCH if call.query.get(has) else table.empty or no_rows(table.title)
+    return TableView(
         table=table,
         number=number,
         heads=[(column, *head_of(call, column, f"_{number}")) for column in table.columns],
         rows=[row_of(row, table.columns, table.link) for row in rows[:ROWS_MAX]],
         count=len(rows),
-        more="" if table.more is None else table.more(call),
+        empty=empty,
         has=call.query.get(has, ""),
-        files={each: address(call, format=each, part=str(number)) for each in FORMATS},
-        kept={name: value for name, value in call.query.items() if name != has},
+        files={form: address(call, format=form, part=str(number)) for form in FORMATS},
+        hidden={name: value for name, value in call.query.items() if name != has},
     )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: Returns the rows of a virtual host; without one those of all that the user sees.
 Rows = Callable[["HttpCall", "str | None"], Awaitable[AnyList]]
 ROWS = 50  # Of a page, unless the address sets another number.
+NO_MATCH = "No rows match the filter."
 ID_DIGITS = 12  # Of a row's identifier.
 NAME = ("name",)
 QUERY = (
@@ -83,15 +84,15 @@ class ListPage:
     tag: str = MANAGEMENT
     about: str = ""
     command: str = ""  # The equivalent command line.
-    searched: tuple[str, ...] = NAME  # Fields that a search by name reads.
+    search_fields: tuple[str, ...] = NAME  # Fields that the search reads.
     # The page refreshes itself. False for logs, to which a refresh adds lines.
     is_live: bool = True
-    empty: str = "None."
+    empty: str = ""  # The text of an empty list; empty for "No" and the title.
 
     @property
     def in_vhosts(self) -> bool:
         """True if the rows can be limited to a virtual host."""
-        return not isinstance(self.rows, Everywhere)
+        return not isinstance(self.rows, GlobalRows)
 
     def route(self) -> Route:
         """Return the route of the page."""
@@ -108,15 +109,15 @@ class ListPage:
     async def show(self, call: HttpCall) -> object:
         """Return the page, or the rows as a file."""
         listed = await self.rows(call, call.query.get("vhost") or None)
-        if isinstance(listed, Listed) and self.searched != NAME:
-            rows = [{**row, "name": joined(row, self.searched)} for row in listed.rows]
+        if isinstance(listed, Listed) and self.search_fields != NAME:
+            rows = [{**row, "name": search_text(row, self.search_fields)} for row in listed.rows]
             listed = Listed(rows, listed.order)
         if file_format := call.query.get("format"):
-            return await exported(self, listed, call.query, file_format)
+            return await list_file(self, listed, call.query, file_format)
         return await table_page(call, self, listed)
 
 
-class Everywhere:
+class GlobalRows:
     """The rows of a list that no virtual host limits; its page has no filter for one."""
 
     def __init__(self, rows: Callable[[HttpCall], Awaitable[AnyList]]) -> None:
@@ -127,7 +128,7 @@ class Everywhere:
         return await self._rows(call)
 
 
-def joined(row: JsonObject, fields: tuple[str, ...]) -> str:
+def search_text(row: JsonObject, fields: tuple[str, ...]) -> str:
     """Return the texts of some fields as one, for a search."""
     return " ".join(str(row.get(name) or "") for name in fields)
 
@@ -142,6 +143,7 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
     except HttpError as error:
         problem = error.reason
         facts, rows = rows_in(listed, {"page": "1", "page_size": str(ROWS)})
+    has_rows = facts is not None and facts["total_count"] > 0
     return page(
         call,
         "list.html",
@@ -151,12 +153,18 @@ async def table_page(call: HttpCall, listing: ListPage, listed: Listed | Describ
         facts=facts,
         rows=[row_of(row, listing.columns, listing.link) for row in rows],
         heads=[(column, *head_of(call, column)) for column in listing.columns],
+        empty=NO_MATCH if has_rows else listing.empty or no_rows(listing.title),
         query=call.query,
         problem=problem,
         actions=[link for link in listing.actions if link.is_for(call.identity.tags)],
         to=lambda **changed: address(call, **changed),
         path=call.request.rel_url.raw_path,
     )
+
+
+def no_rows(title: str) -> str:
+    """Return the text of a table without rows."""
+    return f"No {title.lower()}."
 
 
 def row_of(
@@ -167,10 +175,10 @@ def row_of(
     key = own_page or json.dumps([column.value(row) for column in columns[:4]], sort_keys=True)
     digest = hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:ID_DIGITS]
     cells = [
-        (column, column.value(row), "" if column.leads is None else column.leads(row))
+        (column, column.value(row), "" if column.link is None else column.link(row))
         for column in columns
     ]
-    if own_page and columns[0].leads is None:
+    if own_page and columns[0].link is None:
         cells[0] = (*cells[0][:2], own_page)
     return Row(f"row-{digest}", cells)
 
@@ -183,12 +191,12 @@ def head_of(call: HttpCall, column: Column, suffix: str = "") -> tuple[str, str]
     if not column.sorts:
         return "", "none"
     is_sorted = call.query.get(f"sort{suffix}") == column.path
-    backwards = is_true(call.query.get(f"sort_reverse{suffix}"))
-    order = "none" if not is_sorted else "descending" if backwards else "ascending"
-    next_backwards = not backwards if is_sorted else column.is_numeric
+    is_descending = is_true(call.query.get(f"sort_reverse{suffix}"))
+    order = "none" if not is_sorted else "descending" if is_descending else "ascending"
+    next_descending = not is_descending if is_sorted else column.is_numeric
     order_by = {
         f"sort{suffix}": column.path,
-        f"sort_reverse{suffix}": "true" if next_backwards else "",
+        f"sort_reverse{suffix}": "true" if next_descending else "",
     }
     return address(call, **order_by, page=""), order
 
@@ -200,7 +208,7 @@ def address(call: HttpCall, **changed: str) -> str:
     return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 
-async def exported(
+async def list_file(
     listing: ListPage, listed: Listed | Described[Item], query: Mapping[str, str], file_format: str
 ) -> Text:
     """Return all rows that match the filter as a file.

@@ -13,7 +13,7 @@ from headrace.console.http.answers import Answer
 from headrace.console.http.limits import STRANGERS_BYTES_MAX
 from headrace.console.http.routes import NOBODY, Parameter, Routes
 from headrace.console.http_errors import HttpError
-from headrace.console.pages.rendering import bare
+from headrace.console.pages.rendering import bare_page
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def form(
     status: int = 400,
 ) -> Text:
     """Return the form; ``problem`` is the reason why a login failed, ``status`` its status."""
-    return bare(
+    return bare_page(
         "login.html",
         "Log in",
         status=status if problem else 200,

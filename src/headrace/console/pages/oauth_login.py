@@ -24,7 +24,7 @@ from headrace.console.http.answers import Answer, Text
 from headrace.console.http.routes import NOBODY, Parameter, Routes
 from headrace.console.http_errors import HttpError, not_found
 from headrace.console.pages.login import REASONS, form
-from headrace.console.pages.rendering import bare
+from headrace.console.pages.rendering import bare_page
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -100,5 +100,5 @@ async def finish(call: HttpCall) -> object:
         return form(call, "/", problem=error.text)
     # A page instead of a redirect: after a redirect the browser would not send the session's
     # cookie, since the first request of the chain came from another site.
-    page = bare("logged-in.html", "Logged in", next=next_path)
+    page = bare_page("logged-in.html", "Logged in", next=next_path)
     return Text(page.body, page.content_type, headers=set_cookie(request, session_id))

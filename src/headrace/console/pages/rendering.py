@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 HTML = "text/html; charset=utf-8"
 TEMPLATES = Path(__file__).parent / "templates"
 CELLS: dict[str, Callable[[object], object]] = {
-    "text": texts.shown,
+    "text": texts.safe_text,
     "number": texts.number,
     "bytes": texts.size,
     "rate": texts.rate,
     "time": texts.moment,
     "duration": texts.duration,
-    "flag": texts.yes,
+    "flag": texts.flag,
     "ack": texts.ack_mode,
-    "json": texts.compact_shown,
-    "address": texts.shown,
+    "json": texts.compact_text,
+    "address": texts.safe_text,
     "bound": texts.bound,
     "exchange": texts.exchange,
     "span": texts.span,
@@ -51,12 +51,12 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters.update(
-    shown=texts.shown,
+    safe_text=texts.safe_text,
     plain=texts.plain,
     segment=texts.segment,
-    lines=texts.lines,
+    multiline_text=texts.multiline_text,
     type_of=texts.type_of,
-    counted=texts.counted,
+    count_of=texts.count_of,
     **CELLS,
 )
 ENVIRONMENT.globals.update(asset=address_of, version=__version__, numeric=NUMERIC)
@@ -88,7 +88,7 @@ def page(
     return html(body, status)
 
 
-def bare(template: str, title: str, *, status: int = 200, **context: object) -> Text:
+def bare_page(template: str, title: str, *, status: int = 200, **context: object) -> Text:
     """Return a page without menu, for users who have not logged in."""
     return html(ENVIRONMENT.get_template(template).render(title=title, **context), status)
 
@@ -96,7 +96,7 @@ def bare(template: str, title: str, *, status: int = 200, **context: object) -> 
 def error_page(error: HttpError) -> bytes:
     """Return the page of an error."""
     title = f"{error.status} {HTTPStatus(error.status).phrase.capitalize()}"
-    return bare("error.html", title, status=error.status, error=error).body
+    return bare_page("error.html", title, status=error.status, error=error).body
 
 
 def html(body: str, status: int) -> Text:

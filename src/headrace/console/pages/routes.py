@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All pages of the console, joined from the modules of the objects."""
+"""All pages of the console, from the modules that declare them."""
 
 from headrace.console.http.routes import Route
-from headrace.console.pages import assets, charts, login, oauth_login
+from headrace.console.pages import assets, login, oauth_login
+from headrace.console.pages.charts import numbers
 from headrace.console.pages.messages import browse, dead_letters, jobs
 from headrace.console.pages.objects import (
     bindings,
@@ -82,7 +83,7 @@ ROUTES: tuple[Route, ...] = (
     *login.ROUTES,
     *oauth_login.ROUTES,
     *overview.ROUTES,
-    *charts.ROUTES,
+    *numbers.ROUTES,
     *topology.ROUTES,
     *browse.ROUTES,
     *jobs.ROUTES,

@@ -40,7 +40,7 @@ def plain(text: str) -> str:
     return "".join(code_of(character) if is_hidden(character) else character for character in text)
 
 
-def shown(value: object) -> Markup:
+def safe_text(value: object) -> Markup:
     """Return a text of any characters as HTML, isolated so that it does not reorder its context."""
     text = "" if value is None else str(value)
     if not text:
@@ -54,7 +54,7 @@ def shown(value: object) -> Markup:
     return Markup("<bdi>{}</bdi>").format(Markup("").join(parts))
 
 
-def lines(value: str) -> Markup:
+def multiline_text(value: str) -> Markup:
     """Return a text as HTML with its line breaks and tabs; other hidden characters are shown."""
     parts = [
         Markup('<span class="hidden-character">{}</span>').format(code_of(character))
@@ -84,7 +84,7 @@ def number(value: object) -> str:
     return f"{value:,.0f}"
 
 
-def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
+def count_of(value: object, noun: str, verb: str = "", verb_of_many: str = "") -> str:
     """Return a number with a noun and a verb, such as "1 channel" or "2 channels are"."""
     if value == 1:
         return f"1 {noun} {verb}".rstrip()
@@ -92,7 +92,7 @@ def counted(value: object, noun: str, verb: str = "", verb_of_many: str = "") ->
 
 
 def rate(value: object) -> str:
-    """Return a rate a second."""
+    """Return a rate per second."""
     if not isinstance(value, int | float):
         return NONE
     text = f"{value:,.0f}" if value >= 100 or value == 0 else f"{value:.1f}"
@@ -121,7 +121,7 @@ def moment(value: object) -> Markup | str:
             return NONE
         utc = time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (OverflowError, ValueError, OSError):
-        return shown(value)
+        return safe_text(value)
     exact = utc.isoformat(timespec="seconds").replace("+00:00", "Z")
     text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(exact, text)
@@ -159,13 +159,13 @@ def span(value: object) -> str:
 
 def exchange(value: object) -> Markup:
     """Return the name of an exchange; the default one has none."""
-    return shown(value or DEFAULT_EXCHANGE)
+    return safe_text(value or DEFAULT_EXCHANGE)
 
 
 def state(value: object) -> Markup:
     """Return a state, with a CSS class if it has one."""
     css_class = STATES.get(str(value))
-    text = shown(value)
+    text = safe_text(value)
     return (
         text
         if css_class is None
@@ -196,9 +196,9 @@ def type_of(value: object) -> str:
     return TYPES.get(type(value), "object")
 
 
-def compact_shown(value: object) -> Markup:
+def compact_text(value: object) -> Markup:
     """Return an object on one line."""
-    return shown(compact(value))
+    return safe_text(compact(value))
 
 
 def ack_mode(value: object) -> str:
@@ -206,8 +206,8 @@ def ack_mode(value: object) -> str:
     return "manual" if value else "automatic"
 
 
-def yes(value: object) -> str:
-    """Return a flag."""
+def flag(value: object) -> str:
+    """Return a flag as yes or no."""
     return "yes" if value else "no"
 
 

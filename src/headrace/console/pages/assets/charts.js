@@ -34,7 +34,7 @@
     return `${amount.toFixed(Number.isInteger(amount) || seconds === 1 ? 0 : 1)} ${unit}`;
   };
   // A number with its unit; bytes by powers of 1,024.
-  const formatted = (value, unit) => {
+  const format = (value, unit) => {
     if (unit === "s") return lasting(value);
     if (unit !== "B") return short.format(value) + (unit ?? "");
     const power = value < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(value) / 10));
@@ -42,7 +42,7 @@
     return `${amount.toFixed(Number.isInteger(amount) ? 0 : 1)} ${UNITS[power]}`;
   };
 
-  const isDashed = (place) => place > 2;
+  const isDashed = (index) => index > 2;
 
   class Chart {
     constructor(figure) {
@@ -89,19 +89,19 @@
         this.shape = shape;
         this.begin(numbers, data);
       }
-      numbers.series.forEach((line, place) => {
+      numbers.series.forEach((line, index) => {
         const value = line.values.findLast((each) => each !== null);
-        this.keys[place].textContent = `${line.label} ${value === undefined ? "–" : formatted(value, line.unit)}`;
+        this.keys[index].textContent = `${line.label} ${value === undefined ? "–" : format(value, line.unit)}`;
       });
     }
 
     // The last numbers, each with the look of its line.
     key(numbers, colors) {
       this.values.replaceChildren();
-      this.keys = numbers.series.map((_, place) => {
+      this.keys = numbers.series.map((_, index) => {
         const [key, mark, text] = ["span", "i", "span"].map((name) => document.createElement(name));
-        mark.style.borderTopColor = colors[place % colors.length];
-        if (isDashed(place)) mark.style.borderTopStyle = "dashed";
+        mark.style.borderTopColor = colors[index % colors.length];
+        if (isDashed(index)) mark.style.borderTopStyle = "dashed";
         key.append(mark, text);
         this.values.append(key, " ");
         return text;
@@ -124,13 +124,13 @@
         scales: { y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
         axes: [
           { ...axis, space: 64, size: 28, values: clock },
-          { ...axis, size: 64, incrs: distances[unit], values: (_, splits) => splits.map((value) => formatted(value, unit)) },
+          { ...axis, size: 64, incrs: distances[unit], values: (_, splits) => splits.map((value) => format(value, unit)) },
         ],
         series: [
           {},
-          ...numbers.series.map((line, place) => ({
-            label: line.label, stroke: colors[place % colors.length], width: 1.5,
-            dash: isDashed(place) ? [6, 4] : undefined, points: { show: false },
+          ...numbers.series.map((line, index) => ({
+            label: line.label, stroke: colors[index % colors.length], width: 1.5,
+            dash: isDashed(index) ? [6, 4] : undefined, points: { show: false },
           })),
         ],
       }, data, this.plot);
@@ -151,7 +151,8 @@
     if (!document.hidden) for (const chart of charts) chart.load();
   };
   load();
-  setInterval(load, EVERY_MS);
+  const timer = setInterval(load, EVERY_MS);
+  document.addEventListener("headrace:stopped", () => clearInterval(timer));
   addEventListener("resize", () => charts.forEach((chart) => chart.fit()));
   document.addEventListener("headrace:theme", () => charts.forEach((chart) => chart.again()));
 })();

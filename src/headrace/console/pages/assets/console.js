@@ -3,19 +3,20 @@
 (() => {
   const EVERY_MS = 5000;
   const RETRY_MS = 2000;
+  const BUSY_S = 10; // Until the next refresh after a 429 that names no time.
   // The one place where text becomes a document; the text is a page of this server.
   const policy = window.trustedTypes
     ? window.trustedTypes.createPolicy("headrace", { createHTML: (text) => text })
     : { createHTML: (text) => text };
   const read = (text) => new DOMParser().parseFromString(policy.createHTML(text), "text/html");
-  const two = (number) => String(number).padStart(2, "0");
+  const twoDigits = (number) => String(number).padStart(2, "0");
   // Times are local; the exact one is the title.
   function toLocal(part) {
     for (const element of part.querySelectorAll("time[datetime]")) {
       const time = new Date(element.getAttribute("datetime"));
       if (isNaN(time)) continue;
-      const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-");
-      element.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":")}`;
+      const day = [time.getFullYear(), twoDigits(time.getMonth() + 1), twoDigits(time.getDate())].join("-");
+      element.textContent = `${day} ${[time.getHours(), time.getMinutes(), time.getSeconds()].map(twoDigits).join(":")}`;
     }
   }
   toLocal(document);
@@ -23,40 +24,58 @@
   const isChanged = (field) => field.type === "checkbox" ? field.checked !== field.defaultChecked : "defaultValue" in field && field.value !== field.defaultValue;
   const isInUse = (form) => form.contains(document.activeElement) || [...form.elements].some(isChanged);
   const beforeNodeMorphed = (old) => !(old.nodeName === "FORM" && isInUse(old));
-  // One for the console, one for the broker.
+  // A warning for each reason why the page shows an earlier state.
   const warnings = document.querySelectorAll("[data-stale]");
+  const REASONS = { 401: "login", 403: "login", 404: "missing", 429: "busy", 503: "broker" };
+  const FINAL = ["login", "missing"]; // No further try succeeds.
 
-  // Return who does not respond: "console", "broker" or "".
+  // Return why the refresh failed, "" for success, and the milliseconds until the next one.
   async function refresh() {
     let answer;
+    let text;
     try {
       answer = await fetch(location.href, { redirect: "manual" });
+      text = await answer.text();
     } catch {
-      return "console";
+      return ["console", EVERY_MS];
     }
-    if (answer.type === "opaqueredirect") {
-      location.reload(); // The session has ended: the page leads to the login.
-      return "";
+    if (answer.type === "opaqueredirect") return ["login", EVERY_MS];
+    // A page with status 400 names the wrong parameter of its address, and is refreshed, too.
+    if (!answer.ok && answer.status !== 400) {
+      const reason = REASONS[answer.status] ?? "error";
+      const delay = reason === "busy" ? (Number(answer.headers.get("Retry-After")) || BUSY_S) * 1000 : EVERY_MS;
+      for (const status of document.querySelectorAll("[data-status]")) status.textContent = answer.status;
+      for (const seconds of document.querySelectorAll("[data-retry-after]")) seconds.textContent = Math.ceil(delay / 1000);
+      return [reason, delay];
     }
-    if (!answer.ok) return answer.status === 503 ? "broker" : "console";
-    const fresh = read(await answer.text());
+    const fresh = read(text);
     toLocal(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
       if (next) Idiomorph.morph(part, next, { ignoreActiveValue: true, callbacks: { beforeNodeMorphed } });
     }
     document.dispatchEvent(new CustomEvent("headrace:refreshed"));
-    return "";
+    return ["", EVERY_MS];
   }
 
   async function keepFresh() {
+    let delay = EVERY_MS;
     if (!document.hidden && document.querySelector("[data-live]")) {
-      const silent = await refresh();
-      for (const warning of warnings) warning.hidden = warning.dataset.stale !== silent;
+      let reason;
+      [reason, delay] = await refresh();
+      for (const warning of warnings) warning.hidden = warning.dataset.stale !== reason;
+      if (FINAL.includes(reason)) {
+        document.dispatchEvent(new CustomEvent("headrace:stopped"));
+        return;
+      }
     }
-    setTimeout(keepFresh, EVERY_MS);
+    setTimeout(keepFresh, delay);
   }
   setTimeout(keepFresh, EVERY_MS);
+  // The login leads back to this page.
+  for (const link of document.querySelectorAll("[data-log-in]")) {
+    link.href = `/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+  }
 
   // A drawing that is wider than its frame begins with the object that it is about.
   const drawing = document.getElementById("drawing");

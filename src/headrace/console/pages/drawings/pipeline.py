@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, Grid, short
+from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, GridLayout, shorten
 from headrace.console.pages.texts import plain
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from headrace.untyped import JsonObject
 
-ACROSS = 104  # Between columns, in pixels.
-GRID = Grid(ACROSS, margin=12)
+COLUMN_GAP = 104  # Between columns, in pixels.
+LAYOUT = GridLayout(COLUMN_GAP, margin=12)
 ARROW = 4  # Pixels of the tip beyond the end of a line.
 NAME_CHARACTERS, RULE_CHARACTERS = 21, 13  # That fit.
 PARTS_MAX = 200
@@ -66,24 +66,24 @@ def draw(pipeline: JsonObject) -> PipelineDrawing:
     columns: list[list[str]] = [[] for _ in range(max(levels.values(), default=-1) + 1)]
     for part_id, level in levels.items():
         columns[level].append(part_id)
-    ways = [way_of(start, end, levels, columns) for start, end, _ in edges]
-    corners = GRID.corners(columns)
+    paths = [path_of(start, end, levels, columns) for start, end, _ in edges]
+    corners = LAYOUT.corners(columns)
     boxes = [box_of(part, corners[part_id]) for part_id, part in parts.items()]
     flows = [
-        flow_of([corners[place] for place in way], rule)
-        for way, (_, _, rule) in zip(ways, edges, strict=True)
+        flow_of([corners[waypoint] for waypoint in path], rule)
+        for path, (_, _, rule) in zip(paths, edges, strict=True)
     ]
-    return PipelineDrawing(boxes, flows, *GRID.size(columns))
+    return PipelineDrawing(boxes, flows, *LAYOUT.size(columns))
 
 
-def way_of(start: str, end: str, levels: dict[str, int], columns: list[list[str]]) -> list[str]:
-    """Return the places of a flow: its ends, and a place of its own in each column between."""
+def path_of(start: str, end: str, levels: dict[str, int], columns: list[list[str]]) -> list[str]:
+    """Return the waypoints of a flow: its ends, and one of its own in each column between."""
     between = range(levels[start] + 1, levels[end])
-    places = [f"{start} to {end} at {level}" for level in between]
-    for level, place in zip(between, places, strict=True):
-        if place not in columns[level]:
-            columns[level].append(place)
-    return [start, *places, end]
+    waypoints = [f"{start} to {end} at {level}" for level in between]
+    for level, waypoint in zip(between, waypoints, strict=True):
+        if waypoint not in columns[level]:
+            columns[level].append(waypoint)
+    return [start, *waypoints, end]
 
 
 def levels_of(
@@ -110,21 +110,21 @@ def box_of(part: JsonObject, corner: tuple[int, int]) -> PartBox:
     """Return a part as it is drawn."""
     name, kind = plain(str(part.get("name"))), str(part.get("kind"))
     note = plain(" ".join(str(part.get(key) or "") for key in ("type", "where")).strip()) or kind
-    short_name, short_note = short(name, NAME_CHARACTERS), short(note, NAME_CHARACTERS + 4)
+    short_name, short_note = shorten(name, NAME_CHARACTERS), shorten(note, NAME_CHARACTERS + 4)
     return PartBox(kind, short_name, f"{kind} {name}, {note}", short_note, *corner)
 
 
-def flow_of(way: Sequence[tuple[int, int]], rule: str) -> Flow:
-    """Return a curve along a way, with the name of a rule before its end."""
-    middle, bend = HEIGHT // 2, ACROSS // 2
-    x, y = way[0][0] + WIDTH, way[0][1] + middle
+def flow_of(waypoints: Sequence[tuple[int, int]], rule: str) -> Flow:
+    """Return a curve along its waypoints, with the name of a rule before its end."""
+    middle, bend = HEIGHT // 2, COLUMN_GAP // 2
+    x, y = waypoints[0][0] + WIDTH, waypoints[0][1] + middle
     path = f"M{x} {y}"
-    for at, (left, top) in enumerate(way[1:], 2):
-        last = at == len(way)
-        x2, y2 = left - (ARROW if last else 0), top + middle
+    for index, (left, top) in enumerate(waypoints[1:], 2):
+        is_last = index == len(waypoints)
+        x2, y2 = left - (ARROW if is_last else 0), top + middle
         path += f" C{x + bend} {y} {x2 - bend} {y2} {x2} {y2}"
-        if not last:
+        if not is_last:
             path += f" h{WIDTH}"
         x, y = x2 + WIDTH, y2
     full = plain(rule)
-    return Flow(path, short(full, RULE_CHARACTERS), full, x2 - 2 * ARROW, y2 - ARROW)
+    return Flow(path, shorten(full, RULE_CHARACTERS), full, x2 - 2 * ARROW, y2 - ARROW)

@@ -5,27 +5,38 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api.exchanges import DEFAULT
-from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, Grid, short
+from headrace.console.pages.drawings.grid import HEIGHT, WIDTH, GridLayout, shorten
 from headrace.console.pages.texts import number, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from headrace.untyped import JsonObject
-
-ACROSS = 132  # Between columns, in pixels.
-GRID = Grid(ACROSS, margin=24)
-BELOW = 34  # Depth of an edge that leads back to the left, in pixels.
+COLUMN_GAP = 132  # Between columns, in pixels.
+LAYOUT = GridLayout(COLUMN_GAP, margin=24)
+DEPTH = 34  # Depth of an edge that leads back to the left, in pixels.
 NAME_CHARACTERS, KEY_CHARACTERS = 21, 15  # That fit.
-LABEL_UP, LABEL_OFF = 5, 10
+LABEL_RISE, LABEL_INDENT = 5, 10
 EXCHANGE = "exchange"
 
 
+class GraphNode(TypedDict):
+    """An object of the answer of ``show topology``."""
+
+    kind: str  # exchange or queue.
+    name: str
+    type: str  # Of an exchange.
+    ready: int  # Messages of a queue.
+
+
+#: An edge of the answer: indexes of objects, kind and routing key.
+GraphEdge = TypedDict("GraphEdge", {"from": int, "to": int, "what": str, "routing_key": str})
+
+
 @dataclass(frozen=True, slots=True)
-class Box:
+class ObjectBox:
     """An object of a drawing."""
 
     kind: str
@@ -53,29 +64,30 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawing:
+class TopologyDrawing:
     """A drawing with its size."""
 
-    boxes: list[Box]
+    boxes: list[ObjectBox]
     curves: list[Curve]
     width: int
     height: int
 
 
-def draw(vhost: str, graph: JsonObject, reached: frozenset[str]) -> Drawing:
+def draw(
+    vhost: str, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge], reached: frozenset[str]
+) -> TopologyDrawing:
     """Return the drawing of a topology; it marks the queues that a message would reach."""
-    nodes, edges = graph["nodes"], graph["edges"]
     columns = columns_of(len(nodes), edges)
-    corners = GRID.corners(columns)
+    corners = LAYOUT.corners(columns)
     boxes = [
-        box_of(vhost, node, corners[place], is_first=place == 0, reached=reached)
-        for place, node in enumerate(nodes)
+        box_of(vhost, node, corners[index], is_first=index == 0, reached=reached)
+        for index, node in enumerate(nodes)
     ]
-    width, height = GRID.size(columns)
-    return Drawing(boxes, curves_of(edges, corners), width, height + BELOW)
+    width, height = LAYOUT.size(columns)
+    return TopologyDrawing(boxes, curves_of(edges, corners), width, height + DEPTH)
 
 
-def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
+def columns_of(count: int, edges: Sequence[GraphEdge]) -> list[list[int]]:
     """Return the objects by columns: the source of an edge is left of its target where possible."""
     neighbours: dict[int, list[tuple[int, int]]] = {node: [] for node in range(count)}
     dead_letters: list[tuple[int, int]] = []  # They place only objects without another edge.
@@ -85,8 +97,29 @@ def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
             continue
         neighbours[edge["from"]].append((edge["to"], 1))
         neighbours[edge["to"]].append((edge["from"], -1))
+    levels = levels_of(neighbours, dead_letters)
+    columns: list[list[int]] = []
+    rows: dict[int, float] = {}
+    for level in sorted(set(levels.values())):
+        column = [node for node in range(count) if levels.get(node) == level]
+
+        def middle(node: int) -> float:
+            """Return the mean row of the neighbours that have one."""
+            placed = [rows[neighbour] for neighbour, _ in neighbours[node] if neighbour in rows]
+            return sum(placed) / len(placed) if placed else float(node)
+
+        column.sort(key=middle)
+        rows.update((node, float(row)) for row, node in enumerate(column))
+        columns.append(column)
+    return columns
+
+
+def levels_of(
+    neighbours: Mapping[int, Sequence[tuple[int, int]]], dead_letters: Sequence[tuple[int, int]]
+) -> dict[int, int]:
+    """Return the level of each object, from left to right; that of the first object is 0."""
     levels = {0: 0}
-    spread(0, levels, neighbours)
+    assign_levels(0, levels, neighbours)
     while edge_to_place := next(
         (
             (source, target)
@@ -98,55 +131,42 @@ def columns_of(count: int, edges: Sequence[JsonObject]) -> list[list[int]]:
         source, target = edge_to_place
         if source in levels:
             levels[target] = levels[source] + 1
-            spread(target, levels, neighbours)
+            assign_levels(target, levels, neighbours)
         else:
             levels[source] = levels[target] - 1
-            spread(source, levels, neighbours)
-    columns: list[list[int]] = []
-    rows: dict[int, float] = {}
-    for level in sorted(set(levels.values())):
-        column = [node for node in range(count) if levels.get(node) == level]
-
-        def middle(node: int) -> float:
-            """Return the mean row of the neighbours that have one."""
-            placed = [rows[other] for other, _ in neighbours[node] if other in rows]
-            return sum(placed) / len(placed) if placed else float(node)
-
-        column.sort(key=middle)
-        rows.update((node, float(row)) for row, node in enumerate(column))
-        columns.append(column)
-    return columns
+            assign_levels(source, levels, neighbours)
+    return levels
 
 
-def spread(
+def assign_levels(
     start: int, levels: dict[int, int], neighbours: Mapping[int, Sequence[tuple[int, int]]]
 ) -> None:
     """Give levels to the objects that are connected with one, the nearest first."""
     pending = deque([start])
     while pending:
         node = pending.popleft()
-        for other, step in neighbours[node]:
-            if other not in levels:
-                levels[other] = levels[node] + step
-                pending.append(other)
+        for neighbour, step in neighbours[node]:
+            if neighbour not in levels:
+                levels[neighbour] = levels[node] + step
+                pending.append(neighbour)
 
 
 def box_of(
     vhost: str,
-    node: JsonObject,
+    node: GraphNode,
     corner: tuple[int, int],
     *,
     is_first: bool,
     reached: frozenset[str],
-) -> Box:
+) -> ObjectBox:
     """Return an object as it is drawn."""
     is_exchange = node["kind"] == EXCHANGE
     name = plain(node["name"]) or "(default)"
     note = node["type"] if is_exchange else f"{number(node['ready'])} ready"
     kind = "exchanges" if is_exchange else "queues"
-    return Box(
+    return ObjectBox(
         node["kind"],
-        short(name, NAME_CHARACTERS),
+        shorten(name, NAME_CHARACTERS),
         f"{node['kind']} {name}, {note}",
         note,
         f"/{kind}/{segment(vhost)}/{segment(node['name'] or DEFAULT)}/topology",
@@ -156,33 +176,33 @@ def box_of(
     )
 
 
-def curves_of(edges: Sequence[JsonObject], corners: dict[int, tuple[int, int]]) -> list[Curve]:
+def curves_of(edges: Sequence[GraphEdge], corners: dict[int, tuple[int, int]]) -> list[Curve]:
     """Return the edges as they are drawn."""
     bundles: dict[tuple[int, int, str], list[str]] = {}
     for edge in edges:
         key = (edge["from"], edge["to"], edge["what"])
         bundles.setdefault(key, []).append(plain(edge["routing_key"]))
-    leaving = degrees([source for source, _, _ in bundles])
-    coming = degrees([target for _, target, _ in bundles])
+    out_degrees = degrees([source for source, _, _ in bundles])
+    in_degrees = degrees([target for _, target, _ in bundles])
     curves = []
     for (source, target, kind), keys in bundles.items():
         (x1, y1), (x2, y2) = corners[source], corners[target]
-        words = words_of(kind, keys)
+        label = label_of(kind, keys)
         if x2 > x1:
-            start, end, bend = x1 + WIDTH, x2 - 4, ACROSS // 2
+            start, end, bend = x1 + WIDTH, x2 - 4, COLUMN_GAP // 2
             y1, y2 = y1 + HEIGHT // 2, y2 + HEIGHT // 2
             path = f"M{start} {y1} C{start + bend} {y1} {end - bend} {y2} {end} {y2}"
-            at_end = leaving[source] >= coming[target]
-            x, y = (end - LABEL_OFF, y2) if at_end else (start + LABEL_OFF, y1)
+            at_end = out_degrees[source] >= in_degrees[target]
+            x, y = (end - LABEL_INDENT, y2) if at_end else (start + LABEL_INDENT, y1)
             anchor = "end" if at_end else "start"
         else:
             start, end = x1 + WIDTH // 2, x2 + WIDTH // 2 + (WIDTH // 4 if x1 == x2 else 0)
-            low = max(y1, y2) + HEIGHT + BELOW
+            bottom = max(y1, y2) + HEIGHT + DEPTH
             top = y2 + HEIGHT + 4
-            path = f"M{start} {y1 + HEIGHT} C{start} {low} {end} {low} {end} {top}"
-            x, y, anchor = (start + end) // 2, low - BELOW // 4, "middle"
+            path = f"M{start} {y1 + HEIGHT} C{start} {bottom} {end} {bottom} {end} {top}"
+            x, y, anchor = (start + end) // 2, bottom - DEPTH // 4, "middle"
         curves.append(
-            Curve(kind, path, short(words, KEY_CHARACTERS), words, x, y - LABEL_UP, anchor)
+            Curve(kind, path, shorten(label, KEY_CHARACTERS), label, x, y - LABEL_RISE, anchor)
         )
     return curves
 
@@ -192,7 +212,7 @@ def degrees(ends: list[int]) -> dict[int, int]:
     return {node: ends.count(node) for node in set(ends)}
 
 
-def words_of(kind: str, keys: list[str]) -> str:
+def label_of(kind: str, keys: list[str]) -> str:
     """Return the label of an edge."""
     if kind != "binding":
         return kind

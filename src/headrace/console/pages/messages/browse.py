@@ -14,18 +14,20 @@ from headrace.console.http_errors import HttpError, not_found, of_refusal
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.messages.payloads import AUTO, FORMS, shown_as
-from headrace.console.pages.objects.queues import here as queue_at
+from headrace.console.pages.messages.payloads import AUTO, FORMS, render_payload
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
     DELIVERY_MODES,
-    compact_shown,
+    compact_text,
     exchange,
-    shown,
+    safe_text,
 )
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from markupsafe import Markup
 
     from headrace.console.http.call import HttpCall
@@ -53,9 +55,9 @@ COLUMNS = (  # Of a file; the page shows messages as cards.
 NOT_PROPERTIES = frozenset(("body", "body_base64", "headers", "cut", "position", "bytes"))
 
 
-def here(call: HttpCall) -> str:
-    """Return the address of the messages of the queue in a path."""
-    return f"{queue_at(call)}/messages"
+def messages_address(vhost: str, queue: str) -> str:
+    """Return the address of the messages of a queue."""
+    return f"{named_queue_address(vhost, queue)}/messages"
 
 
 @ROUTES.get(
@@ -68,28 +70,14 @@ def here(call: HttpCall) -> str:
 )
 async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of messages, or the messages as a file."""
-    shown = await show_queue(call, vhost, queue)
+    row = await show_queue(call, vhost, queue)
     query = {name: call.query.get(name, "") for name in FIELDS}
     file_format = call.query.get("format", "")
-    problem = ""
-    listed: JsonObject = {"messages": [], "next": None}
-    try:
-        listed = await browse.page_of_messages(
-            call,
-            vhost,
-            queue,
-            count=browse.count_in(query),
-            shown=FILE_BYTES if file_format else BODY_BYTES,
-            selector=query["selector"],
-            start=browse.place(query["from"] or "first"),
-        )
-    except (HttpError, OperationRefused) as error:
-        refusal = of_refusal(error)
-        if refusal.status != 400:
-            raise refusal from None
-        problem = refusal.reason
+    body_bytes = FILE_BYTES if file_format else BODY_BYTES
+    listed, problem = await listed_messages(call, vhost, queue, query, body_bytes)
     if file_format and not problem:
         return file_of("messages", COLUMNS, listed["messages"], file_format)
+    address = messages_address(vhost, queue)
     parameters = {name: value for name, value in query.items() if value}
     more = {**parameters, "from": str(listed["next"])}
     return page(
@@ -97,15 +85,15 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
         "messages.html",
         f"Messages of {queue}",
         status=400 if problem else 200,
-        queue=shown,
-        queue_at=queue_at(call),
-        at=here(call),
+        queue=row,
+        queue_address=named_queue_address(vhost, queue),
+        messages_address=address,
         query=query,
         problem=problem,
-        rows=[(row, *shown_as(row, AUTO)) for row in listed["messages"]],
-        more=f"{here(call)}?{urlencode(more)}" if listed["next"] else "",
+        rows=[(row, *render_payload(row, AUTO)) for row in listed["messages"]],
+        more=f"{address}?{urlencode(more)}" if listed["next"] else "",
         files=[
-            (each.upper(), f"{here(call)}?{urlencode({**parameters, 'format': each})}")
+            (each.upper(), f"{address}?{urlencode({**parameters, 'format': each})}")
             for each in FORMATS
         ],
         command=line(
@@ -116,6 +104,32 @@ async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
             **{"from": query["from"]},
         ),
     )
+
+
+async def listed_messages(
+    call: HttpCall, vhost: str, queue: str, query: Mapping[str, str], body_bytes: int
+) -> tuple[JsonObject, str]:
+    """Return the messages that the fields of the form select, or the problem of these fields.
+
+    Raises:
+        HttpError: the queue does not exist, or the user may not read it.
+    """
+    try:
+        listed = await browse.page_of_messages(
+            call,
+            vhost,
+            queue,
+            count=browse.count_in(query),
+            shown=body_bytes,
+            selector=query["selector"],
+            start=browse.place(query["from"] or "first"),
+        )
+    except (HttpError, OperationRefused) as error:
+        refusal = of_refusal(error)
+        if refusal.status != 400:
+            raise refusal from None
+        return {"messages": [], "next": None}, refusal.reason
+    return listed, ""
 
 
 @ROUTES.get(
@@ -136,18 +150,18 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     if not rows or rows[0]["position"] != int(position):
         raise not_found("The message at this position is no longer ready.")
     row, form = rows[0], call.query.get("form", AUTO)
-    text, form = shown_as(row, form if form in FORMS else AUTO)
-    at = here(call)
+    text, form = render_payload(row, form if form in FORMS else AUTO)
+    address = messages_address(vhost, queue)
     return page(
         call,
         "message.html",
         f"Message {position}",
         queue=queue,
-        queue_at=queue_at(call),
-        at=at,
+        queue_address=named_queue_address(vhost, queue),
+        messages_address=address,
         row=row,
         properties=[
-            (name, property_shown(name, value))
+            (name, property_text(name, value))
             for name, value in row.items()
             if name not in NOT_PROPERTIES
         ],
@@ -155,7 +169,7 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
         text=text,
         form=form,
         forms=FORMS[1:],
-        download=f"/api/headrace{at}/{position}/body",
+        download=f"/api/headrace{address}/{position}/body",
         command=line(
             "peek",
             queue,
@@ -167,10 +181,10 @@ async def show_message(call: HttpCall, vhost: str, queue: str, position: str) ->
     )
 
 
-def property_shown(name: str, value: object) -> Markup:
+def property_text(name: str, value: object) -> Markup:
     """Return the value of a property for its page."""
     if name == "exchange":
         return exchange(value)
     if name == "delivery_mode":
-        return shown(DELIVERY_MODES.get(str(value), value))
-    return compact_shown(value)
+        return safe_text(DELIVERY_MODES.get(str(value), value))
+    return compact_text(value)

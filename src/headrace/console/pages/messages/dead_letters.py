@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 from urllib.parse import urlencode
 
 from headrace.console.api.dead_letters import groups_of
@@ -11,15 +11,34 @@ from headrace.console.http.routes import Routes
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
-from headrace.console.pages.objects.queues import here as queue_at
-from headrace.console.pages.objects.queues import queue_address
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import counted, number
+from headrace.console.pages.texts import count_of, number
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.untyped import JsonObject
+
+
+class DeadLetterGroup(TypedDict):
+    """A group of the answer of the API: the dead letters with one reason and origin."""
+
+    reason: str
+    queue: str | None
+    exchange: str | None
+    count: int
+    first: str | None
+    last: str | None
+    selector: str
+
+
+class DeadLetterHour(TypedDict):
+    """An hour of the answer of the API, in ISO 8601 without minutes."""
+
+    hour: str
+    count: int
+
 
 ROUTES = Routes()
 TABLES = (
@@ -27,7 +46,7 @@ TABLES = (
         "Groups",
         (
             Column("Reason", "reason"),
-            Column("Queue", "queue", leads=lambda row: row["queue_address"]),
+            Column("Queue", "queue", link=lambda row: row["queue_address"]),
             Column("Exchange", "exchange", "exchange"),
             Column("Messages", "count", "number"),
             Column("View", "view", "address", sorts=False),
@@ -36,6 +55,7 @@ TABLES = (
             Column("Last death", "last", "time"),
         ),
         field="groups",
+        empty="No dead letters.",
     ),
     InnerTable(
         "By hour",
@@ -45,6 +65,7 @@ TABLES = (
             Column("Relative to the peak", "share", "share", sorts=False),
         ),
         field="hours",
+        empty="No dead letters.",
     ),
 )
 
@@ -60,8 +81,8 @@ TABLES = (
 async def show(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page."""
     dead_letters = await groups_of(call, vhost, queue)
-    at = queue_at(call)
-    rows = rows_of(dead_letters, vhost, at)
+    address = named_queue_address(vhost, queue)
+    rows = rows_of(dead_letters, vhost, address)
     file = await file_of_table(call, "Dead letters", TABLES, rows)
     if file is not None:
         return file
@@ -70,43 +91,45 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
         "dead_letters.html",
         f"Dead letters in {queue}",
         queue=queue,
-        at=at,
-        examined=examined(dead_letters),
+        queue_address=address,
+        examined=examined_sentence(dead_letters),
         tables=await tables_of(call, TABLES, rows),
         path=call.request.rel_url.raw_path,
         command=line("pipeline", "dead-letters", "list", queue),
     )
 
 
-def examined(dead_letters: JsonObject) -> str:
-    """Return how many messages were examined, and how many of them are not dead letters."""
-    others = dead_letters["others"]
-    amount = counted(dead_letters["looked"], "message")
+def examined_sentence(dead_letters: JsonObject) -> str:
+    """Return the number of examined messages, and of those that are not dead letters."""
+    examined, others = dead_letters["looked"], dead_letters["others"]
+    amount = count_of(examined, "message")
+    if not examined:
+        return f"Examined {amount}."
     if not dead_letters["is_all"]:
         amount = f"the oldest {amount}; the queue has more"
-    rest = f"{number(others)} {'is' if others == 1 else 'are'} not" if others else "all are"
-    dead = "a dead letter" if others == 1 else "dead letters"
-    return (
-        f"Examined {amount}."
-        if not dead_letters["looked"]
-        else f"Examined {amount}; {rest} {dead}."
-    )
+    if not others:
+        return f"Examined {amount}; all are dead letters."
+    if others == 1:
+        return f"Examined {amount}; 1 is not a dead letter."
+    return f"Examined {amount}; {number(others)} are not dead letters."
 
 
-def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
-    """Return the rows of the tables; ``at`` is the address of the queue's page."""
-    peak = max((hour["count"] for hour in dead_letters["hours"]), default=1)
+def rows_of(dead_letters: JsonObject, vhost: str, address: str) -> JsonObject:
+    """Return the rows of the tables; ``address`` is the address of the queue's page."""
+    groups: list[DeadLetterGroup] = dead_letters["groups"]
+    hours: list[DeadLetterHour] = dead_letters["hours"]
+    peak = max((hour["count"] for hour in hours), default=1)
     return {
         "groups": [
             {
                 **group,
-                "queue_address": queue_address({"vhost": vhost, "name": group["queue"]})
+                "queue_address": named_queue_address(vhost, group["queue"])
                 if group["queue"]
                 else "",
-                "view": f"{at}/messages?{urlencode({'selector': group['selector']})}",
-                "requeue": f"{at}/job?{query_of(group['selector'])}",
+                "view": f"{address}/messages?{urlencode({'selector': group['selector']})}",
+                "requeue": f"{address}/job?{query_of(group['selector'])}",
             }
-            for group in dead_letters["groups"]
+            for group in groups
         ],
         "hours": [
             {
@@ -114,7 +137,7 @@ def rows_of(dead_letters: JsonObject, vhost: str, at: str) -> JsonObject:
                 "count": hour["count"],
                 "share": hour["count"] / peak,
             }
-            for hour in dead_letters["hours"]
+            for hour in hours
         ],
     }
 

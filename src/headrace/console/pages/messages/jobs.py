@@ -18,9 +18,9 @@ from headrace.console.pages.actions import CONFIRMATION, Actions
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.objects.queues import here as queue_at
+from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
-from headrace.console.pages.texts import JOB_STATES, counted, plain, segment
+from headrace.console.pages.texts import JOB_STATES, count_of, plain, segment
 from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ async def show(call: HttpCall, vhost: str, queue: str) -> object:
 async def send(call: HttpCall, vhost: str, queue: str) -> object:
     """Count the messages of the job; with the typed confirmation, start it."""
     fields = await call.form()
-    given = {name: fields.get(name).strip() for name in FIELDS}
-    body = Body({name: value for name, value in given.items() if value})
+    texts = {name: fields.get(name).strip() for name in FIELDS}
+    body = Body({name: value for name, value in texts.items() if value})
     try:
         if fields.get(CONFIRMATION) == plain(queue):
             job = await jobs.run(call, vhost, queue, body)
@@ -75,11 +75,11 @@ async def send(call: HttpCall, vhost: str, queue: str) -> object:
         dry_run = await jobs.run(call, vhost, queue, body, dry_run=True, wait=True)
     except (HttpError, OperationRefused) as error:
         refusal = of_refusal(error)
-        return form(call, vhost, queue, given, problem=refusal.reason, status=refusal.status)
+        return form(call, vhost, queue, texts, problem=refusal.reason, status=refusal.status)
     if CONFIRMATION not in fields:
-        return form(call, vhost, queue, given, dry_run=dry_run)
+        return form(call, vhost, queue, texts, dry_run=dry_run)
     problem = "To confirm, type the name of the queue as it is shown; nothing was changed."
-    return form(call, vhost, queue, given, dry_run=dry_run, problem=problem, status=400)
+    return form(call, vhost, queue, texts, dry_run=dry_run, problem=problem, status=400)
 
 
 def job_address(row: JsonObject) -> str:
@@ -91,23 +91,23 @@ def form(
     call: HttpCall,
     vhost: str,
     queue: str,
-    given: dict[str, str],
+    texts: dict[str, str],
     *,
     dry_run: JsonObject | None = None,
     problem: str = "",
     status: int = 200,
 ) -> object:
     """Return the page with the form; ``dry_run`` has the counts of a dry run."""
-    do = given["do"] if given["do"] in LABELS else "move"
-    words = [queue] if do not in jobs.WITH_TARGET else [queue, given["to"] or "TO"]
+    action = texts["do"] if texts["do"] in LABELS else "move"
+    words = [queue] if action not in jobs.WITH_TARGET else [queue, texts["to"] or "TO"]
     return page(
         call,
         "job.html",
         f"Job on {queue}",
         status=status,
         queue=queue,
-        at=queue_at(call),
-        given={**given, "do": do},
+        queue_address=named_queue_address(vhost, queue),
+        texts={**texts, "do": action},
         labels=LABELS,
         buttons=BUTTONS,
         dry_run=dry_run,
@@ -115,10 +115,10 @@ def form(
         address=call.request.rel_url.raw_path,
         command=line(
             "messages",
-            do,
+            action,
             *words,
-            selector=given["selector"],
-            limit=given["count"],
+            selector=texts["selector"],
+            limit=texts["count"],
             url=in_vhost(vhost),
         ),
     )
@@ -150,33 +150,33 @@ def check_running(job: JsonObject) -> None:
         raise bad_request("the job has ended")
 
 
-async def hits(call: HttpCall) -> str:
+async def progress(call: HttpCall, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the progress of a job as a sentence."""
-    job = await jobs.show(call, **call.path)
+    job = await jobs.show(call, vhost, id)
     state = JOB_STATES.get(job["state"], job["state"])
-    return f"The job is {state}: {counted(job['done'], 'message')} so far."
+    return f"The job is {state}: {count_of(job['done'], 'message')} so far."
 
 
-def cancel_command(call: HttpCall, values: Values) -> str:
+def cancel_command(values: Values, vhost: str, id: str) -> str:  # noqa: A002 - as in the path.
     """Return the command line that cancels a job."""
-    return line("messages", "cancel", call.path["id"], vhost=call.path["vhost"])
+    return line("messages", "cancel", id, vhost=vhost)
 
 
 @ACTIONS.page(
     f"{JOB}/cancel",
     "Cancel job {id}",
     back=JOB,
-    done="The job is cancelled: nothing was changed.",
+    notice="The job is cancelled: nothing was changed.",
     command=cancel_command,
-    hits=hits,
+    impact=progress,
     parent=("Jobs", "/jobs"),
     button="Cancel the job",
     danger=True,
 )
-async def cancel(call: HttpCall, form: Body) -> None:
+async def cancel(call: HttpCall, form: Body, vhost: str, id: str) -> None:  # noqa: A002 - as in the path.
     """Cancel a job that runs."""
-    check_running(await jobs.show(call, **call.path))
-    await jobs.cancel(call, **call.path)
+    check_running(await jobs.show(call, vhost, id))
+    await jobs.cancel(call, vhost, id)
 
 
 LISTS = (
@@ -197,7 +197,7 @@ LISTS = (
         link=job_address,
         about="Running jobs, which move, copy, requeue or delete messages.",
         command=line("list", "jobs"),
-        searched=("id", "do", "from", "to"),
+        search_fields=("id", "do", "from", "to"),
         empty="No running jobs.",
     ),
 )

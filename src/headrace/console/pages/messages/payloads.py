@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 AUTO, TEXT, JSON, HEX, AVRO = "auto", "text", "json", "hex", "avro"
 FORMS = (AUTO, TEXT, JSON, HEX, AVRO)
-LINE = 16  # Bytes of a line in hexadecimal.
+HEX_LINE_BYTES = 16
 HEX_MAX = 16_384  # Bytes that are shown in hexadecimal.
 RECORDS_MAX = 100  # Of an Avro file that are shown.
 AVRO_MAGIC = b"Obj\x01"
 
 
-def shown_as(row: JsonObject, form: str) -> tuple[str, str]:
+def render_payload(row: JsonObject, form: str) -> tuple[str, str]:
     """Return the text of a payload and its form: the requested one if the payload has it."""
     raw = body_of(row)
-    for candidate in order(row, raw, form):
+    for candidate in forms_to_try(row, raw, form):
         text = in_form(raw, candidate, is_cut=bool(row.get("cut")))
         if text is not None:
             return text, candidate
     return in_hex(raw), HEX
 
 
-def order(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
+def forms_to_try(row: JsonObject, raw: bytes, form: str) -> tuple[str, ...]:
     """Return the forms to try: the requested one first; for ``auto`` by content type."""
     if form != AUTO:
         return (form, TEXT)
@@ -70,10 +70,10 @@ def in_form(raw: bytes, form: str, *, is_cut: bool) -> str | None:
 def in_hex(raw: bytes) -> str:
     """Return bytes as offsets, hexadecimal digits and printable characters."""
     lines = []
-    for at in range(0, min(len(raw), HEX_MAX), LINE):
-        octets = raw[at : at + LINE]
-        printed = "".join(chr(octet) if 32 <= octet < 127 else "." for octet in octets)
-        lines.append(f"{at:08x}  {octets.hex(' '):<{LINE * 3}} {printed}")
+    for offset in range(0, min(len(raw), HEX_MAX), HEX_LINE_BYTES):
+        chunk = raw[offset : offset + HEX_LINE_BYTES]
+        printed = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in chunk)
+        lines.append(f"{offset:08x}  {chunk.hex(' '):<{HEX_LINE_BYTES * 3}} {printed}")
     if len(raw) > HEX_MAX:
         lines.append(f"… {len(raw) - HEX_MAX} more bytes")
     return "\n".join(lines)

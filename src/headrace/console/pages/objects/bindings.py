@@ -12,7 +12,7 @@ from headrace.console.api.exchanges import DEFAULT, exchange_name
 from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, line, table
+from headrace.console.pages.command_lines import assignments, in_vhost, line, table
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.texts import plain, segment
 
@@ -53,9 +53,9 @@ def destination_address(row: JsonObject) -> str:
 
 
 BINDING_COLUMNS = (
-    Column("Source", "source", "exchange", leads=source_address),
-    Column("Routing key", "routing_key", leads=removal_address),
-    Column("Destination", "destination", leads=destination_address),
+    Column("Source", "source", "exchange", link=source_address),
+    Column("Routing key", "routing_key", link=removal_address),
+    Column("Destination", "destination", link=destination_address),
     Column("Kind", "destination_type"),
     Column("Virtual host", "vhost"),
     Column("Arguments", "arguments", "json"),
@@ -89,7 +89,7 @@ LISTS = (
 )
 
 
-def bind_command(call: HttpCall, values: Values) -> str:
+def bind_command(values: Values) -> str:
     """Return the command line that binds a queue or exchange."""
     return line(
         "declare",
@@ -98,7 +98,7 @@ def bind_command(call: HttpCall, values: Values) -> str:
         values.get("destination") or "DESTINATION",
         values.get("routing_key") or "",
         to_exchange=values.get("kind") == "exchange",
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -107,7 +107,7 @@ def bind_command(call: HttpCall, values: Values) -> str:
     "/bindings/new",
     "Bind a queue or an exchange",
     back="/exchanges/{vhost}/{source}",
-    done="{destination} is bound.",
+    notice="{destination} is bound.",
     command=bind_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -133,9 +133,11 @@ async def bind(call: HttpCall, form: Body) -> None:
     )
 
 
-async def removal_hits(call: HttpCall) -> str:
+async def removal_impact(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> str:
     """Describe the route that a removal ends."""
-    row = await bindings.show_binding(call, **call.path)
+    row = await bindings.show_binding(call, vhost, source, kind, destination, properties_key)
     return (
         f"Exchange {plain(row['source']) or DEFAULT} no longer routes messages "
         f"with routing key '{plain(row['routing_key'])}' to {row['destination_type']} "
@@ -143,23 +145,27 @@ async def removal_hits(call: HttpCall) -> str:
     )
 
 
-async def removal_values(call: HttpCall) -> Mapping[str, str]:
+async def removal_values(
+    call: HttpCall, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> Mapping[str, str]:
     """Return routing key and arguments of a binding, for the command line."""
-    row = await bindings.show_binding(call, **call.path)
+    row = await bindings.show_binding(call, vhost, source, kind, destination, properties_key)
     return {"routing_key": row["routing_key"], "arguments": json.dumps(row["arguments"])}
 
 
-def unbind_command(call: HttpCall, values: Values) -> str:
+def unbind_command(
+    values: Values, vhost: str, source: str, kind: str, destination: str, properties_key: str
+) -> str:
     """Return the command line that removes a binding."""
     return line(
         "delete",
         "binding",
-        call.path["source"],
-        call.path["destination"],
+        source,
+        destination,
         values.get("routing_key") or "",
-        to_exchange=call.path["kind"] == "e",
-        arg=assigned(table(values.get("arguments"))),
-        url=in_vhost(call.path["vhost"]),
+        to_exchange=kind == "e",
+        arg=assignments(table(values.get("arguments"))),
+        url=in_vhost(vhost),
     )
 
 
@@ -167,15 +173,23 @@ def unbind_command(call: HttpCall, values: Values) -> str:
     "/bindings/{vhost}/{source}/{kind}/{destination}/{properties_key}",
     "Remove the binding of {destination} to {source}",
     back="/bindings",
-    done="The binding is removed.",
+    notice="The binding is removed.",
     command=unbind_command,
     values=removal_values,
     confirm="{destination}",
-    hits=removal_hits,
+    impact=removal_impact,
     parent=PARENT,
     button="Remove the binding",
     danger=True,
 )
-async def remove(call: HttpCall, form: Body) -> None:
+async def remove(
+    call: HttpCall,
+    form: Body,
+    vhost: str,
+    source: str,
+    kind: str,
+    destination: str,
+    properties_key: str,
+) -> None:
     """Remove the binding of a page."""
-    await bindings.delete_binding(call, **call.path)
+    await bindings.delete_binding(call, vhost, source, kind, destination, properties_key)

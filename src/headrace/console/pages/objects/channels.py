@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import channels
 from headrace.console.http.routes import by_path
-from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.details import DetailPage

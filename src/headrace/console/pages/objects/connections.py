@@ -14,7 +14,7 @@ from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.channels import CHANNELS, channel_address
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,8 +36,8 @@ def connection_address(row: JsonObject) -> str:
 
 def connection_charts(row: JsonObject) -> Charts:
     """Return the charts of a connection."""
-    at = f"/charts/connection/{segment(row['name'])}"
-    return ((f"{at}/rates", "Messages/s"), (f"{at}/bytes", "Bytes/s"))
+    address = f"/charts/connection/{segment(row['name'])}"
+    return ((f"{address}/rates", "Messages/s"), (f"{address}/bytes", "Bytes/s"))
 
 
 def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:
@@ -45,23 +45,23 @@ def connection_links(call: HttpCall, row: JsonObject) -> list[Link]:
     return [Link("Close", f"{connection_address(row)}/close", danger=True)]
 
 
-async def close_hits(call: HttpCall) -> str:
+async def close_impact(call: HttpCall, name: str) -> str:
     """Describe the client that loses its connection."""
-    row = await connections.show_connection(call, **call.path)
+    row = await connections.show_connection(call, name)
     return (
         f"Client of user {plain(row['user'])} at {row['peer_host']}: "
-        f"{counted(row['channels'], 'channel', 'is', 'are')} closed; "
+        f"{count_of(row['channels'], 'channel', 'is', 'are')} closed; "
         "unacknowledged messages return to their queues."
     )
 
 
-async def close_values(call: HttpCall) -> Mapping[str, str]:
+async def close_values(call: HttpCall, name: str) -> Mapping[str, str]:
     """Return the id of the connection, which the command line takes."""
-    connection = await connections.find_connection(call, call.path["name"])
+    connection = await connections.find_connection(call, name)
     return {"number": str(connection.row["number"])}
 
 
-def close_command(call: HttpCall, values: Values) -> str:
+def close_command(values: Values, name: str) -> str:
     """Return the command line that closes a connection."""
     return line("close", "connection", values.get("number", "ID"))
 
@@ -70,17 +70,17 @@ def close_command(call: HttpCall, values: Values) -> str:
     "/connections/{name}/close",
     "Close connection {name}",
     back="/connections",
-    done="The connection is closed.",
+    notice="The connection is closed.",
     command=close_command,
     values=close_values,
-    hits=close_hits,
+    impact=close_impact,
     parent=PARENT,
     button="Close the connection",
     danger=True,
 )
-async def close(call: HttpCall, form: Body) -> None:
+async def close(call: HttpCall, form: Body, name: str) -> None:
     """Close the connection of a page."""
-    await connections.close_connection(call, **call.path)
+    await connections.close_connection(call, name)
 
 
 LISTS = (
@@ -102,7 +102,6 @@ LISTS = (
         ),
         link=connection_address,
         command=line("list", "connections"),
-        empty="No connections.",
     ),
 )
 PAGES = (

@@ -43,9 +43,9 @@ def consumer_address(row: JsonObject) -> str:
 
 CONSUMERS = (
     Column("Consumer tag", "consumer_tag"),
-    Column("Queue", "queue.name", leads=queue_of),
+    Column("Queue", "queue.name", link=queue_of),
     Column("Virtual host", "queue.vhost"),
-    Column("Channel", "channel_details.name", leads=channel_of),
+    Column("Channel", "channel_details.name", link=channel_of),
     Column("User", "channel_details.user"),
     Column("Ack mode", "ack_required", "ack"),
     Column("Prefetch", "prefetch_count", "number"),
@@ -55,7 +55,7 @@ CONSUMERS = (
 )
 #: The consumers of a queue, on the queue's page.
 CONSUMERS_OF_QUEUE = (
-    Column("Consumer tag", "consumer_tag", leads=consumer_address),
+    Column("Consumer tag", "consumer_tag", link=consumer_address),
     *(column for column in CONSUMERS[3:]),
 )
 
@@ -95,7 +95,6 @@ LISTS = (
         columns=CONSUMERS,
         link=consumer_address,
         command=line("list", "consumers"),
-        empty="No consumers.",
     ),
 )
 PAGES = (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from headrace.console.api import definitions
 from headrace.console.pages.actions import Actions, Field, Report
@@ -30,14 +30,23 @@ OUTCOMES = {
 ACTIONS = Actions()
 
 
-def import_command(call: HttpCall, values: Values) -> str:
+class Finding(TypedDict):
+    """An element of an imported file that does not match the broker's."""
+
+    path: str
+    name: str
+    outcome: str
+    text: str
+
+
+def import_command(values: Values) -> str:
     """Return the command line that imports definitions."""
     is_lenient = is_on(values.get(definitions.LENIENT))
     is_dry_run = is_on(values.get(definitions.DRY_RUN))
     return line("definitions", "import", "FILE", known=not is_lenient, dry_run=is_dry_run)
 
 
-def export_link(call: HttpCall) -> list[Link]:
+def export_link() -> list[Link]:
     """Return the link that exports all definitions."""
     return [Link("Export all", "/api/definitions?download=definitions.json", ADMINISTRATOR)]
 
@@ -46,7 +55,7 @@ def export_link(call: HttpCall) -> list[Link]:
     "/definitions",
     "Definitions",
     back="/definitions",
-    done="The definitions are imported; all elements match the file.",
+    notice="The definitions are imported; all elements match the file.",
     command=import_command,
     fields=(
         Field(
@@ -82,24 +91,25 @@ async def import_file(call: HttpCall, form: Body) -> Report | None:
 
 def report_of(report: JsonObject) -> Report:
     """Return the report of an import for its page."""
-    counts = counted(report["counts"])
+    counts = count_sentence(report["counts"])
     summary = (
         f"Dry run: nothing was changed. {counts}" if report["dry_run"] else f"Imported. {counts}"
     )
-    lines = [line_of(finding) for finding in report["findings"]]
+    findings: list[Finding] = report["findings"]
+    lines = [line_of(finding) for finding in findings]
     if report["omitted"]:
         lines.append(f"… and {number(report['omitted'])} more")
     return Report(summary, tuple(lines))
 
 
-def counted(sections: JsonObject) -> str:
+def count_sentence(sections: JsonObject) -> str:
     """Return the numbers of elements by outcome, as a sentence."""
     sums = {name: sum(counts.get(name, 0) for counts in sections.values()) for name in OUTCOMES}
     words = [f"{number(count)} {OUTCOMES[name]}" for name, count in sums.items() if count]
     return f"Elements: {', '.join(words) or 'none'}."
 
 
-def line_of(finding: JsonObject) -> str:
+def line_of(finding: Finding) -> str:
     """Return the line of a report for an element that does not match the file."""
     name = f" {finding['name']}" if finding["name"] else ""
     outcome = OUTCOMES.get(finding["outcome"], finding["outcome"])

@@ -9,7 +9,14 @@ from headrace.console.api import bindings, exchanges, messages
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, is_on, line, publishing, table
+from headrace.console.pages.command_lines import (
+    assignments,
+    in_vhost,
+    is_on,
+    line,
+    publish_line,
+    table,
+)
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
@@ -40,13 +47,16 @@ def exchange_title(row: JsonObject) -> str:
 
 def exchange_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of an exchange's page; the default exchange has fewer."""
-    at = exchange_address(row)
-    links = [Link("Topology", f"{at}/topology", changes=False), Link("Publish", f"{at}/publish")]
+    address = exchange_address(row)
+    links = [
+        Link("Topology", f"{address}/topology", changes=False),
+        Link("Publish", f"{address}/publish"),
+    ]
     if row["name"]:
         source = f"/bindings/new?vhost={segment(row['vhost'])}&source={segment(row['name'])}"
         links.append(Link("Bind", source))
     if row["name"] and not row["name"].startswith("amq."):
-        links.append(Link("Delete", f"{at}/delete", danger=True))
+        links.append(Link("Delete", f"{address}/delete", danger=True))
     return links
 
 
@@ -105,7 +115,7 @@ PAGES = (
                 BINDING_COLUMNS[1:],
                 by_path(bindings_from),
                 link=binding_address,
-                empty="None. The default exchange routes to each queue by its name.",
+                empty="No bindings. The default exchange routes to each queue by its name.",
             ),
             InnerTable(
                 "Bindings to this exchange",
@@ -121,7 +131,7 @@ PAGES = (
 )
 
 
-def declare_command(call: HttpCall, values: Values) -> str:
+def declare_command(values: Values) -> str:
     """Return the command line that declares an exchange."""
     return line(
         "declare",
@@ -131,7 +141,7 @@ def declare_command(call: HttpCall, values: Values) -> str:
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
         internal=is_on(values.get("internal")),
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -140,7 +150,7 @@ def declare_command(call: HttpCall, values: Values) -> str:
     "/exchanges/new",
     "Declare an exchange",
     back="/exchanges/{vhost}/{name}",
-    done="Exchange {name} is declared.",
+    notice="Exchange {name} is declared.",
     command=declare_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -168,14 +178,14 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that deletes an exchange."""
     return line(
         "delete",
         "exchange",
-        call.path["exchange"],
+        exchange,
         if_unused=is_on(values.get("if-unused")),
-        url=in_vhost(call.path["vhost"]),
+        url=in_vhost(vhost),
     )
 
 
@@ -183,7 +193,7 @@ def delete_command(call: HttpCall, values: Values) -> str:
     f"{DETAIL}/delete",
     "Delete exchange {exchange}",
     back="/exchanges",
-    done="Exchange {exchange} is deleted.",
+    notice="Exchange {exchange} is deleted.",
     command=delete_command,
     fields=(Field("if-unused", "Only if it has no bindings", "flag"),),
     confirm="{exchange}",
@@ -191,25 +201,24 @@ def delete_command(call: HttpCall, values: Values) -> str:
     button="Delete with its bindings",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
     """Delete the exchange of a page."""
-    name, if_unused = exchanges.named(call.path["exchange"]), form.flag("if-unused")
-    await exchanges.remove_exchange(call, call.path["vhost"], name, if_unused=if_unused)
+    name, if_unused = exchanges.named(exchange), form.flag("if-unused")
+    await exchanges.remove_exchange(call, vhost, name, if_unused=if_unused)
 
 
-def publish_command(call: HttpCall, values: Values) -> str:
+def publish_command(values: Values, vhost: str, exchange: str) -> str:
     """Return the command line that publishes to an exchange."""
     key = str(values.get("routing_key") or "")
-    exchange = exchanges.exchange_name(call.path["exchange"])
     properties = table(values.get("properties"))
-    return publishing(key, values, properties, call.path["vhost"], exchange)
+    return publish_line(key, values, properties, vhost, exchanges.exchange_name(exchange))
 
 
 @ACTIONS.page(
     f"{DETAIL}/publish",
     "Publish to exchange {exchange}",
     back=DETAIL,
-    done="The message is published to exchange {exchange}.",
+    notice="The message is published to exchange {exchange}.",
     command=publish_command,
     fields=(
         Field("routing_key", "Routing key"),
@@ -220,14 +229,14 @@ def publish_command(call: HttpCall, values: Values) -> str:
     parent=PARENT,
     button="Publish",
 )
-async def publish(call: HttpCall, form: Body) -> None:
+async def publish(call: HttpCall, form: Body, vhost: str, exchange: str) -> None:
     """Publish to the exchange of a page."""
     properties = form.table("properties")
     messages.check_known(properties)
     await messages.publish(
         call,
-        call.path["vhost"],
-        exchanges.exchange_name(call.path["exchange"]),
+        vhost,
+        exchanges.exchange_name(exchange),
         routing_key=form.text("routing_key"),
         properties={"delivery_mode": 2, **properties},
         payload=form.text("payload"),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from headrace.console.api import groups
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.pages.actions import Actions, Field
-from headrace.console.pages.charts import group_charts
+from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
-from headrace.console.pages.texts import counted, segment
+from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,7 @@ def stream_of(row: Mapping[str, str]) -> str:
 
 GROUP_COLUMNS = (
     Column("Group", "group"),
-    Column("Stream", "stream", leads=stream_of),
+    Column("Stream", "stream", link=stream_of),
     Column("Virtual host", "vhost"),
     Column("Lag", "lag", "number"),
     Column("Lag in bytes", "lag_bytes", "bytes"),
@@ -56,72 +56,71 @@ LISTS = (
         link=group_address,
         about="Groups of stream readers, with the position that the broker stores for each.",
         command=line("list", "groups"),
-        empty="No groups.",
     ),
 )
 
 
-async def group_hits(call: HttpCall) -> str:
+async def group_impact(call: HttpCall, vhost: str, stream: str, group: str) -> str:
     """Describe the present position of a group."""
     row = await row_in_path(call, "list groups")
     if row is None:
-        return "It no longer exists."
+        return "The group no longer exists."
     return (
-        f"The group is at offset {row['position']} and {counted(row['lag'], 'message')} behind. "
+        f"The group is at offset {row['position']} and {count_of(row['lag'], 'message')} behind. "
         "A change does not affect running readers."
     )
 
 
-def group_links(call: HttpCall) -> list[Link]:
+def group_links(vhost: str, stream: str, group: str) -> list[Link]:
     """Return the links of a group's page."""
+    row = {"vhost": vhost, "stream": stream, "group": group}
     return [
-        Link("Stream", stream_of(call.path), changes=False),
-        Link("Delete", f"{group_address(call.path)}/delete", danger=True),
+        Link("Stream", stream_of(row), changes=False),
+        Link("Delete", f"{group_address(row)}/delete", danger=True),
     ]
 
 
-def set_command(call: HttpCall, values: Values) -> str:
+def set_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that sets the position of a group."""
-    words = (call.path["stream"], call.path["group"], values.get("position") or "POSITION")
-    return line("groups", "set", *words, url=in_vhost(call.path["vhost"]))
+    position = values.get("position") or "POSITION"
+    return line("groups", "set", stream, group, position, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     GROUP,
     "Set the position of group {group}",
     back="/groups",
-    done="Group {group} is at {position}.",
+    notice="Group {group} is at {position}.",
     command=set_command,
     fields=(Field("position", "Position", required=True, help="An offset, first, last or next."),),
-    hits=group_hits,
+    impact=group_impact,
     parent=PARENT,
     button="Set the position",
     links=group_links,
     charts=group_charts,
 )
-async def set_position(call: HttpCall, form: Body) -> None:
+async def set_position(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Set the position of the group of a page."""
-    await groups.set_group(call, **call.path, position=groups.position_in(form))
+    await groups.set_group(call, vhost, stream, group, groups.position_in(form))
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, stream: str, group: str) -> str:
     """Return the command line that deletes a group."""
-    words = (call.path["stream"], call.path["group"])
-    return line("groups", "delete", *words, url=in_vhost(call.path["vhost"]))
+    return line("groups", "delete", stream, group, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     f"{GROUP}/delete",
     "Delete group {group}",
     back="/groups",
-    done="Group {group} is deleted.",
+    notice="Group {group} is deleted.",
     command=delete_command,
     confirm="{group}",
-    hits=group_hits,
+    impact=group_impact,
     parent=PARENT,
     button="Delete the position",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, stream: str, group: str) -> None:
     """Delete the position of the group of a page."""
-    await groups.delete_group(call, **call.path)
+    await groups.delete_group(call, vhost, stream, group)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from headrace.console.api import leases
 from headrace.console.api.common.lookups import row_in_path
 from headrace.console.pages.actions import Actions, Field
-from headrace.console.pages.charts import lease_charts
+from headrace.console.pages.charts.addresses import lease_charts
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import Link, ListPage
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.texts import count_of, plain, segment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def queue_of(row: Mapping[str, str]) -> str:
 
 LEASE_COLUMNS = (
     Column("Group", "group"),
-    Column("Queue", "queue", leads=queue_of),
+    Column("Queue", "queue", link=queue_of),
     Column("Virtual host", "vhost"),
     Column("Leased", "leased", "number"),
     Column("Settled up to", "settled", "number"),
@@ -54,52 +54,50 @@ LISTS = (
         link=lease_address,
         about="Messages that groups have leased from queues and not settled: the batches of Spark.",
         command=line("list", "leases"),
-        empty="No leases.",
     ),
 )
 
 
-async def release_hits(call: HttpCall) -> str:
+async def release_impact(call: HttpCall, vhost: str, queue: str, group: str) -> str:
     """Describe the messages that a release returns."""
     row = await row_in_path(call, "list leases")
     if row is None:
-        return "It no longer exists."
+        return "The lease no longer exists."
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"
-    returned = counted(row["leased"], "message", "returns to its place", "return to their places")
+    returned = count_of(row["leased"], "message", "returns to its place", "return to their places")
     return f"{returned} in the queue{owner}."
 
 
-def lease_links(call: HttpCall) -> list[Link]:
+def lease_links(vhost: str, queue: str, group: str) -> list[Link]:
     """Return the links of a lease's page."""
-    return [Link("Queue", queue_of(call.path), changes=False)]
+    return [Link("Queue", queue_of({"vhost": vhost, "queue": queue}), changes=False)]
 
 
-def release_command(call: HttpCall, values: Values) -> str:
+def release_command(values: Values, vhost: str, queue: str, group: str) -> str:
     """Return the command line that releases a lease."""
     flags = {name: bool(values.get(name)) for name in ("force", "forget")}
-    words = (call.path["queue"], call.path["group"])
-    return line("leases", "release", *words, **flags, url=in_vhost(call.path["vhost"]))
+    return line("leases", "release", queue, group, **flags, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     "/leases/{vhost}/{queue}/{group}",
     "Release the lease of {group} on {queue}",
     back="/leases",
-    done="The lease of {group} is released.",
+    notice="The lease of {group} is released.",
     command=release_command,
     fields=(
         Field("force", "Force: release it while an owner is active", "flag"),
         Field("forget", "Forget: also delete the lease; the next one starts at 0", "flag"),
     ),
     confirm="{group}",
-    hits=release_hits,
+    impact=release_impact,
     parent=("Leases", "/leases"),
     button="Release the messages",
     danger=True,
     links=lease_links,
     charts=lease_charts,
 )
-async def release(call: HttpCall, form: Body) -> None:
+async def release(call: HttpCall, form: Body, vhost: str, queue: str, group: str) -> None:
     """Release the lease of a page."""
     force, forget = form.flag("force"), form.flag("forget")
-    await leases.release(call, **call.path, force=force, forget=forget)
+    await leases.release(call, vhost, queue, group, force=force, forget=forget)

@@ -10,7 +10,7 @@ from headrace.console.http.answers import Listed
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -68,15 +68,17 @@ class LimitKind(NamedTuple):
         """Return the address of the page that removes a limit."""
         return f"{self.path}/{segment(row[self.owner])}/{segment(row['name'])}/delete"
 
-    def set_command(self, call: HttpCall, values: Values) -> str:
+    def set_command(self, values: Values) -> str:
         """Return the command line that sets a limit."""
         words = (values.get("name") or self.names[0], values.get("value") or "VALUE")
         owner = {self.owner: values.get(self.owner) or self.owner.upper()}
         return line("limits", "set", *words, **owner)
 
-    def clear_command(self, call: HttpCall, values: Values) -> str:
+    def clear_command(
+        self, values: Values, name: str, vhost: str | None = None, user: str | None = None
+    ) -> str:
         """Return the command line that removes a limit."""
-        return line("limits", "clear", call.path["name"], **{self.owner: call.path[self.owner]})
+        return line("limits", "clear", name, vhost=vhost, user=user)
 
 
 def list_of(kind: LimitKind) -> ListPage:
@@ -104,7 +106,7 @@ def add_actions(kind: LimitKind) -> None:
         f"{kind.path}/new",
         "Set a limit",
         back=kind.path,
-        done="Limit {name} is set.",
+        notice="Limit {name} is set.",
         command=kind.set_command,
         fields=(
             Field(kind.owner, kind.label, default=default, required=True),
@@ -122,15 +124,17 @@ def add_actions(kind: LimitKind) -> None:
         f"{kind.path}/{{{kind.owner}}}/{{name}}/delete",
         f"Remove limit {{name}} of {{{kind.owner}}}",
         back=kind.path,
-        done="Limit {name} is removed.",
+        notice="Limit {name} is removed.",
         command=kind.clear_command,
         parent=kind.parent,
         button="Remove",
         danger=True,
         tag=ADMINISTRATOR,
     )
-    async def remove(call: HttpCall, form: Body) -> None:
-        await limits.remove_limit(call, **call.path)
+    async def remove(
+        call: HttpCall, form: Body, name: str, vhost: str | None = None, user: str | None = None
+    ) -> None:
+        await limits.remove_limit(call, name, vhost=vhost, user=user)
 
 
 KINDS = (
@@ -147,7 +151,7 @@ KINDS = (
         label="User",
         path="/user-limits",
         title="User limits",
-        rows=Everywhere(user_limits),
+        rows=GlobalRows(user_limits),
         names=USER_LIMITS,
     ),
 )

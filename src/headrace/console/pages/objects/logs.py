@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from headrace.console.api import audit_log, logs
 from headrace.console.pages.columns import Column
-from headrace.console.pages.listings import Everywhere, ListPage
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
         path="/log",
         title="Log",
-        rows=Everywhere(logs.broker_log),
+        rows=GlobalRows(logs.broker_log),
         columns=(
             Column("Time", "time"),
             Column("Level", "level"),
@@ -22,12 +22,12 @@ LISTS = (
         tag=ADMINISTRATOR,
         is_live=False,
         about="The last 1,000 lines of the file that the setting log_file names, the newest first.",
-        empty="No matching lines. Without log_file the log goes to standard error.",
+        empty="No lines. Without log_file the log goes to standard error.",
     ),
     ListPage(
         path="/audit",
         title="Audit log",
-        rows=Everywhere(audit_log.audit_log),
+        rows=GlobalRows(audit_log.audit_log),
         columns=(
             Column("Time", "time"),
             Column("Action", "what"),
@@ -41,6 +41,6 @@ LISTS = (
         tag=ADMINISTRATOR,
         is_live=False,
         about="The newest 1,000 matching lines of the file that the setting audit_log names.",
-        empty="No matching lines. Without audit_log there is no audit log.",
+        empty="No lines. Without audit_log there is no audit log.",
     ),
 )

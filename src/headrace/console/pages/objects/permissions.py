@@ -10,7 +10,7 @@ from headrace.console.api import permissions
 from headrace.console.pages.actions import Actions, Field, refuse_existing
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.texts import segment
 from headrace.user_tags import ADMINISTRATOR
 
@@ -56,8 +56,8 @@ def permission_form(row: JsonObject) -> str:
 
 def topic_address(row: Mapping[str, str]) -> str:
     """Return the address of the page that removes topic permissions."""
-    at = f"{segment(row['vhost'])}/{segment(row['user'])}"
-    return f"/topic-permissions/{at}/{segment(row['exchange'])}"
+    vhost, user = segment(row["vhost"]), segment(row["user"])
+    return f"/topic-permissions/{vhost}/{user}/{segment(row['exchange'])}"
 
 
 def topic_form(row: JsonObject) -> str:
@@ -69,25 +69,25 @@ LISTS = (
     ListPage(
         path="/permissions",
         title="Permissions",
-        rows=Everywhere(permissions.list_permissions),
+        rows=GlobalRows(permissions.list_permissions),
         columns=PERMISSION_COLUMNS,
         link=permission_form,
         actions=(Link("Set permissions", "/permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         command=line("permission", "list"),
-        searched=("user", "vhost"),
+        search_fields=("user", "vhost"),
     ),
     ListPage(
         path="/topic-permissions",
         title="Topic permissions",
-        rows=Everywhere(permissions.list_topic_permissions),
+        rows=GlobalRows(permissions.list_topic_permissions),
         columns=TOPIC_COLUMNS,
         link=topic_form,
         actions=(Link("Restrict routing keys", "/topic-permissions/new", ADMINISTRATOR),),
         tag=ADMINISTRATOR,
         about="Topic permissions restrict the routing keys of a user at a topic exchange.",
         command=line("permission", "topic", "list"),
-        searched=("user", "vhost", "exchange"),
+        search_fields=("user", "vhost", "exchange"),
     ),
 )
 
@@ -101,10 +101,14 @@ async def set_permission(call: HttpCall, vhost: str, user: str, form: Body) -> N
     await permissions.set_permission(call, vhost, user, **patterns)
 
 
-def set_command(call: HttpCall, values: Values) -> str:
-    """Return the command line that sets permissions, of the path or of the form."""
-    user = call.path.get("user") or values.get("user") or "USER"
-    vhost = call.path.get("vhost") or values.get("vhost")
+def add_command(values: Values) -> str:
+    """Return the command line that sets the permissions of the user of the form."""
+    vhost, user = str(values.get("vhost") or ""), str(values.get("user") or "USER")
+    return set_command(values, vhost, user)
+
+
+def set_command(values: Values, vhost: str, user: str) -> str:
+    """Return the command line that sets permissions."""
     patterns = (values.get(name) or "" for name in PATTERNS)
     return line("permission", "set", user, *patterns, vhost=vhost)
 
@@ -113,8 +117,8 @@ def set_command(call: HttpCall, values: Values) -> str:
     "/permissions/new",
     "Set permissions",
     back="/users/{user}",
-    done="Permissions of user {user} are set.",
-    command=set_command,
+    notice="Permissions of user {user} are set.",
+    command=add_command,
     fields=(
         Field("user", "User", required=True),
         Field("vhost", "Virtual host", default="/", required=True),
@@ -126,27 +130,28 @@ def set_command(call: HttpCall, values: Values) -> str:
 async def add(call: HttpCall, form: Body) -> None:
     """Give permissions to a user who has none in a virtual host."""
     vhost, user = form.text("vhost"), form.text("user")
-    shown = permissions.show_permission(call, vhost, user)
-    await refuse_existing(shown, "the user has permissions in the virtual host")
+    present = permissions.show_permission(call, vhost, user)
+    await refuse_existing(present, "the user has permissions in the virtual host")
     await set_permission(call, vhost, user, form)
 
 
-async def permission_values(call: HttpCall) -> Mapping[str, str]:
+async def permission_values(call: HttpCall, vhost: str, user: str) -> Mapping[str, str]:
     """Return the present permissions of a user."""
-    row = await permissions.show_permission(call, **call.path)
+    row = await permissions.show_permission(call, vhost, user)
     return {name: row[name] for name in PATTERNS}
 
 
-def removal_link(call: HttpCall) -> list[Link]:
+def removal_link(vhost: str, user: str) -> list[Link]:
     """Return the link that removes permissions."""
-    return [Link("Remove", permission_address(call.path), ADMINISTRATOR, danger=True)]
+    address = permission_address({"vhost": vhost, "user": user})
+    return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
 @ACTIONS.page(
     f"{PERMISSION}/edit",
     "Change permissions of {user} in {vhost}",
     back="/users/{user}",
-    done="Permissions of user {user} are changed.",
+    notice="Permissions of user {user} are changed.",
     command=set_command,
     fields=FIELDS,
     parent=PARENT,
@@ -154,21 +159,21 @@ def removal_link(call: HttpCall) -> list[Link]:
     values=permission_values,
     links=removal_link,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, vhost: str, user: str) -> None:
     """Change the permissions of a page."""
-    await set_permission(call, **call.path, form=form)
+    await set_permission(call, vhost, user, form)
 
 
-def clear_command(call: HttpCall, values: Values) -> str:
+def clear_command(values: Values, vhost: str, user: str) -> str:
     """Return the command line that removes permissions."""
-    return line("permission", "clear", call.path["user"], vhost=call.path["vhost"])
+    return line("permission", "clear", user, vhost=vhost)
 
 
 @ACTIONS.page(
     PERMISSION,
     "Remove permissions of {user} in {vhost}",
     back="/permissions",
-    done="User {user} no longer has access to the virtual host.",
+    notice="User {user} no longer has access to the virtual host.",
     command=clear_command,
     confirm="{user}",
     parent=PARENT,
@@ -176,9 +181,9 @@ def clear_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def remove(call: HttpCall, form: Body) -> None:
+async def remove(call: HttpCall, form: Body, vhost: str, user: str) -> None:
     """Remove the permissions of a page."""
-    await permissions.delete_permission(call, **call.path)
+    await permissions.delete_permission(call, vhost, user)
 
 
 # --- Topic permissions ---------------------------------------------------------------------------
@@ -192,7 +197,7 @@ async def set_topic_permission(
     await permissions.set_topic_permission(call, vhost, user, exchange, **patterns)
 
 
-def add_topic_command(call: HttpCall, values: Values) -> str:
+def add_topic_command(values: Values) -> str:
     """Return the command line that restricts routing keys."""
     user, exchange = values.get("user") or "USER", values.get("exchange") or "amq.topic"
     patterns = (values.get(name) or ".*" for name in TOPIC_PATTERNS)
@@ -204,7 +209,7 @@ def add_topic_command(call: HttpCall, values: Values) -> str:
     "/topic-permissions/new",
     "Restrict routing keys",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are set.",
+    notice="Topic permissions of user {user} are set.",
     command=add_topic_command,
     fields=(
         Field("user", "User", required=True),
@@ -218,34 +223,34 @@ def add_topic_command(call: HttpCall, values: Values) -> str:
 async def add_topic(call: HttpCall, form: Body) -> None:
     """Restrict a user's routing keys at an exchange that has no restriction for the user yet."""
     vhost, user, exchange = (form.text(name) for name in ("vhost", "user", "exchange"))
-    shown = permissions.show_topic_permission(call, vhost, user, exchange)
-    await refuse_existing(shown, "the user's routing keys are restricted at the exchange")
+    present = permissions.show_topic_permission(call, vhost, user, exchange)
+    await refuse_existing(present, "the user's routing keys are restricted at the exchange")
     await set_topic_permission(call, vhost, user, exchange, form)
 
 
-async def topic_values(call: HttpCall) -> Mapping[str, str]:
+async def topic_values(call: HttpCall, vhost: str, user: str, exchange: str) -> Mapping[str, str]:
     """Return the present topic permissions of a user."""
-    row = await permissions.show_topic_permission(call, **call.path)
+    row = await permissions.show_topic_permission(call, vhost, user, exchange)
     return {name: row[name] for name in TOPIC_PATTERNS}
 
 
-def topic_removal_link(call: HttpCall) -> list[Link]:
+def topic_removal_link(vhost: str, user: str, exchange: str) -> list[Link]:
     """Return the link that removes topic permissions."""
-    return [Link("Remove", topic_address(call.path), ADMINISTRATOR, danger=True)]
+    address = topic_address({"vhost": vhost, "user": user, "exchange": exchange})
+    return [Link("Remove", address, ADMINISTRATOR, danger=True)]
 
 
-def change_topic_command(call: HttpCall, values: Values) -> str:
+def change_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that changes topic permissions."""
-    words = (call.path["user"], call.path["exchange"])
     patterns = (str(values.get(name) or "") for name in TOPIC_PATTERNS)
-    return line("permission", "topic", "set", *words, *patterns, vhost=call.path["vhost"])
+    return line("permission", "topic", "set", user, exchange, *patterns, vhost=vhost)
 
 
 @ACTIONS.page(
     f"{TOPIC_PERMISSION}/edit",
     "Change topic permissions of {user} on {exchange}",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are changed.",
+    notice="Topic permissions of user {user} are changed.",
     command=change_topic_command,
     fields=TOPIC_FIELDS,
     parent=TOPIC_PARENT,
@@ -253,22 +258,21 @@ def change_topic_command(call: HttpCall, values: Values) -> str:
     values=topic_values,
     links=topic_removal_link,
 )
-async def change_topic(call: HttpCall, form: Body) -> None:
+async def change_topic(call: HttpCall, form: Body, vhost: str, user: str, exchange: str) -> None:
     """Change the topic permissions of a page."""
-    await set_topic_permission(call, **call.path, form=form)
+    await set_topic_permission(call, vhost, user, exchange, form)
 
 
-def clear_topic_command(call: HttpCall, values: Values) -> str:
+def clear_topic_command(values: Values, vhost: str, user: str, exchange: str) -> str:
     """Return the command line that removes topic permissions."""
-    words = (call.path["user"], call.path["exchange"])
-    return line("permission", "topic", "clear", *words, vhost=call.path["vhost"])
+    return line("permission", "topic", "clear", user, exchange, vhost=vhost)
 
 
 @ACTIONS.page(
     TOPIC_PERMISSION,
     "Remove topic permissions of {user} on {exchange}",
     back="/topic-permissions",
-    done="Topic permissions of user {user} are removed.",
+    notice="Topic permissions of user {user} are removed.",
     command=clear_topic_command,
     confirm="{user}",
     parent=TOPIC_PARENT,
@@ -276,6 +280,6 @@ def clear_topic_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def remove_topic(call: HttpCall, form: Body) -> None:
+async def remove_topic(call: HttpCall, form: Body, vhost: str, user: str, exchange: str) -> None:
     """Remove the topic permissions of a page."""
-    await permissions.delete_topic_permission(call, **call.path)
+    await permissions.delete_topic_permission(call, vhost, user, exchange)

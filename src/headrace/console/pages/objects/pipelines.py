@@ -11,7 +11,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.drawings.pipeline import draw
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
-from headrace.console.pages.listings import Everywhere, ListPage
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import segment
 from headrace.user_tags import MONITORING
@@ -48,7 +48,7 @@ RULES = (
 )
 TABLES = (
     InnerTable("Queries", OF_PIPELINE, field="queries", empty="No queries have started."),
-    InnerTable("Rules", RULES, field="rules", empty="No rules."),
+    InnerTable("Rules", RULES, field="rules"),
 )
 FACTS = (
     Column("State", "state", "state"),
@@ -74,34 +74,34 @@ def pipeline_address(row: JsonObject) -> str:
 @ROUTES.get({"/pipelines/{pipeline}": "A pipeline."}, tag=MONITORING, query=QUERY, page=True)
 async def show(call: HttpCall, pipeline: str) -> object:
     """Return the page of a pipeline."""
-    shown = await pipelines.pipeline_of(call, pipeline)
-    file = await file_of_table(call, "Pipeline", TABLES, shown)
+    row = await pipelines.pipeline_of(call, pipeline)
+    file = await file_of_table(call, "Pipeline", TABLES, row)
     if file is not None:
         return file
     return page(
         call,
         "pipeline.html",
-        f"Pipeline {shown['name']}",
-        pipeline=shown,
-        facts=[(fact, fact.value(shown)) for fact in FACTS],
-        drawing=draw(shown),
-        tables=await tables_of(call, TABLES, shown),
+        f"Pipeline {row['name']}",
+        pipeline=row,
+        facts=[(fact, fact.value(row)) for fact in FACTS],
+        drawing=draw(row),
+        tables=await tables_of(call, TABLES, row),
         path=call.request.rel_url.raw_path,
-        rejects=rejects_of(shown),
-        command=line("pipeline", "status", shown["file"]),
+        rejects=rejects_of(row),
+        command=line("pipeline", "status", row["file"]),
     )
 
 
 def rejects_of(pipeline: JsonObject) -> list[tuple[str, str, str]]:
-    """Return the sinks of rejected rows: name, kind with place, and address, which may be empty."""
+    """Return the sinks of rejected rows: name, kind with name, and address, which may be empty."""
     ids = {f"sink:{rule.get('to')}" for rule in pipeline["rules"] if rule.get("to")}
     sinks = []
     for node in pipeline["nodes"]:
         if node.get("id") in ids:
-            kind, place = str(node.get("type")), str(node.get("where", ""))
+            kind, name = str(node.get("type")), str(node.get("where", ""))
             listing = "/exchanges" if kind == "exchange" else "/streams"
-            address = f"{listing}?name={segment(place)}" if kind in IN_BROKER else ""
-            sinks.append((str(node.get("name")), f"{kind} {place}".strip(), address))
+            address = f"{listing}?name={segment(name)}" if kind in IN_BROKER else ""
+            sinks.append((str(node.get("name")), f"{kind} {name}".strip(), address))
     return sinks
 
 
@@ -109,7 +109,7 @@ LISTS = (
     ListPage(
         path="/queries",
         title="Spark queries",
-        rows=Everywhere(pipelines.list_queries),
+        rows=GlobalRows(pipelines.list_queries),
         columns=(
             NAME,
             STATE,
@@ -128,7 +128,7 @@ LISTS = (
     ListPage(
         path="/pipelines",
         title="Pipelines",
-        rows=Everywhere(pipelines.list_pipelines),
+        rows=GlobalRows(pipelines.list_pipelines),
         columns=(
             Column("Pipeline", "name"),
             STATE,
@@ -145,6 +145,5 @@ LISTS = (
         tag=MONITORING,
         about=ABOUT,
         command=line("pipeline", "status", "FILE"),
-        empty="No pipelines.",
     ),
 )

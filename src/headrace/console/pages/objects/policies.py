@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.actions import Values
-    from headrace.untyped import JsonObject
 
 APPLY_TO = ("all", "queues", "classic_queues", "quorum_queues", "streams", "exchanges")
 COLUMNS = (
@@ -71,20 +70,35 @@ class PolicyKind(NamedTuple):
         """Return the address of a policy's page."""
         return f"{self.path}/{segment(row['vhost'])}/{segment(row['name'])}"
 
-    def set_command(self, call: HttpCall, values: Values) -> str:
-        """Return the command line that sets a policy, of the path or of the form."""
-        name = call.path.get("name") or values.get("name") or "NAME"
-        vhost = call.path.get("vhost") or values.get("vhost")
+    def add_command(self, values: Values) -> str:
+        """Return the command line that sets a new policy."""
+        return self.set_command(
+            values, str(values.get("vhost") or ""), str(values.get("name") or "NAME")
+        )
+
+    def set_command(self, values: Values, vhost: str, name: str) -> str:
+        """Return the command line that sets a policy."""
         words = (name, values.get("pattern") or "PATTERN", definition_word(values))
         return line(self.command, "set", *words, **scope_options(values), vhost=vhost)
 
-    def clear_command(self, call: HttpCall, values: Values) -> str:
+    def clear_command(self, values: Values, vhost: str, name: str) -> str:
         """Return the command line that removes a policy."""
-        return line(self.command, "clear", call.path["name"], vhost=call.path["vhost"])
+        return line(self.command, "clear", name, vhost=vhost)
 
-    def removal_link(self, call: HttpCall) -> list[Link]:
+    async def current_values(self, call: HttpCall, vhost: str, name: str) -> Mapping[str, str]:
+        """Return the fields of a policy."""
+        row = await policies.policy(call, self.name, vhost, name)
+        return {
+            "pattern": row["pattern"],
+            "apply-to": row["apply-to"],
+            "priority": str(row["priority"]),
+            "definition": json.dumps(row["definition"]),
+        }
+
+    def removal_link(self, vhost: str, name: str) -> list[Link]:
         """Return the link that removes a policy."""
-        return [Link("Remove", f"{self.address(call.path)}/delete", self.tag, danger=True)]
+        address = self.address({"vhost": vhost, "name": name})
+        return [Link("Remove", f"{address}/delete", self.tag, danger=True)]
 
 
 def definition_word(values: Values) -> str:
@@ -144,8 +158,8 @@ def add_actions(kind: PolicyKind) -> None:
         f"{kind.path}/new",
         "Set a policy",
         back=kind.path,
-        done="Policy {name} is set.",
-        command=kind.set_command,
+        notice="Policy {name} is set.",
+        command=kind.add_command,
         fields=(
             Field("vhost", "Virtual host", default="/", required=True),
             Field("name", "Name", required=True),
@@ -159,35 +173,26 @@ def add_actions(kind: PolicyKind) -> None:
         await refuse_existing(policies.policy(call, kind.name, vhost, name), "the policy exists")
         await set_policy(call, kind, vhost, name, form)
 
-    async def present(call: HttpCall) -> Mapping[str, str]:
-        row: JsonObject = await policies.policy(call, kind.name, **call.path)
-        return {
-            "pattern": row["pattern"],
-            "apply-to": row["apply-to"],
-            "priority": str(row["priority"]),
-            "definition": json.dumps(row["definition"]),
-        }
-
     @ACTIONS.page(
         policy,
         "Change policy {name}",
         back=kind.path,
-        done="Policy {name} is changed.",
+        notice="Policy {name} is changed.",
         command=kind.set_command,
         fields=FIELDS,
         parent=kind.parent,
         tag=kind.tag,
-        values=present,
+        values=kind.current_values,
         links=kind.removal_link,
     )
-    async def change(call: HttpCall, form: Body) -> None:
-        await set_policy(call, kind, **call.path, form=form)
+    async def change(call: HttpCall, form: Body, vhost: str, name: str) -> None:
+        await set_policy(call, kind, vhost, name, form)
 
     @ACTIONS.page(
         f"{policy}/delete",
         "Remove policy {name}",
         back=kind.path,
-        done="Policy {name} is removed.",
+        notice="Policy {name} is removed.",
         command=kind.clear_command,
         confirm="{name}",
         parent=kind.parent,
@@ -195,8 +200,8 @@ def add_actions(kind: PolicyKind) -> None:
         danger=True,
         tag=kind.tag,
     )
-    async def remove(call: HttpCall, form: Body) -> None:
-        await policies.remove_policy(call, kind.name, **call.path)
+    async def remove(call: HttpCall, form: Body, vhost: str, name: str) -> None:
+        await policies.remove_policy(call, kind.name, vhost, name)
 
 
 KINDS = (

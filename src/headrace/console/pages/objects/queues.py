@@ -13,16 +13,23 @@ from headrace.console.api.common.own_counts import AGE_PATH, DEAD, KEY
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field
-from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
-from headrace.console.pages.command_lines import assigned, in_vhost, is_on, line, publishing, table
+from headrace.console.pages.command_lines import (
+    assignments,
+    in_vhost,
+    is_on,
+    line,
+    publish_line,
+    table,
+)
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
 from headrace.console.pages.listings import Link, ListPage
 from headrace.console.pages.objects.bindings import BINDING_COLUMNS, binding_address
 from headrace.console.pages.objects.consumers import CONSUMERS_OF_QUEUE
 from headrace.console.pages.objects.leases import LEASE_COLUMNS, lease_address
-from headrace.console.pages.texts import DELIVERY_MODES, counted, plain, segment
+from headrace.console.pages.texts import DELIVERY_MODES, count_of, plain, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
@@ -80,7 +87,12 @@ FACTS = (
 
 def queue_address(row: JsonObject) -> str:
     """Return the address of a queue's page."""
-    return f"/queues/{segment(row['vhost'])}/{segment(row['name'])}"
+    return named_queue_address(row["vhost"], row["name"])
+
+
+def named_queue_address(vhost: str, queue: str) -> str:
+    """Return the address of the page of a queue by its names."""
+    return f"/queues/{segment(vhost)}/{segment(queue)}"
 
 
 def stream_address(row: JsonObject) -> str:
@@ -91,11 +103,6 @@ def stream_address(row: JsonObject) -> str:
 def page_address(row: JsonObject) -> str:
     """Return the address of the page of a queue or a stream."""
     return stream_address(row) if row["type"] == STREAM else queue_address(row)
-
-
-def here(call: HttpCall) -> str:
-    """Return the address of the queue in a path."""
-    return queue_address({"vhost": call.path["vhost"], "name": call.path["queue"]})
 
 
 def queue_charts(row: JsonObject) -> Charts:
@@ -111,18 +118,18 @@ async def leases_of(call: HttpCall, vhost: str, queue: str) -> Listed:
 
 def queue_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of the page of a queue or a stream; a stream is not purged."""
-    at, is_stream = queue_address(row), row["type"] == STREAM
-    dead_letters = [] if is_stream else [Link("Dead letters", f"{at}/dead-letters")]
-    purge = [] if is_stream else [Link("Purge", f"{at}/purge", danger=True)]
+    address, is_stream = queue_address(row), row["type"] == STREAM
+    dead_letters = [] if is_stream else [Link("Dead letters", f"{address}/dead-letters")]
+    purge = [] if is_stream else [Link("Purge", f"{address}/purge", danger=True)]
     bind = f"/bindings/new?vhost={segment(row['vhost'])}&destination={segment(row['name'])}"
     return [
-        Link("Topology", f"{at}/topology", changes=False),
-        Link("Messages", f"{at}/messages"),
+        Link("Topology", f"{address}/topology", changes=False),
+        Link("Messages", f"{address}/messages"),
         *dead_letters,
-        Link("Publish", f"{at}/publish"),
+        Link("Publish", f"{address}/publish"),
         Link("Bind", bind),
         *purge,
-        Link("Delete", f"{at}/delete", danger=True),
+        Link("Delete", f"{address}/delete", danger=True),
     ]
 
 
@@ -140,7 +147,6 @@ LISTS = (
         link=page_address,
         actions=(Link("Declare a queue", "/queues/new"),),
         command=line("list", "queues"),
-        empty="No matching queues.",
     ),
 )
 PAGES = (
@@ -156,9 +162,7 @@ PAGES = (
             InnerTable(
                 "Bindings", BINDINGS, by_path(bindings.bindings_of_queue), link=binding_address
             ),
-            InnerTable(
-                "Leases", LEASES, by_path(leases_of), link=lease_address, empty="No leases."
-            ),
+            InnerTable("Leases", LEASES, by_path(leases_of), link=lease_address),
         ),
         links=queue_links,
         charts=queue_charts,
@@ -167,7 +171,7 @@ PAGES = (
 )
 
 
-def declare_command(call: HttpCall, values: Values) -> str:
+def declare_command(values: Values) -> str:
     """Return the command line that declares a queue."""
     return line(
         "declare",
@@ -176,7 +180,7 @@ def declare_command(call: HttpCall, values: Values) -> str:
         type=values.get("queue_type"),
         transient=not is_on(values.get("durable")),
         auto_delete=is_on(values.get("auto_delete")),
-        arg=assigned(table(values.get("arguments"))),
+        arg=assignments(table(values.get("arguments"))),
         url=in_vhost(str(values.get("vhost") or "/")),
     )
 
@@ -185,7 +189,7 @@ def declare_command(call: HttpCall, values: Values) -> str:
     "/queues/new",
     "Declare a queue",
     back="/queues/{vhost}/{name}",
-    done="Queue {name} is declared.",
+    notice="Queue {name} is declared.",
     command=declare_command,
     fields=(
         Field("vhost", "Virtual host", default="/", required=True),
@@ -216,80 +220,80 @@ async def declare(call: HttpCall, form: Body) -> None:
     )
 
 
-async def queue_hits(call: HttpCall) -> str:
+async def queue_impact(call: HttpCall, vhost: str, queue: str) -> str:
     """Describe the contents of a queue before it is purged or deleted."""
-    row = await queues.show_queue(call, **call.path)
-    ready = counted(row["messages_ready"], "ready message")
-    unacked = counted(row["messages_unacknowledged"], "unacknowledged message")
+    row = await queues.show_queue(call, vhost, queue)
+    ready = count_of(row["messages_ready"], "ready message")
+    unacked = count_of(row["messages_unacknowledged"], "unacknowledged message")
     return (
         f"Queue {plain(row['name'])} in virtual host {plain(row['vhost'])} has {ready}, {unacked} "
-        f"and {counted(row['consumers'], 'consumer')}."
+        f"and {count_of(row['consumers'], 'consumer')}."
     )
 
 
-def purge_command(call: HttpCall, values: Values) -> str:
+def purge_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that purges a queue."""
-    return line("purge", call.path["queue"], url=in_vhost(call.path["vhost"]))
+    return line("purge", queue, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     f"{DETAIL}/purge",
     "Purge queue {queue}",
     back=DETAIL,
-    done="Queue {queue} is empty.",
+    notice="Queue {queue} is empty.",
     command=purge_command,
     confirm="{queue}",
-    hits=queue_hits,
+    impact=queue_impact,
     parent=PARENT,
     button="Purge",
     danger=True,
 )
-async def purge(call: HttpCall, form: Body) -> None:
+async def purge(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Purge the queue of a page."""
-    await queues.purge_queue(call, **call.path)
+    await queues.purge_queue(call, vhost, queue)
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that deletes a queue."""
     flags = {name: is_on(values.get(name)) for name in ("if-unused", "if-empty")}
-    return line("delete", "queue", call.path["queue"], **flags, url=in_vhost(call.path["vhost"]))
+    return line("delete", "queue", queue, **flags, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     f"{DETAIL}/delete",
     "Delete queue {queue}",
     back="/queues",
-    done="Queue {queue} is deleted.",
+    notice="Queue {queue} is deleted.",
     command=delete_command,
     fields=(
         Field("if-unused", "Only if it has no consumers", "flag"),
         Field("if-empty", "Only if it has no messages", "flag"),
     ),
     confirm="{queue}",
-    hits=queue_hits,
+    impact=queue_impact,
     parent=PARENT,
     button="Delete with all messages",
     danger=True,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Delete the queue of a page."""
     if_unused, if_empty = form.flag("if-unused"), form.flag("if-empty")
-    await queues.remove_queue(call, **call.path, if_unused=if_unused, if_empty=if_empty)
+    await queues.remove_queue(call, vhost, queue, if_unused=if_unused, if_empty=if_empty)
 
 
-def publish_command(call: HttpCall, values: Values) -> str:
+def publish_command(values: Values, vhost: str, queue: str) -> str:
     """Return the command line that publishes to a queue."""
     properties = table(values.get("properties"))
     for name in ("content_type", "delivery_mode"):
         properties[name] = values.get(name) or properties.get(name)
-    return publishing(call.path["queue"], values, properties, call.path["vhost"])
+    return publish_line(queue, values, properties, vhost)
 
 
 @ACTIONS.page(
     f"{DETAIL}/publish",
     "Publish to queue {queue}",
     back=DETAIL,
-    done="The message is published to queue {queue}.",
+    notice="The message is published to queue {queue}.",
     command=publish_command,
     fields=(
         Field("payload", "Payload", "area"),
@@ -312,7 +316,7 @@ def publish_command(call: HttpCall, values: Values) -> str:
     parent=PARENT,
     button="Publish",
 )
-async def publish(call: HttpCall, form: Body) -> None:
+async def publish(call: HttpCall, form: Body, vhost: str, queue: str) -> None:
     """Publish to the queue of a page by the default exchange."""
     properties = dict(form.table("properties"))
     messages.check_known(properties)
@@ -322,9 +326,9 @@ async def publish(call: HttpCall, form: Body) -> None:
         properties["delivery_mode"] = form.number("delivery_mode")
     await messages.publish(
         call,
-        call.path["vhost"],
+        vhost,
         "",
-        routing_key=call.path["queue"],
+        routing_key=queue,
         properties=properties,
         payload=form.text("payload"),
         payload_encoding=form.text("payload_encoding", messages.AS_IT_IS),

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from headrace.console.api import settings
 from headrace.console.pages.columns import Column
-from headrace.console.pages.listings import Everywhere, ListPage
+from headrace.console.pages.listings import GlobalRows, ListPage
 from headrace.user_tags import ADMINISTRATOR
 
 LISTS = (
     ListPage(
         path="/settings",
         title="Settings",
-        rows=Everywhere(settings.list_settings),
+        rows=GlobalRows(settings.list_settings),
         columns=(
             Column("Name", "name"),
             Column("Value", "value", "json"),

@@ -27,6 +27,5 @@ LISTS = (
         about="Batches that Spark queries write in parts. A batch becomes visible in its queues "
         "when it is committed; prepared branches are listed under Transactions.",
         command=line("sinks", "list"),
-        empty="No staged batches.",
     ),
 )

@@ -88,7 +88,6 @@ LISTS = (
         link=stream_address,
         actions=(Link("Declare a stream", "/queues/new?queue_type=stream"),),
         command=line("list", "streams"),
-        empty="No matching streams.",
     ),
 )
 PAGES = (
@@ -107,7 +106,7 @@ PAGES = (
             Column("Maximum age", "max_age_ms", "span"),
         ),
         tables=(
-            InnerTable("Groups", GROUPS, field="groups", link=group_address, empty="No groups."),
+            InnerTable("Groups", GROUPS, field="groups", link=group_address),
             InnerTable("Consumers", CONSUMERS_OF_QUEUE, field="consumer_details"),
             InnerTable("Bindings", BINDINGS, by_path(bindings_of), link=binding_address),
             InnerTable("Segments", SEGMENTS, field="segments"),

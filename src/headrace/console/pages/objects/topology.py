@@ -21,6 +21,7 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from headrace.console.http.answers import Text
     from headrace.console.http.call import HttpCall
+    from headrace.console.pages.drawings.topology import GraphEdge, GraphNode
     from headrace.untyped import JsonObject
 
 ROUTES = Routes()
@@ -59,7 +60,7 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
             route = await topology.route(call, vhost, exchange)
         except (HttpError, OperationRefused) as error:
             problem = of_refusal(error).reason
-    return await topology_page(call, "exchange", graph, route, problem)
+    return await topology_page(call, vhost, "exchange", exchange, graph, route, problem)
 
 
 @ROUTES.get(
@@ -71,21 +72,28 @@ async def of_exchange(call: HttpCall, vhost: str, exchange: str) -> object:
 async def of_queue(call: HttpCall, vhost: str, queue: str) -> object:
     """Return the page of a queue."""
     graph = await topology.topology_of_queue(call, vhost, queue)
-    return await topology_page(call, "queue", graph, None, "")
+    return await topology_page(call, vhost, "queue", queue, graph)
 
 
 async def topology_page(
-    call: HttpCall, kind: str, graph: JsonObject, route: JsonObject | None, problem: str
+    call: HttpCall,
+    vhost: str,
+    kind: str,
+    name: str,
+    graph: JsonObject,
+    route: JsonObject | None = None,
+    problem: str = "",
 ) -> Text:
     """Return the page, or its table as a file."""
-    edges = {"bindings": [edge_row(graph["nodes"], edge) for edge in graph["edges"]]}
-    file = await file_of_table(call, "Topology", TABLES, edges)
+    nodes: list[GraphNode] = graph["nodes"]
+    edges: list[GraphEdge] = graph["edges"]
+    tables = {"bindings": [edge_row(nodes, edge) for edge in edges]}
+    file = await file_of_table(call, "Topology", TABLES, tables)
     if file is not None:
         return file
-    vhost, name = call.path["vhost"], call.path[kind]
-    own_name = graph["nodes"][0]["name"]
+    own_name = nodes[0]["name"]
     reached = frozenset(route["queues"]) if route is not None else frozenset[str]()
-    at = f"/{kind}s/{segment(vhost)}/{segment(name)}"
+    address = f"/{kind}s/{segment(vhost)}/{segment(name)}"
     return page(
         call,
         "topology.html",
@@ -93,33 +101,37 @@ async def topology_page(
         status=400 if problem else 200,
         kind=kind,
         name=own_name or "(default)",
-        at=at,
+        object_address=address,
         query=call.query,
         problem=problem,
         route=route,
         reached=[
             (queue, f"/queues/{segment(vhost)}/{segment(queue)}") for queue in sorted(reached)
         ],
-        drawing=draw(vhost, graph, reached),
+        drawing=draw(vhost, nodes, edges, reached),
         cut=graph["cut"],
-        tables=await tables_of(call, TABLES, edges),
+        tables=await tables_of(call, TABLES, tables),
         path=call.request.rel_url.raw_path,
-        command=command_of(call, kind, own_name),
+        command=command_of(call, vhost, kind, own_name),
     )
 
 
-def command_of(call: HttpCall, kind: str, name: str) -> str:
+def command_of(call: HttpCall, vhost: str, kind: str, name: str) -> str:
     """Return the equivalent command line: of the route if the query has a message."""
-    vhost = call.path["vhost"]
     if kind == "exchange" and "routing_key" in call.query:
         return line("route", name, call.query["routing_key"], vhost=vhost)
     return line("show", kind, name, vhost=vhost)
 
 
-def edge_row(nodes: list[JsonObject], edge: JsonObject) -> JsonObject:
+def edge_row(nodes: list[GraphNode], edge: GraphEdge) -> JsonObject:
     """Return an edge with the names of its ends."""
-    ends = {key: nodes[edge[key]] for key in ("from", "to")}
     return {
         **edge,
-        **{key: f"{node['kind']} {node['name'] or '(default)'}" for key, node in ends.items()},
+        "from": title_of(nodes[edge["from"]]),
+        "to": title_of(nodes[edge["to"]]),
     }
+
+
+def title_of(node: GraphNode) -> str:
+    """Return the kind and name of an object."""
+    return f"{node['kind']} {node['name'] or '(default)'}"

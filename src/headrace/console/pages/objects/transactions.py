@@ -11,7 +11,7 @@ from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
 from headrace.console.pages.listings import ListPage
-from headrace.console.pages.texts import counted, segment
+from headrace.console.pages.texts import count_of, segment
 
 if TYPE_CHECKING:
     from headrace.console.api.common.body import Body
@@ -51,30 +51,29 @@ LISTS = (
 )
 
 
-async def decision_hits(call: HttpCall) -> str:
+async def decision_impact(call: HttpCall, vhost: str, xid: str) -> str:
     """Describe the messages that wait for a decision."""
     row = await row_in_path(call, "list transactions")
     if row is None:
-        return "It no longer exists."
+        return "The transaction no longer exists."
     return (
         f"The transaction is {row['state']} since {row['since']}: "
-        f"{counted(row['publishes'], 'published message')} and "
-        f"{counted(row['settles'], 'acknowledgement')} wait for its outcome."
+        f"{count_of(row['publishes'], 'published message')} and "
+        f"{count_of(row['settles'], 'acknowledgement')} wait for its outcome."
     )
 
 
-def decide_command(call: HttpCall, values: Values) -> str:
+def decide_command(values: Values, vhost: str, xid: str) -> str:
     """Return the command line that decides a transaction."""
     decision, heuristic = values.get("what") or DECISIONS[0], bool(values.get("heuristic"))
-    url = in_vhost(call.path["vhost"])
-    return line("transaction", decision, call.path["xid"], heuristic=heuristic, url=url)
+    return line("transaction", decision, xid, heuristic=heuristic, url=in_vhost(vhost))
 
 
 @ACTIONS.page(
     "/transactions/{vhost}/{xid}",
     "Decide transaction {xid}",
     back="/transactions",
-    done="Transaction {xid}: {what} is done.",
+    notice="Transaction {xid}: {what} is done.",
     command=decide_command,
     fields=(
         Field("what", "Decision", "choice", DECISIONS, required=True),
@@ -85,12 +84,12 @@ def decide_command(call: HttpCall, values: Values) -> str:
         ),
     ),
     confirm="{xid}",
-    hits=decision_hits,
+    impact=decision_impact,
     parent=("Transactions", "/transactions"),
     button="Decide",
     danger=True,
 )
-async def decide(call: HttpCall, form: Body) -> None:
+async def decide(call: HttpCall, form: Body, vhost: str, xid: str) -> None:
     """Decide the transaction of a page."""
     decision, heuristic = form.text("what"), form.flag("heuristic")
-    await transactions.decide(call, **call.path, decision=decision, heuristic=heuristic)
+    await transactions.decide(call, vhost, xid, decision=decision, heuristic=heuristic)

@@ -12,7 +12,7 @@ from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line, split_words
 from headrace.console.pages.details import DetailPage
 from headrace.console.pages.inner_tables import InnerTable
-from headrace.console.pages.listings import Everywhere, Link, ListPage
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
 from headrace.console.pages.objects.permissions import (
     PERMISSION_COLUMNS,
     TOPIC_COLUMNS,
@@ -44,20 +44,20 @@ def user_address(row: JsonObject) -> str:
 
 def user_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of a user's page."""
-    at = user_address(row)
+    address = user_address(row)
     return [
         Link("Set permissions", f"/permissions/new?user={segment(row['name'])}", ADMINISTRATOR),
-        Link("Change", f"{at}/edit", ADMINISTRATOR),
-        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+        Link("Change", f"{address}/edit", ADMINISTRATOR),
+        Link("Delete", f"{address}/delete", ADMINISTRATOR, danger=True),
     ]
 
 
 def user_charts(row: JsonObject) -> Charts:
     """Return the charts of the sums of a user's connections."""
-    at = f"/charts/user/{segment(row['name'])}"
+    address = f"/charts/user/{segment(row['name'])}"
     return (
-        (f"{at}/rates", "Messages/s, all connections"),
-        (f"{at}/bytes", "Bytes/s, all connections"),
+        (f"{address}/rates", "Messages/s, all connections"),
+        (f"{address}/bytes", "Bytes/s, all connections"),
     )
 
 
@@ -65,7 +65,7 @@ LISTS = (
     ListPage(
         path="/users",
         title="Users",
-        rows=Everywhere(users.list_users),
+        rows=GlobalRows(users.list_users),
         columns=(
             Column("Name", "name"),
             Column("Tags", "tags", "json"),
@@ -118,7 +118,7 @@ async def set_user(call: HttpCall, user: str, form: Body) -> None:
     )
 
 
-def add_command(call: HttpCall, values: Values) -> str:
+def add_command(values: Values) -> str:
     """Return the command line that adds a user."""
     return line("user", "add", values.get("name") or "NAME", tag=split_words(values.get("tags")))
 
@@ -127,7 +127,7 @@ def add_command(call: HttpCall, values: Values) -> str:
     "/users/new",
     "Add a user",
     back="/users/{name}",
-    done="User {name} is added. It has no permissions yet.",
+    notice="User {name} is added. It has no permissions yet.",
     command=add_command,
     fields=(
         Field("name", "Name", required=True),
@@ -145,16 +145,16 @@ async def add(call: HttpCall, form: Body) -> None:
     await set_user(call, name, form)
 
 
-async def user_values(call: HttpCall) -> Mapping[str, str]:
+async def user_values(call: HttpCall, user: str) -> Mapping[str, str]:
     """Return the tags of a user."""
-    row = await users.show_user(call, **call.path)
+    row = await users.show_user(call, user)
     return {"tags": compact(row["tags"])}
 
 
-def change_command(call: HttpCall, values: Values) -> str:
+def change_command(values: Values, user: str) -> str:
     """Return the command lines that set the tags of a user, and a new password if there is one."""
-    tags = line("user", "tags", call.path["user"], *split_words(values.get("tags")))
-    password = line("user", "password", call.path["user"])
+    tags = line("user", "tags", user, *split_words(values.get("tags")))
+    password = line("user", "password", user)
     return f"{tags} && {password}" if values.get("password") else tags
 
 
@@ -162,7 +162,7 @@ def change_command(call: HttpCall, values: Values) -> str:
     f"{DETAIL}/edit",
     "Change user {user}",
     back=DETAIL,
-    done="User {user} is changed.",
+    notice="User {user} is changed.",
     command=change_command,
     fields=(
         Field("password", "New password", "password", help="Empty: keep the current password."),
@@ -172,21 +172,21 @@ def change_command(call: HttpCall, values: Values) -> str:
     tag=ADMINISTRATOR,
     values=user_values,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, user: str) -> None:
     """Change the user of a page."""
-    await set_user(call, call.path["user"], form)
+    await set_user(call, user, form)
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, user: str) -> str:
     """Return the command line that deletes a user."""
-    return line("user", "delete", call.path["user"])
+    return line("user", "delete", user)
 
 
 @ACTIONS.page(
     f"{DETAIL}/delete",
     "Delete user {user}",
     back="/users",
-    done="User {user} is deleted.",
+    notice="User {user} is deleted.",
     command=delete_command,
     confirm="{user}",
     parent=PARENT,
@@ -194,6 +194,6 @@ def delete_command(call: HttpCall, values: Values) -> str:
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, user: str) -> None:
     """Delete the user of a page."""
-    await users.delete_user(call, **call.path)
+    await users.delete_user(call, user)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from headrace.console.api import vhosts
 from headrace.console.http.routes import by_path
 from headrace.console.pages.actions import Actions, Field, refuse_existing
-from headrace.console.pages.charts import depths_and_rates
+from headrace.console.pages.charts.addresses import depths_and_rates
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import is_on, line, split_words
 from headrace.console.pages.details import DetailPage
-from headrace.console.pages.listings import Everywhere, Link, ListPage
-from headrace.console.pages.texts import counted, plain, segment
+from headrace.console.pages.listings import GlobalRows, Link, ListPage
+from headrace.console.pages.texts import count_of, plain, segment
 from headrace.user_tags import ADMINISTRATOR
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def vhost_address(row: JsonObject) -> str:
 
 def vhost_links(call: HttpCall, row: JsonObject) -> list[Link]:
     """Return the links of a virtual host's page."""
-    at = vhost_address(row)
+    address = vhost_address(row)
     return [
-        Link("Change", f"{at}/edit", ADMINISTRATOR),
-        Link("Delete", f"{at}/delete", ADMINISTRATOR, danger=True),
+        Link("Change", f"{address}/edit", ADMINISTRATOR),
+        Link("Delete", f"{address}/delete", ADMINISTRATOR, danger=True),
     ]
 
 
@@ -60,7 +60,7 @@ LISTS = (
     ListPage(
         path="/vhosts",
         title="Virtual hosts",
-        rows=Everywhere(vhosts.list_vhosts),
+        rows=GlobalRows(vhosts.list_vhosts),
         columns=(
             Column("Name", "name"),
             Column("Ready", "messages_ready", "number"),
@@ -139,7 +139,7 @@ def set_command(name: str, values: Values, *, clears: bool = False) -> str:
     return f"{setting} && {line('trace', 'on' if is_traced else 'off', vhost=name)}"
 
 
-def add_command(call: HttpCall, values: Values) -> str:
+def add_command(values: Values) -> str:
     """Return the command lines that add a virtual host and set its fields."""
     name = str(values.get("name") or "NAME")
     added = line("vhost", "add", name)
@@ -151,7 +151,7 @@ def add_command(call: HttpCall, values: Values) -> str:
     "/vhosts/new",
     "Add a virtual host",
     back="/vhosts",
-    done="Virtual host {name} is added.",
+    notice="Virtual host {name} is added.",
     command=add_command,
     fields=(Field("name", "Name", required=True), *FIELDS),
     parent=PARENT,
@@ -165,9 +165,9 @@ async def add(call: HttpCall, form: Body) -> None:
     await set_vhost(call, name, form)
 
 
-async def vhost_values(call: HttpCall) -> Mapping[str, str]:
+async def vhost_values(call: HttpCall, vhost: str) -> Mapping[str, str]:
     """Return the present fields of a virtual host."""
-    row = await vhosts.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, vhost)
     return {
         "description": row["description"],
         "tags": ", ".join(row["tags"]),
@@ -177,54 +177,54 @@ async def vhost_values(call: HttpCall) -> Mapping[str, str]:
     }
 
 
-def change_command(call: HttpCall, values: Values) -> str:
+def change_command(values: Values, vhost: str) -> str:
     """Return the command lines that change a virtual host."""
-    return set_command(call.path["vhost"], values, clears=True)
+    return set_command(vhost, values, clears=True)
 
 
 @ACTIONS.page(
     f"{DETAIL}/edit",
     "Change virtual host {vhost}",
     back=DETAIL,
-    done="Virtual host {vhost} is changed.",
+    notice="Virtual host {vhost} is changed.",
     command=change_command,
     fields=FIELDS,
     parent=PARENT,
     tag=ADMINISTRATOR,
     values=vhost_values,
 )
-async def change(call: HttpCall, form: Body) -> None:
+async def change(call: HttpCall, form: Body, vhost: str) -> None:
     """Change the virtual host of a page."""
-    await set_vhost(call, call.path["vhost"], form)
+    await set_vhost(call, vhost, form)
 
 
-async def delete_hits(call: HttpCall) -> str:
+async def delete_impact(call: HttpCall, vhost: str) -> str:
     """Describe the contents of a virtual host before it is deleted."""
-    row = await vhosts.show_vhost(call, **call.path)
+    row = await vhosts.show_vhost(call, vhost)
     return (
-        f"Virtual host {plain(row['name'])} has {counted(row['messages'], 'message')}. Its "
+        f"Virtual host {plain(row['name'])} has {count_of(row['messages'], 'message')}. Its "
         "queues, exchanges, policies and permissions are deleted, and its connections are closed."
     )
 
 
-def delete_command(call: HttpCall, values: Values) -> str:
+def delete_command(values: Values, vhost: str) -> str:
     """Return the command line that deletes a virtual host."""
-    return line("vhost", "delete", call.path["vhost"])
+    return line("vhost", "delete", vhost)
 
 
 @ACTIONS.page(
     f"{DETAIL}/delete",
     "Delete virtual host {vhost}",
     back="/vhosts",
-    done="Virtual host {vhost} is deleted.",
+    notice="Virtual host {vhost} is deleted.",
     command=delete_command,
     confirm="{vhost}",
-    hits=delete_hits,
+    impact=delete_impact,
     parent=PARENT,
     button="Delete with all contents",
     danger=True,
     tag=ADMINISTRATOR,
 )
-async def delete(call: HttpCall, form: Body) -> None:
+async def delete(call: HttpCall, form: Body, vhost: str) -> None:
     """Delete the virtual host of a page."""
-    await vhosts.delete_vhost(call, **call.path)
+    await vhosts.delete_vhost(call, vhost)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts: the addresses of their numbers, and the numbers over a minute to 30 days.
+"""The numbers of charts, over a minute to 30 days.
 
 ``/charts/…`` returns series of counts and rates from the console's history
 (:mod:`headrace.console.state.history`); the script ``charts.js`` draws them.
@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.console.api import exchanges, users
@@ -19,7 +18,19 @@ from headrace.console.api.connections import find_connection
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Parameter, Routes
 from headrace.console.http_errors import bad_request, not_found
-from headrace.console.pages.texts import segment
+from headrace.console.pages.charts.addresses import AMOUNTS, SPEEDS
+from headrace.console.pages.charts.lines import (
+    DEPTHS,
+    OF_CHANNEL,
+    OF_CLIENT,
+    OF_GROUP,
+    OF_LEASE,
+    OF_NODE,
+    OF_TOTALS,
+    RATES,
+    ROUTED,
+    lines_of,
+)
 from headrace.console.state.frames import MS
 from headrace.console.state.history import SPANS
 from headrace.measures import (
@@ -38,95 +49,18 @@ from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.console.http.query import Query
     from headrace.console.http.routes import Decorator
-    from headrace.console.pages.details import Charts
+    from headrace.console.pages.charts.lines import ChartLine
     from headrace.console.state.broker_mirror import ObjectTable
     from headrace.console.state.history import Column
     from headrace.untyped import JsonObject
 
-Columns = tuple[str, ...]
-AMOUNTS, SPEEDS = "amounts", "rates"  # Values of ``of``: lines of amounts, or of rates.
 QUERY = (
     Parameter("span", "1m, 1h, 1d or 30d."),
     Parameter("of", f"`{AMOUNTS}` or `{SPEEDS}`: only these lines."),
 )
 ROUTES = Routes()
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a chart: the sum of columns, or a counter of messages by the name of the API."""
-
-    label: str
-    columns: Columns = ()
-    counter: str = ""
-    unit: str = ""
-    is_age: bool = False  # The column is a time, the line the seconds since then.
-
-
-DEPTHS = (Line("ready", ("ready",)), Line("unacked", ("unacked",)))
-RATES = (
-    Line("published", counter="publish", unit="/s"),
-    Line("delivered", counter="deliver_get", unit="/s"),
-    Line("acknowledged", counter="ack", unit="/s"),
-    Line("redelivered", counter="redeliver", unit="/s"),
-)
-ROUTED = (
-    Line("published", counter="publish_in", unit="/s"),
-    Line("routed", counter="publish_out", unit="/s"),
-    Line("returned", counter="return_unroutable", unit="/s"),
-    Line("dropped", counter="drop_unroutable", unit="/s"),
-)
-OF_CHANNEL = (
-    Line("unacked", ("unacked",)),
-    Line("published", counter="publish", unit="/s"),
-    Line("delivered", counter="deliver_get", unit="/s"),
-    Line("acknowledged", counter="ack", unit="/s"),
-)
-OCTETS = (
-    Line("from client", ("bytes_received",), unit="B/s"),
-    Line("to client", ("bytes_sent",), unit="B/s"),
-)
-OF_CLIENT: Mapping[str, tuple[Line, ...]] = {  # A connection, or the connections of a user.
-    "rates": (
-        Line("published", ("publish",), unit="/s"),
-        Line("delivered", ("deliver", "deliver_no_ack", "get", "get_no_ack"), unit="/s"),
-        Line("acknowledged", ("ack",), unit="/s"),
-        Line("redelivered", ("redeliver",), unit="/s"),
-    ),
-    "bytes": OCTETS,
-}
-OF_TOTALS: Mapping[str, tuple[Line, ...]] = {
-    "messages": DEPTHS,
-    "rates": RATES,
-    "clients": (
-        Line("connections", ("connections",)),
-        Line("channels", ("channels",)),
-        Line("consumers", ("consumers",)),
-    ),
-}
-OF_GROUP: Mapping[str, tuple[Line, ...]] = {
-    "lag": (Line("lag", ("lag",)),),
-    "bytes": (Line("lag", ("lag_bytes",), unit="B"),),
-    "rates": (
-        Line("published", ("durable_offset",), unit="/s"),
-        Line("committed", ("committed_records",), unit="/s"),
-    ),
-    "age": (Line("since the last commit", ("committed_ms",), unit="s", is_age=True),),
-    "claimed": (Line("claimed", ("claimed",)),),
-}
-OF_LEASE: Mapping[str, tuple[Line, ...]] = {
-    "messages": (Line("leased", ("leased",)), Line("ready", ("ready",))),
-    "bytes": (Line("leased", ("leased_bytes",), unit="B"),),
-    "rates": (Line("taken", ("taken",), unit="/s"), Line("settled", ("settled",), unit="/s")),
-    "owned": (Line("owned", ("owned",)),),
-}
-OF_NODE: Mapping[str, tuple[Line, ...]] = {
-    "memory": (Line("memory", ("mem_used",), unit="B"),),
-    "disk": (Line("disk free", ("disk_free",), unit="B"),),
-    "syncs": (Line("journal syncs", ("journal_groups",), unit="/s"),),
-    "files": (Line("open files", ("fd_used",)), Line("sockets", ("sockets_used",))),
-}
 
 
 def chart_route(path: str, tag: str = MANAGEMENT) -> Decorator:
@@ -220,7 +154,7 @@ async def numbers_of_reader(
     objects: ObjectTable,
     kind: str,
     key: tuple[str, str, str],
-    lines: tuple[Line, ...],
+    lines: tuple[ChartLine, ...],
 ) -> Answer:
     """Return the numbers of a group or a lease.
 
@@ -233,60 +167,72 @@ async def numbers_of_reader(
     return await numbers(call, objects, kind, [key], lines)
 
 
-def lines_of(charts: Mapping[str, tuple[Line, ...]], chart: str) -> tuple[Line, ...]:
-    """Return the lines of a chart.
-
-    Raises:
-        HttpError: the chart does not exist.
-    """
-    if chart not in charts:
-        raise not_found()
-    return charts[chart]
-
-
 async def numbers(
     call: HttpCall,
     objects: ObjectTable,
     kind: str,
     keys: Sequence[tuple[str, ...]],
-    lines: tuple[Line, ...],
+    lines: tuple[ChartLine, ...],
 ) -> Answer:
     """Return the sums of some objects as ``times`` and one series for each line.
 
     Raises:
         HttpError: the query has an unknown span or ``of``.
     """
-    span = call.query.get("span", "1m")
-    if span not in SPANS:
-        raise bad_request(f"'span' must be one of {', '.join(SPANS)}")
-    of = call.query.get("of", "")
-    if of not in ("", AMOUNTS, SPEEDS):
-        raise bad_request(f"'of' must be {AMOUNTS} or {SPEEDS}")
-    if of:
-        lines = tuple(line for line in lines if line.unit.endswith("/s") is (of == SPEEDS))
+    span = span_in(call.query)
+    lines = chosen_lines(call.query, lines)
     table = await objects.fresh()
     counters = counters_of(table)
-    columns_of = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
-    columns = sorted({column for _, some in columns_of for column in some})
+    columns_by_line = [(line, line.columns or counters.get(line.counter, ())) for line in lines]
+    columns = sorted({column for _, names in columns_by_line for column in names})
     times: list[int] = []
     sums: dict[str, Column] = {}
     for key in keys:
-        times, series = await call.state.history.series(kind, key, columns, span)
-        for column, values in series.items():
-            sums[column] = added(sums.get(column), values)
-    answer: JsonObject = {"times": times, "series": []}
-    for line, some in columns_of:
-        if some:
-            total: Column | None = None
-            for column in some:
-                total = added(total, sums.get(column, []))
-            if line.is_age and total is not None:
-                total = ages(times, total)
-            answer["series"].append({"label": line.label, "unit": line.unit, "values": total})
-    return Answer(200, answer)
+        times, columns_of_key = await call.state.history.series(kind, key, columns, span)
+        for column, values in columns_of_key.items():
+            sums[column] = add_columns(sums.get(column), values)
+    series = [
+        series_of(line, times, [sums.get(column, []) for column in names])
+        for line, names in columns_by_line
+        if names
+    ]
+    return Answer(200, {"times": times, "series": series})
 
 
-def added(first: Column | None, second: Column) -> Column:
+def span_in(query: Query) -> str:
+    """Return the span that a query names.
+
+    Raises:
+        HttpError: the span is unknown.
+    """
+    span = query.get("span", "1m")
+    if span not in SPANS:
+        raise bad_request(f"'span' must be one of {', '.join(SPANS)}")
+    return span
+
+
+def chosen_lines(query: Query, lines: tuple[ChartLine, ...]) -> tuple[ChartLine, ...]:
+    """Return the lines of amounts or of rates if the query names one of these; else all.
+
+    Raises:
+        HttpError: ``of`` is unknown.
+    """
+    of = query.get("of", "")
+    if of not in ("", AMOUNTS, SPEEDS):
+        raise bad_request(f"'of' must be {AMOUNTS} or {SPEEDS}")
+    return tuple(line for line in lines if not of or line.unit.endswith("/s") is (of == SPEEDS))
+
+
+def series_of(line: ChartLine, times: Sequence[int], columns: Sequence[Column]) -> JsonObject:
+    """Return a line as label, unit and values: the sums of its columns."""
+    total = columns[0]
+    for column in columns[1:]:
+        total = add_columns(total, column)
+    values = ages(times, total) if line.is_age else total
+    return {"label": line.label, "unit": line.unit, "values": values}
+
+
+def add_columns(first: Column | None, second: Column) -> Column:
     """Return the sum of two columns; None counts as 0 beside a number."""
     if first is None:
         return second
@@ -301,47 +247,3 @@ def ages(times: Sequence[int], moments_ms: Column) -> Column:
         max(0.0, time - moment / MS) if moment else None
         for time, moment in zip(times, moments_ms, strict=True)
     ]
-
-
-def depths_and_rates(address: str) -> Charts:
-    """Return two charts of an object: its messages, and its rates."""
-    return (
-        (f"{address}?of={AMOUNTS}", "Messages"),
-        (f"{address}?of={SPEEDS}", "Messages/s"),
-    )
-
-
-GROUP_CHARTS = (
-    ("lag", "Lag in messages"),
-    ("bytes", "Lag in bytes"),
-    ("rates", "Messages/s"),
-    ("age", "Time since the last commit"),
-    ("claimed", "Claimed (1) or free (0)"),
-)
-LEASE_CHARTS = (
-    ("messages", "Messages"),
-    ("bytes", "Leased bytes"),
-    ("rates", "Messages/s"),
-    ("owned", "Owned (1) or free (0)"),
-)
-
-
-async def group_charts(call: HttpCall) -> Charts:
-    """Return the charts of the group in a path."""
-    return await charts_of(call, call.state.groups, GROUP, "stream", GROUP_CHARTS)
-
-
-async def lease_charts(call: HttpCall) -> Charts:
-    """Return the charts of the lease in a path."""
-    return await charts_of(call, call.state.leases, LEASE, "queue", LEASE_CHARTS)
-
-
-async def charts_of(
-    call: HttpCall, objects: ObjectTable, kind: str, source: str, charts: Charts
-) -> Charts:
-    """Return the charts of the group or lease in a path; none if the user does not see it."""
-    key = [call.path[part] for part in ("vhost", source, "group")]
-    if not call.identity.sees_vhost(key[0]) or await objects.find(*key) is None:
-        return ()
-    address = f"/charts/{kind}/{'/'.join(map(segment, key))}"
-    return tuple((f"{address}/{chart}", title) for chart, title in charts)
