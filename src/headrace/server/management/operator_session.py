@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headrace.gateway.requests.requests import Handler, RequestAnswer
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
 IMPERSONATOR = "impersonator"  # Who has this tag may publish as another user.
@@ -126,7 +126,7 @@ def attempt(
     return answer if isinstance(answer, dict) else {}
 
 
-async def run_request(call: Call, handler: Handler, **fields: object) -> Answered:
+async def run_request(call: Call, handler: Handler, **fields: object) -> Answer:
     """Run a request, in slices where it is long; answer when its changes are durable."""
     request = OperatorSession(call).request(fields)
     call.broker.events.require()

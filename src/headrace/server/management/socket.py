@@ -50,7 +50,7 @@ from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.call import SLICE_S, Answered, Call, OperationRefused, Steps
+from headrace.server.management.call import SLICE_S, Answer, Call, OperationRefused, Steps
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
@@ -190,7 +190,7 @@ class Client:
         self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
         self.operator = f"system user {self.uid}, process {self.pid}"
         self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
-        self.doing: Answered = {}  # The request that is served,
+        self.doing: Answer = {}  # The request that is served,
         self.owes_lines = False  # Lines follow the request that are not read yet.
         self.acting: Operator | None = None  # and as which user; None: as the system user.
 
@@ -217,7 +217,7 @@ class Client:
             if self.owes_lines:
                 return  # The lines are data, and may look like requests.
 
-    async def receive(self) -> Answered | None:
+    async def receive(self) -> Answer | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
 
         Raises:
@@ -244,7 +244,7 @@ class Client:
             return None
         return request
 
-    async def do(self, request: Answered) -> None:
+    async def do(self, request: Answer) -> None:
         """Run a request, and answer it."""
         name = request.get("do")
         if isinstance(name, str) and name in self.owner.former_names:
@@ -323,7 +323,7 @@ class Client:
         call.actor = self.acting = Operator(user.name, str(peer or user.peer))
         call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
 
-    def audit(self, request: Answered, reason: str = "") -> None:
+    def audit(self, request: Answer, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         name = request.get("do")
@@ -341,7 +341,7 @@ class Client:
                 request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
-    async def stream(self, call: Call, steps: Steps) -> Answered:
+    async def stream(self, call: Call, steps: Steps) -> Answer:
         """Send the lines of a generator, slice by slice; return its result."""
         sent_s = time.monotonic()
         with contextlib.closing(steps):
@@ -368,7 +368,7 @@ class Client:
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
-    async def send_item(self, item: Answered) -> None:
+    async def send_item(self, item: Answer) -> None:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))

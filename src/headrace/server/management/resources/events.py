@@ -20,7 +20,7 @@ from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from headrace.model.events import Event
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -39,7 +39,7 @@ class EventBacklog:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._kinds = kinds_of(call)
-        vhost = call.wanted_vhost()
+        vhost = call.vhost_filter()
         self._vhost = "" if vhost is None else vhost.name  # The client may outlive it.
         self._waiting: deque[Event] = deque()
         self._lost = 0
@@ -99,7 +99,7 @@ def kinds_of(call: Call) -> tuple[str, ...]:
 
 
 @operation("events", LOOK, fields="`kinds`, `vhost`")
-async def stream_events(call: Call) -> Answered:
+async def stream_events(call: Call) -> Answer:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
@@ -113,7 +113,7 @@ async def stream_events(call: Call) -> Answered:
         await call.busy()  # From here on no event is missed.
         while not ending.done():
             await backlog.wait()
-            if call.user is not None and not broker.tickets.lasts(call.text("as")):
+            if call.user is not None and not broker.tickets.is_valid(call.text("as")):
                 call.refuse("refused", "the ticket has ended")
             await backlog.send()
         return {}
@@ -125,7 +125,7 @@ async def stream_events(call: Call) -> Answered:
 
 async def end_of(call: Call) -> None:
     """Return when the client disconnects, or sends ``{"end": true}``."""
-    line: Answered | None = {}
+    line: Answer | None = {}
     while line is not None:
         try:
             line = await call.receive()

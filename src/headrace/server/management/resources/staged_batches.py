@@ -14,7 +14,7 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -37,7 +37,7 @@ def list_batches(call: Call) -> Steps:
     return {"items": count}
 
 
-def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answered:
+def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answer:
     """Return a sink as a row of a list; ``last`` is the last committed batch, None for none."""
     return {
         **vhost.sinks.describe(name),
