@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of definitions that wait for the disk: awaited, or refused when the disk fails."""
+"""Changes of definitions that wait for the disk; they are refused when the disk fails."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ class LoginService:
             outcome = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
-            self.attempts.note(version_of(connection), peer.host, error.user, succeeded=False)
+            self.attempts.count(version_of(connection), peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit(
                     "user.authentication.failure",
@@ -207,7 +207,7 @@ class LoginService:
             elif isinstance(outcome, bytes):
                 connection.challenge(outcome)
             else:
-                self.attempts.note(version_of(connection), peer.host, outcome.name, succeeded=True)
+                self.attempts.count(version_of(connection), peer.host, outcome.name, succeeded=True)
                 self._let_in(connection, mechanism, outcome)
         self._turn()
 
@@ -231,11 +231,11 @@ class LoginService:
                 raise LoginRefused(f"mechanism {mechanism} needs another step")
         except LoginRefused as error:
             log.warning("login by %s from %s refused: %s", protocol, peer, error)
-            self.attempts.note(protocol, peer.host, error.user, succeeded=False)
+            self.attempts.count(protocol, peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit("user.authentication.failure", **facts, error=str(error))
             raise
-        self.attempts.note(protocol, peer.host, outcome.name, succeeded=True)
+        self.attempts.count(protocol, peer.host, outcome.name, succeeded=True)
         if self._events.has_listeners:
             self._events.emit("user.authentication.success", name=outcome.name, **facts)
         return outcome
