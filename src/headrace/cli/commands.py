@@ -128,7 +128,7 @@ class Commands(Group):
             text = printable(error.object)
             raise click.ClickException(f"'{text:.80}' is not valid UTF-8") from None
         except ImportError as error:
-            how = extras.said(error)
+            how = extras.describe_missing(error)
             if how is None:
                 raise
             raise NotInstalled(how) from None

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.commands import Group, OneOf
-from headrace.cli.management import BY_SOCKET, ask, listed, management_option
+from headrace.cli.management import BY_SOCKET, ask, list_items, management_option
 from headrace.cli.output import Row, format_option, print_facts, print_rows
 
 # Columns of each kind, unless --columns chooses others.
@@ -86,7 +86,7 @@ def list_kind(
         raise click.UsageError(f"--user is for {', '.join(OF_USERS)}")
     if vhost is not None and kind in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for {kind}")
-    rows = listed(socket, f"list {kind}", vhost=vhost, user=user)
+    rows = list_items(socket, f"list {kind}", vhost=vhost, user=user)
     wanted: tuple[str, ...] = COLUMNS[kind]
     if columns == "all":
         first = next(rows, None)
@@ -96,10 +96,10 @@ def list_kind(
         return
     if columns is not None:
         wanted = tuple(name.strip() for name in columns.split(",") if name.strip())
-    print_rows(checked(rows, wanted), wanted, form, wide=columns is None)
+    print_rows(check_columns(rows, wanted), wanted, form, wide=columns is None)
 
 
-def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
+def check_columns(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     """Yield the rows; an unknown column ends the command."""
     is_checked = False
     for row in rows:
@@ -140,7 +140,7 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     if vhost is not None and f"{kind}s" in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for a {kind}")
     count = 0
-    for row in listed(socket, f"list {kind}s", vhost=vhost):
+    for row in list_items(socket, f"list {kind}s", vhost=vhost):
         if name and name in names_of(row, FOUND[kind]):
             if count and form != "json":
                 click.echo()

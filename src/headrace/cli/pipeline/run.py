@@ -32,7 +32,7 @@ def load_file(file: str, parameters: dict[str, str]) -> Pipeline:
     return load(file, parameters)
 
 
-def given(parameters: tuple[str, ...]) -> dict[str, str]:
+def parse_parameters(parameters: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters of `--set`.
 
     Raises:
