@@ -66,12 +66,12 @@ class Site:
         self.queues.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.queues[-1]
 
-    def declared(self) -> tuple[Peer, str]:
+    def peer_with_queue(self) -> tuple[Peer, str]:
         """A connection with channel 1 open, and a queue that it declared."""
         peer = self.peer()
-        return peer, self.declared_by(peer)
+        return peer, self.declare_queue_on(peer)
 
-    def declared_by(self, peer: Peer) -> str:
+    def declare_queue_on(self, peer: Peer) -> str:
         """A queue that the peer declared."""
         queue = self.queue()
         peer.declare(queue)
@@ -112,7 +112,7 @@ class Site:
             for command in commands:
                 try:
                     peer.call(command)
-                except ChannelClosed:  # It is not there.
+                except ChannelClosed:  # It does not exist.
                     peer.session = peer.another()
 
 

@@ -30,7 +30,7 @@ class BrokenRule(Unexpected):
     """The broker did something else than the rule says."""
 
 
-class Closed(NamedTuple):
+class BrokerClose(NamedTuple):
     """The broker's close of a channel (or, `fatal`, of the connection)."""
 
     code: int
@@ -47,7 +47,7 @@ def must(condition: object, what: str) -> None:
 class Peer(RawClient):
     """One connection; `open` logs in and opens channel 1."""
 
-    def failed(self, text: str) -> BrokenRule:
+    def make_error(self, text: str) -> BrokenRule:
         return BrokenRule(text)
 
     def client_properties(self) -> dict[str, Value]:
@@ -56,21 +56,23 @@ class Peer(RawClient):
     def cut_off(self) -> None:
         """An end is an end: which rule it breaks, the check says."""
 
-    def closed(self, channel: int = 1) -> Closed:
+    def expect_close(self, channel: int = 1) -> BrokerClose:
         """The broker closes the channel or the connection, and is agreed with."""
         number, method = self.next()
         if isinstance(method, ConnectionClose):
             self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
-            return Closed(method.reply_code, method.reply_text, fatal=True)
+            return BrokerClose(method.reply_code, method.reply_text, fatal=True)
         if not isinstance(method, ChannelClose) or number != channel:
             raise BrokenRule(f"{named(method)} on channel {number} instead of an error")
         self.send(ChannelCloseOk(), channel)
-        return Closed(method.reply_code, method.reply_text, fatal=False)
+        return BrokerClose(method.reply_code, method.reply_text, fatal=False)
 
-    def refused(self, method: MethodBase, code: int, fatal: bool = False, channel: int = 1) -> None:
+    def expect_refusal(
+        self, method: MethodBase, code: int, fatal: bool = False, channel: int = 1
+    ) -> None:
         """Send a method, which must be answered with this code; the channel is opened again."""
         self.send(method, channel)
-        closed = self.closed(channel)
+        closed = self.expect_close(channel)
         expected = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
         must(
             (closed.code, closed.fatal) == (code, fatal),
@@ -88,7 +90,7 @@ class Peer(RawClient):
                 return False
         return True
 
-    def delivered(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
+    def expect_delivery(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
         """Return the next delivery; fail if another method arrives."""
         return self.content(BasicDeliver, channel)
 
@@ -105,5 +107,5 @@ class ControlPeer(RawClient010):
 
     product = PRODUCT
 
-    def failed(self, text: str) -> BrokenRule:
+    def make_error(self, text: str) -> BrokenRule:
         return BrokenRule(text)

@@ -63,13 +63,13 @@ def put_to(check: Check, settings: Settings, version: Version) -> str:
     except BrokenRule as broken:
         return str(broken) or "it does not hold"
     except NotServed:
-        return "the broker does not speak this version any more"
+        return "the broker no longer speaks this version"
     except TimeoutError:
         return "no answer in time"
     except ClientError as error:
         return f"{type(error).__name__}: {error}"
     except OSError as error:
-        return f"the broker cannot be reached any more: {error}"
+        return f"the broker can no longer be reached: {error}"
     return ""
 
 

@@ -40,7 +40,7 @@ class SessionPeer:
 
     def __init__(self, settings: Settings) -> None:
         self.answer_s = settings.connection_timeout_s
-        self.connection = _connected(replace(settings, version=V0_10), self.answer_s)
+        self.connection = _connect(replace(settings, version=V0_10), self.answer_s)
         self.session = self.connection.session()
 
     def close(self) -> None:
@@ -57,11 +57,11 @@ class SessionPeer:
         """Send a command, which must be completed; its result."""
         return self.session.call(command)
 
-    def refused(self, command: Command, *codes: int) -> None:
+    def expect_refusal(self, command: Command, *codes: int) -> None:
         """Send a command, which must end the session (with one of these codes); begin the next."""
-        self.refuses(lambda: self.session.call(command), command.NAME, *codes)
+        self.expect_failure(lambda: self.session.call(command), command.NAME, *codes)
 
-    def refuses(self, act: Callable[[], object], what: str, *codes: int) -> None:
+    def expect_failure(self, act: Callable[[], object], what: str, *codes: int) -> None:
         """Do what must end the session (with one of these codes), and begin the next one."""
         try:
             act()
@@ -106,9 +106,9 @@ class SessionPeer:
 
     def holds(self, queue: str, count: int) -> bool:
         """Return True once a queue holds so many messages; some brokers count a bit late."""
-        return self.comes(lambda: self.count(queue) == count)
+        return self.becomes(lambda: self.count(queue) == count)
 
-    def comes(self, condition: Callable[[], bool]) -> bool:
+    def becomes(self, condition: Callable[[], bool]) -> bool:
         """Return True once a condition holds."""
         deadline = time.monotonic() + self.answer_s / 2
         while not condition():
@@ -127,7 +127,7 @@ class SessionPeer:
         subscription.flow(messages)
         return subscription
 
-    def taken(self, subscription: Subscription, count: int) -> list[Transfer]:
+    def take_transfers(self, subscription: Subscription, count: int) -> list[Transfer]:
         """Return the next messages of a subscription."""
         transfers: list[Transfer] = []
         for _ in range(count):
@@ -138,7 +138,7 @@ class SessionPeer:
                 raise BrokenRule(text) from None
         return transfers
 
-    def silent(self, subscription: Subscription, why: str) -> None:
+    def expect_silence(self, subscription: Subscription, why: str) -> None:
         """Nothing more may have come when all that was said is done."""
         self.session.sync()
         must(subscription.receive_nowait() is None, f"nothing is sent: {why}")
@@ -172,8 +172,8 @@ def _ids(transfers: tuple[Transfer, ...]) -> SequenceSet:
     return SequenceSet([(transfer.number, transfer.number) for transfer in transfers])
 
 
-def _connected(settings: Settings, timeout_s: float) -> Connection:
-    async def opened() -> Source:
+def _connect(settings: Settings, timeout_s: float) -> Connection:
+    async def open_source() -> Source:
         source = Source(
             [settings],
             reconnect=None,
@@ -184,4 +184,4 @@ def _connected(settings: Settings, timeout_s: float) -> Connection:
         await source.open()
         return source
 
-    return Connection(LOOP.run(opened(), timeout_s), timeout_s)
+    return Connection(LOOP.run(open_source(), timeout_s), timeout_s)

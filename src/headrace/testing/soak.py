@@ -468,7 +468,7 @@ class Soak:
             if moved in delivered and taken in self.left:
                 history.violation(f"{moved} is there and {taken} was not taken")
             if moved not in delivered and taken not in self.left:
-                history.violation(f"{taken} was taken and {moved} is not there")
+                history.violation(f"{taken} was taken and {moved} is missing")
 
     def report(self) -> str:
         """Say what was done, in one line."""

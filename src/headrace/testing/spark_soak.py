@@ -44,7 +44,7 @@ CLUSTER: Final = "local-cluster[2,1,600]"
 
 
 class SoakError(AssertionError):
-    """Something was lost, or is there twice, or nothing moves any more."""
+    """Messages were lost or duplicated, or the query no longer moves."""
 
 
 class Publisher(threading.Thread):

@@ -39,7 +39,7 @@ class BenchError(Unexpected):
 class Link(RawClient):
     """A connection; `open_link` returns one with channel 1 open."""
 
-    def failed(self, text: str) -> BenchError:
+    def make_error(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
 
     def client_properties(self) -> dict[str, Value]:

@@ -43,7 +43,7 @@ class Link010(SessionClient):
         """Octets of a frame, as agreed on."""
         return self.machine.max_frame_size
 
-    def failed(self, text: str) -> BenchError:
+    def make_error(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
 
     def pull(self) -> None:
