@@ -46,11 +46,11 @@ def wrong_in(line: str) -> str | None:
 
 
 def missing(tests: list[tuple[str, str]]) -> str | None:
-    """Return which of these tests is not there, if any."""
+    """Return the reason if one of these tests does not exist."""
     for path, name in tests:
         file = ROOT / path
         if not file.is_file():
-            return f"names {path}, which is not there"
+            return f"names {path}, which does not exist"
         if name and not re.search(rf"^\s*(async )?def {name}\b", file.read_text(), re.MULTILINE):
             return f"names {name}, which is not in {path}"
     return None

@@ -150,7 +150,7 @@ def leader_of(nodes: list[Node]) -> Node | None:
     return next((one for one in nodes if one.role() in ("master running", "primary running")), None)
 
 
-def settled(nodes: list[Node]) -> bool:
+def is_settled(nodes: list[Node]) -> bool:
     """Return True if there is a leader with a synchronous standby, and all run."""
     leader = leader_of(nodes)
     if leader is None or not all(one.role().endswith("running") for one in nodes):
@@ -181,7 +181,7 @@ def main() -> None:
         for node in nodes:
             stack.callback(node.kill)
             node.start()
-        until(lambda: settled(nodes), "a leader with a synchronous standby", START_S)
+        until(lambda: is_settled(nodes), "a leader with a synchronous standby", START_S)
         leader = leader_of(nodes)
         assert leader is not None
         with psycopg.connect(

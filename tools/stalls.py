@@ -41,7 +41,7 @@ BODY = ADDRESS + encode_frame(2, 1, HEADER) + encode_frame(3, 1, b"x" * 200)
 Case = Callable[[VirtualHost], Callable[[], object]]
 
 
-class Held(Consumer):
+class HoldingConsumer(Consumer):
     """A consumer that keeps what it is given."""
 
     def __init__(self, queue: Queue) -> None:
@@ -55,7 +55,7 @@ class Held(Consumer):
         self.taken.append(message)
 
 
-def filled(
+def fill_queue(
     vhost: VirtualHost, name: str, count: int, paged: bool = False, **arguments: Any
 ) -> Queue:
     """A queue with so many messages of 200 octets."""
@@ -68,15 +68,15 @@ def filled(
 
 def purged(count: int, paged: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        return filled(vhost, "q", count, paged).purge
+        return fill_queue(vhost, "q", count, paged).purge
 
     return ready
 
 
 def returned(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        queue = filled(vhost, "q", count)
-        consumer = Held(queue)
+        queue = fill_queue(vhost, "q", count)
+        consumer = HoldingConsumer(queue)
         queue.add_consumer(consumer)
         queue.drain()
 
@@ -94,7 +94,7 @@ def orphaned(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         vhost.declare_queue("other")
         vhost.bind("amq.fanout", (QUEUE, "other"))
-        filled(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})  # type: ignore[arg-type]
+        fill_queue(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})  # type: ignore[arg-type]
 
         def steps() -> Iterator[object]:
             yield vhost.delete_queue("q")
@@ -219,7 +219,7 @@ CASES: dict[str, tuple[int, Case]] = {
 }
 
 
-def measured(case: Case) -> float:
+def measure(case: Case) -> float:
     """Seconds of processor time that a case takes once it is ready, or its longest step."""
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
@@ -252,7 +252,7 @@ def main() -> int:
     only = parser.parse_args().only
     for name, (count, case) in CASES.items():
         if only in name:
-            each = min(measured(case) for _ in range(RUNS)) / count
+            each = min(measure(case) for _ in range(RUNS)) / count
             print(f"{name:66} {each * 1e6:8.2f} us {round(STALL_S / each):>12,}")
     return 0
 
