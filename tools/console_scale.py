@@ -423,7 +423,7 @@ def measure_list(address: str, path: str) -> tuple[float, float, int]:
 
 
 def queue_count(address: str) -> int:
-    """Return how many queues the console knows."""
+    """Return the number of queues of the console."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     connection.request("GET", f"{LIST}?page=1&page_size=1&columns=name", headers=LOGIN)
     found: dict[str, int] = json.load(connection.getresponse())

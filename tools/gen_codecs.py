@@ -459,7 +459,7 @@ FILES = {
 
 
 def same(path: str, have: str, want: str) -> bool:
-    """Whether two texts say the same, whatever a formatter did to them."""
+    """Return True if two texts differ only by their format."""
     if path.endswith(".py"):
         return ast.dump(ast.parse(have)) == ast.dump(ast.parse(want))
     return have == want

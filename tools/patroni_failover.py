@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets Patroni fail over under a broker of a cluster, and says how long its clients waited.
+"""Lets Patroni fail over under a broker of a cluster, and prints the waits of its clients.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/patroni_failover.py
 

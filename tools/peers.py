@@ -41,15 +41,15 @@ UNUSED_DAYS = 90  # A folder of the cache that no run used for so long is remove
 
 
 class PeerUnavailable(Exception):
-    """This distribution does not have the peer; the text says why."""
+    """This distribution does not have the peer; the text has the reason."""
 
 
 class PeerFailed(Exception):
-    """A peer could not be brought; the text says what to do."""
+    """A peer could not be brought; the text has the remedy."""
 
 
 class Peer(Protocol):
-    """What can be brought into a folder."""
+    """A client or library that can be brought into a folder."""
 
     @property
     def name(self) -> str: ...  # Of its folder in build/interop.

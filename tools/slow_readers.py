@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker's memory does when many readers do not read: its size at most, and afterwards.
+"""The memory of a broker while many readers do not read: its peak, and its size afterwards.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/slow_readers.py --readers 500 --messages 4000
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the broker's loop is busy with what it does in one go, for docs/guides/operations.md.
+"""The longest steps of the broker's event loop, for docs/guides/operations.md.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/stalls.py [--only WORD]
 
@@ -106,7 +106,7 @@ def orphaned(count: int) -> Case:
 
 
 def later(vhost: VirtualHost) -> Iterator[object]:
-    """What a virtual host does a little at a time."""
+    """Work that a virtual host does in small steps."""
     while vhost.scheduler.next_ms:
         vhost.counters.now_ms += 1
         yield vhost.scheduler.run(vhost.counters.now_ms)

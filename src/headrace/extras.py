@@ -28,7 +28,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+).*?(?:extra\s*==\s*['\"]([\w-]+)['\"])?$", 
 
 
 class PackageMissing(ModuleNotFoundError):
-    """Packages are not installed; the text says how to install them."""
+    """Packages are not installed; the text has the command that installs them."""
 
 
 def require(*modules: str) -> None:

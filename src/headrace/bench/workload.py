@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads W1 to W8. What each is for, and how to read it: docs/explanation/performance.md."""
+"""The workloads W1 to W8, described in docs/explanation/performance.md."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Bench:
             remove(load, self.settings)
 
     def scale_count(self, count: int) -> int:
-        """A count, scaled."""
+        """Return a scaled count."""
         return max(1, round(count * self.scale))
 
 

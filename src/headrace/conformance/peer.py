@@ -27,7 +27,7 @@ PRODUCT = "headrace conformance"
 
 
 class BrokenRule(Unexpected):
-    """The broker did something else than the rule says."""
+    """The broker broke a rule."""
 
 
 class BrokerClose(NamedTuple):
@@ -38,10 +38,10 @@ class BrokerClose(NamedTuple):
     fatal: bool
 
 
-def must(condition: object, what: str) -> None:
-    """Raise BrokenRule when the condition does not hold; `what` says what should have been."""
+def must(condition: object, expectation: str) -> None:
+    """Raise BrokenRule with the expectation when the condition does not hold."""
     if not condition:
-        raise BrokenRule(what)
+        raise BrokenRule(expectation)
 
 
 class Peer(RawClient):
@@ -54,10 +54,10 @@ class Peer(RawClient):
         return {"product": PRODUCT}
 
     def cut_off(self) -> None:
-        """An end is an end: which rule it breaks, the check says."""
+        """Treat a cut-off connection as an end; the check decides which rule that breaks."""
 
     def expect_close(self, channel: int = 1) -> BrokerClose:
-        """The broker closes the channel or the connection, and is agreed with."""
+        """Return the broker's close of the channel or the connection, and answer it."""
         number, method = self.next()
         if isinstance(method, ConnectionClose):
             self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
@@ -95,7 +95,7 @@ class Peer(RawClient):
         return self.content(BasicDeliver, channel)
 
     def bodies(self, queue: str) -> list[bytes]:
-        """All that waits in a queue, taken out."""
+        """Take all messages of a queue; return their bodies."""
         bodies = []
         while (body := self.get(queue)) is not None:
             bodies.append(body)

@@ -44,35 +44,35 @@ class SessionPeer:
         self.session = self.connection.session()
 
     def close(self) -> None:
-        """Close politely."""
+        """Close the connection with its handshake."""
         with contextlib.suppress(ClientError, OSError):
             self.connection.close()
 
     def another(self, name: bytes = b"", *, force: bool = False) -> Session:
-        """One more session on the same connection."""
+        """Return one more session on the same connection."""
         return self.connection.session(name, force=force)
 
     # Every command has a result of its own class.
     def call(self, command: Command) -> Any:
-        """Send a command, which must be completed; its result."""
+        """Send a command, which must be completed; return its result."""
         return self.session.call(command)
 
     def expect_refusal(self, command: Command, *codes: int) -> None:
         """Send a command, which must end the session (with one of these codes); begin the next."""
         self.expect_failure(lambda: self.session.call(command), command.NAME, *codes)
 
-    def expect_failure(self, act: Callable[[], object], what: str, *codes: int) -> None:
-        """Do what must end the session (with one of these codes), and begin the next one."""
+    def expect_failure(self, act: Callable[[], object], name: str, *codes: int) -> None:
+        """Call ``act``, which must end the session (with one of these codes); begin the next."""
         try:
             act()
         except ChannelClosed as closed:
             if codes and closed.code not in codes:
-                raise BrokenRule(f"{what} fails with {codes}, not with {closed}") from closed
+                raise BrokenRule(f"{name} fails with {codes}, not with {closed}") from closed
         else:
-            raise BrokenRule(f"{what} is completed where an exception was due")
+            raise BrokenRule(f"{name} is completed where an exception was due")
         self.session = self.connection.session()
 
-    # --- The usual ------------------------------------------------------------------------------
+    # --- Common commands ------------------------------------------------------------------------
 
     def declare(self, queue: str, **fields: Any) -> str:
         """Declare a queue."""
@@ -138,13 +138,13 @@ class SessionPeer:
                 raise BrokenRule(text) from None
         return transfers
 
-    def expect_silence(self, subscription: Subscription, why: str) -> None:
-        """Nothing more may have come when all that was said is done."""
+    def expect_silence(self, subscription: Subscription, reason: str) -> None:
+        """Check that no message has come after all commands are completed."""
         self.session.sync()
-        must(subscription.receive_nowait() is None, f"nothing is sent: {why}")
+        must(subscription.receive_nowait() is None, f"nothing is sent: {reason}")
 
     def bodies(self, queue: str) -> list[bytes]:
-        """All that waits in a queue, taken out."""
+        """Take all messages of a queue; return their bodies."""
         with self.session.subscribe(queue) as subscription:
             subscription.flow(1000)
             subscription.flush()
@@ -156,11 +156,11 @@ class SessionPeer:
         return [transfer.body for transfer in transfers]
 
     def accepts(self, *transfers: Transfer) -> None:
-        """Say message.accept, whether or not the messages were acquired."""
+        """Send message.accept, also for messages that were not acquired."""
         self.call(MessageAccept(transfers=_ids(transfers)))
 
     def rejects(self, *transfers: Transfer) -> None:
-        """Say message.reject, whether or not the messages were acquired."""
+        """Send message.reject, also for messages that were not acquired."""
         self.call(MessageReject(transfers=_ids(transfers), code=0))
 
     def state(self, queue: str) -> Any:

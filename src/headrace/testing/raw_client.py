@@ -69,7 +69,7 @@ M = TypeVar("M", bound=MethodBase)
 
 
 class NotServed(Exception):
-    """The broker does not speak this version."""
+    """The broker does not serve this version."""
 
     def __init__(self, answer: bytes = b"") -> None:
         super().__init__(answer)
@@ -113,7 +113,7 @@ class RawClient(RawSocket):
 
     @classmethod
     def at(cls, settings: Settings, version: Version = V0_9_1, *, window: int = 0) -> Self:
-        """Connect to where a URL says, to log in as it says."""
+        """Connect to the address of a URL, with its login."""
         client = super().at(settings, window=window)
         client.version = version
         return client
@@ -121,7 +121,7 @@ class RawClient(RawSocket):
     # --- Methods --------------------------------------------------------------------------------
 
     def send(self, method: MethodBase, channel: int | None = None) -> None:
-        """Send a method; those of class connection on channel 0 and others on 1, if not said."""
+        """Send a method; by default those of class connection on channel 0, and others on 1."""
         self.send_bytes(method_frame(_channel(type(method), channel), method, self.version))
 
     def frame(self) -> tuple[int, int, bytes] | None:
@@ -215,7 +215,7 @@ class RawClient(RawSocket):
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def greet(self) -> ConnectionStart:
-        """Send the protocol header; raise NotServed if the broker speaks other versions only."""
+        """Send the protocol header; raise NotServed if the broker serves other versions only."""
         self.send_bytes(self.version.header)
         first = self.read(PROTOCOL_HEADER_SIZE)
         if not first or first.startswith(b"AMQP"):
@@ -433,7 +433,7 @@ def named(answer: MethodBase | Content) -> str:
 
 
 def _channel(kind: type[MethodBase], channel: int | None) -> int:
-    """Return the channel that a method goes on if none is said."""
+    """Return the default channel of a method."""
     if channel is not None:
         return channel
     return 0 if kind.NAME.startswith("connection.") else 1

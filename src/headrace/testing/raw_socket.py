@@ -40,7 +40,7 @@ class Tls(NamedTuple):
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """Return how to encrypt a connection to where a URL says; None if it says not to."""
+    """Return the TLS settings for the address of a URL; None without TLS."""
     if not settings.tls:
         return None
     return Tls(settings.ssl_context(), settings.server_name or settings.host)
@@ -85,7 +85,7 @@ class RawSocket:
 
     @classmethod
     def at(cls, settings: Settings, *, window: int = 0) -> Self:
-        """Connect to where a URL says, to log in as it says. Raises OSError as the constructor."""
+        """Connect to the address of a URL, with its login. Raises OSError as the constructor."""
         raw = cls(
             settings.host,
             settings.port,

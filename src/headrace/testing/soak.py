@@ -16,7 +16,7 @@ the history, and these are its laws:
 7. A distributed transaction that was prepared is there, whole, until its outcome; then laws 1 and 2
    hold for what it published and took when it was committed, and nothing of it when rolled back.
 8. A staged batch is there whole and once, in a queue and in a stream, when its commit was answered;
-   otherwise so or not at all. The last batch that the broker tells never goes back.
+   otherwise so or not at all. The last batch that the broker reports never decreases.
 """
 
 import asyncio
@@ -59,11 +59,11 @@ Key = tuple[str, str, int]  # Queue, publisher, number.
 
 @dataclass
 class Branch:
-    """A distributed transaction whose coordinator does not know that it is over."""
+    """A distributed transaction whose end the coordinator has not seen."""
 
     taken: Key
     moved: Key
-    said: str  # How far it came: prepare (asked for), prepared (answered), commit, rollback.
+    stage: str  # Its progress: prepare (asked for), prepared (answered), commit, rollback.
 
 
 @dataclass
@@ -220,7 +220,7 @@ class Soak:
         return work
 
     def consumer(self, queue: str) -> Callable[[Connection], object]:
-        """Consume and ack; now and then a fence tells which acks are durable."""
+        """Consume and ack; now and then a fence shows which acks are durable."""
 
         async def work(connection: Connection) -> None:
             history = self.history
@@ -328,14 +328,14 @@ class Soak:
             await session.dtx_end(xid)
         branch = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
         await session.dtx_prepare(xid)
-        branch.said = "prepared"
+        branch.stage = "prepared"
         await self.decide(session, xid)
 
     async def decide(self, session: BranchSession, xid: Xid) -> None:
         """Commit a prepared branch, or roll it back."""
         branch = self.history.branches[xid.global_id or b""]
         commit = self.random.random() < 0.7
-        branch.said = "commit" if commit else "rollback"
+        branch.stage = "commit" if commit else "rollback"
         await (session.dtx_commit(xid) if commit else session.dtx_rollback(xid))
         self.over(xid.global_id or b"", commit)
 
@@ -352,7 +352,7 @@ class Soak:
             history.undone.add(branch.moved)
 
     async def resolve(self, session: BranchSession) -> None:
-        """After a restart: compare the prepared branches with what was said, and decide them."""
+        """After a restart, compare the prepared branches with earlier answers, and decide them."""
         history = self.history
         xids = await session.dtx_recover()
         # Those of staged batches are the matter of :mod:`headrace.testing.soak_batches`.
@@ -363,9 +363,9 @@ class Soak:
             if name in prepared:
                 await self.decide(session, prepared[name])
             else:
-                if branch.said == "prepared":
+                if branch.stage == "prepared":
                     history.violation(f"prepared branch {name!r} is lost")
-                self.over(name, branch.said == "commit")
+                self.over(name, branch.stage == "commit")
 
     # --- The run ----------------------------------------------------------------------------
 

@@ -192,7 +192,7 @@ def test_a_relay_that_stands_still_is_sent_no_more_than_a_backlog(
         raw.send(BasicConsume(queue=f"still-{number}", no_ack=True))
         raw.expect(BasicConsumeOk)
     body = b"y" * (WINDOW + LARGE)
-    monkeypatch.setattr(RelayProcesses, "place", lambda *_: None)
+    monkeypatch.setattr(RelayProcesses, "hand_over", lambda *_: None)
     os.kill(relay.process.pid, signal.SIGSTOP)
     try:
         with connect(broker.url) as connection, connection.channel() as channel:

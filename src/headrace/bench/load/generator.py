@@ -457,7 +457,7 @@ class Consumers:
             _look_at(receiver.methods, self.load.consume_version)
 
     def post(self) -> None:
-        """Put the counts on the board, see what it says, and send heartbeats when it is time."""
+        """Write the counts to the board, read its flags, and send heartbeats that are due."""
         board = self.board
         self.measuring = bool(board[BoardField.MEASURING])
         if board[BoardField.RECEIVED] != self.received:

@@ -55,11 +55,11 @@ class Histogram:
         self.largest = max(self.largest, largest)
 
     def as_list(self) -> list[int]:
-        """The counts of all buckets, for another process."""
+        """Return the counts of all buckets, for another process."""
         return [self.counts[i] for i in range(BUCKETS)]
 
     def percentile(self, share: float) -> float:
-        """The value that ``share`` (0 to 1) of the counted ones do not exceed; 0 when empty."""
+        """Return the value that ``share`` (0 to 1) of the counts do not exceed; 0 when empty."""
         wanted = int(share * self.total)
         if wanted >= self.total:
             wanted = self.total - 1
@@ -72,7 +72,7 @@ class Histogram:
 
 
 def bucket_of(value: int) -> int:
-    """The bucket a duration is counted in."""
+    """Return the bucket of a duration."""
     if value < 0:
         return 0
     if value < 64:
@@ -86,7 +86,7 @@ def bucket_of(value: int) -> int:
 
 
 def value_of(bucket: int) -> int:
-    """The middle of a bucket."""
+    """Return the middle of a bucket."""
     if bucket < 64:
         return bucket
     exponent = bucket // 64 + 5
@@ -132,7 +132,7 @@ class Sender:
         self.methods: list[bytes] = []  # Payloads of all other methods, in order.
 
     def room(self) -> int:
-        """Return how many more publishes the confirm window takes."""
+        """Return how many more publishes fit into the confirm window."""
         if self.window == 0:
             return SEQUENCE_MASK
         outstanding = self.sent - self.confirmed
@@ -171,7 +171,7 @@ class Sender:
         return i - first
 
     def feed(self, d: bytearray, n: int, now: int) -> int:
-        """Take in ``d[:n]``; return how many bytes were whole frames."""
+        """Take in ``d[:n]``; return the size of its complete frames."""
         return self.walk(d, self.ring, n, now)
 
     def walk(self, d: bytearray, ring: bytearray, n: int, now: int) -> int:
@@ -262,7 +262,7 @@ class Receiver:
         self.methods: list[bytes] = []  # Payloads of all methods but deliveries, in order.
 
     def feed(self, d: bytearray, n: int, now: int) -> int:
-        """Take in ``d[:n]``; return how many bytes were whole frames. Acks are then in `acks`."""
+        """Take in ``d[:n]``; return the size of its complete frames. Acks are then in `acks`."""
         if len(self.acks) < n + ACK_LEN:
             self.acks = bytearray(n + ACK_LEN)
         self.acks_len = 0

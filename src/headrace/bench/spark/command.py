@@ -167,7 +167,7 @@ def _measure(
 
 
 def _gist(text: str) -> str:
-    """The line of an error of Spark that says what was wrong in Python, else its first."""
+    """Return the line of a Spark error that has the Python error, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
     return (errors or lines or ["no reason given"])[-1][:500]

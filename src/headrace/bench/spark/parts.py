@@ -40,13 +40,13 @@ MEMORY_SLACK_MIB: Final = 32.0
 
 @dataclass(slots=True)
 class Figure:
-    """One thing that was measured, and what it should be."""
+    """A measured figure, and its goal."""
 
     name: str
     value: float
     unit: str
     bar: float | None = None
-    at_most: bool = False  # Whether the bar is the most, not the least.
+    at_most: bool = False  # The bar is a maximum, not a minimum.
     details: JsonObject = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class Figure:
 
 @dataclass(slots=True)
 class BenchContext:
-    """The needs of all parts: a session, a broker, a directory and a reporter of progress."""
+    """The session, broker, directory and reporter of progress of all parts."""
 
     spark: SparkSession
     settings: Settings
@@ -70,11 +70,11 @@ class BenchContext:
     report: Callable[[str], None]
 
     def rows(self, count: int) -> int:
-        """A number of rows, scaled."""
+        """Return a scaled number of rows."""
         return max(1000, int(count * self.scale))
 
     def checkpoint(self) -> str:
-        """A new directory."""
+        """Return a new directory."""
         return str(self.scratch / uuid.uuid4().hex)
 
 

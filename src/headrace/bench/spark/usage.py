@@ -50,7 +50,7 @@ class Meter:
         self.broker = psutil.Process(broker_pid)
 
     def measure(self) -> ResourceUsage:
-        """The figures now."""
+        """Return the current figures."""
         jvm: list[psutil.Process] = []
         workers: list[psutil.Process] = []
         for process in psutil.Process(os.getpid()).children(recursive=True):

@@ -208,7 +208,7 @@ def has_definitions(data: Path) -> bool:
     try:
         return (data / DATABASE).exists()
     except OSError:
-        return True  # Opening it says what is wrong.
+        return True  # Opening it raises the error.
 
 
 @contextlib.contextmanager

@@ -134,7 +134,7 @@ Given: TypeAlias = "tuple[str, Value]"  # An argument and its value.
 
 
 def timestamp(text: str) -> Value:
-    """Return a time of ISO 8601, UTC unless it says another, or of Unix in seconds.
+    """Return a time of ISO 8601, UTC by default, or of Unix in seconds.
 
     Raises:
         ValueError: it is neither, or beyond 64 bits.

@@ -91,7 +91,7 @@ class Migration:
         return PUBLISHER + hashlib.blake2b(origin, digest_size=16).hexdigest()
 
     async def last_publishing_id(self, publisher: str) -> int:
-        """Return the highest publishing id that the new broker knows; -1 for none."""
+        """Return the highest publishing id of the new broker; -1 for none."""
         async with Requests(self._target) as requests:
             return int((await requests.ask("publisher.last", name=publisher))["last"])
 

@@ -52,7 +52,7 @@ def read(users: UserDirectory) -> UsersRead:
     try:
         users.refresh()
     except OSError as error:
-        log.debug("users of the cluster: %s", error)  # Its heartbeats say so.
+        log.debug("users of the cluster: %s", error)  # Its heartbeats report that.
     except AccountError as error:
         return UsersRead(error=str(error))
     last_vhost_id = 0
@@ -127,7 +127,7 @@ class AccountChanges:
         Concurrent calls apply in the order in which they were made.
 
         Raises:
-            AccountError: nothing was changed, or the changes do not apply yet; the text says which.
+            AccountError: nothing was changed, or the changes do not apply yet.
         """
         await self.perform(lambda users: users.change(changes), actor)
         for name in changes.vhosts:

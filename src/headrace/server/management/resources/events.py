@@ -46,7 +46,7 @@ class EventBacklog:
         self._ready = asyncio.Event()
 
     def hear(self, event: Event) -> None:
-        """Take an event that is asked for, and that the user may see."""
+        """Queue an event of the requested kinds that the user may see."""
         if not self._is_wanted(event) or not sees(self._call, event):
             return
         if len(self._waiting) >= BACKLOG_MAX:

@@ -310,7 +310,7 @@ class OperatorsGetter(Consumer):
 
 @operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
 async def get(call: Call) -> Answer:
-    """Take up to ``count`` messages, and settle them as ``ackmode`` says, before the answer."""
+    """Take up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
     host = host_of(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
