@@ -78,27 +78,27 @@ class History:
     unanswered: list[list[Key]] = field(default_factory=list)  # Publishes of open transactions.
     steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
     branches: dict[bytes, Branch] = field(default_factory=dict)  # By global id.
-    undone: set[Key] = field(default_factory=set)  # What was published and rolled back.
-    broken: list[str] = field(default_factory=list)  # The laws that were broken, in words.
+    undone: set[Key] = field(default_factory=set)  # Published and rolled back.
+    broken: list[str] = field(default_factory=list)  # The broken rules, as sentences.
     commits: int = 0
     redelivered: int = 0
     deliveries: int = 0
 
     def violation(self, text: str) -> None:
-        """Note that a law was broken."""
+        """Record a broken rule."""
         if len(self.broken) < 100:
             self.broken.append(text)
 
 
 def body_of(publisher: str, number: int, rng: random.Random) -> bytes:
-    """Return a body that names its publisher and proves its own octets."""
+    """Return a body with its publisher, its number and a checksum."""
     size = rng.choice((0, 10, 100, 1000, 1000, 5000, 200_000 if rng.random() < 0.01 else 0))
     head = f"{publisher}:{number}:".encode() + rng.randbytes(size)
     return head + zlib.crc32(head).to_bytes(4, "big")
 
 
 def read_body(body: bytes) -> tuple[str, int] | None:
-    """Return publisher and number; None when the octets are not those that were published."""
+    """Return publisher and number; None when the body was changed."""
     if len(body) < 8 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "big"):
         return None
     publisher, number, _ = body.split(b":", 2)
@@ -112,7 +112,7 @@ def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, obj
 
 
 class Session:
-    """The deliveries of one consumer, for the laws of order and honesty."""
+    """The deliveries of one consumer, to check their order and their flags."""
 
     def __init__(self, history: History, queue: str) -> None:
         self.history = history
@@ -123,11 +123,11 @@ class Session:
         """Check a delivery; return which message it is."""
         history = self.history
         history.deliveries += 1
-        named = read_body(delivery.body)
-        if named is None:
-            history.violation(f"{self.queue}: octets changed on the way")
+        parts = read_body(delivery.body)
+        if parts is None:
+            history.violation(f"{self.queue}: a body was changed on the way")
             return None
-        publisher, number = named
+        publisher, number = parts
         key = (self.queue, publisher, number)
         if key not in history.published:
             history.violation(f"{key} was never published")
@@ -137,7 +137,7 @@ class Session:
             history.violation(f"{key} came after number {self.last[publisher]}")
         self.last[publisher] = number
         if key in history.delivered and not delivery.redelivered:
-            history.violation(f"{key} came again and does not say redelivered")
+            history.violation(f"{key} came again without the flag redelivered")
         history.redelivered += delivery.redelivered
         history.delivered.add(key)
         return key

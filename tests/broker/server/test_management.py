@@ -167,7 +167,7 @@ def test_a_client_that_is_refused_while_it_sends_reads_its_answer(
         (b'{"do":"show connection","id":-1}\n', "bad-request"),
         (b'{"do":"close connection","id":1,"reason":"' + b"x" * 500 + b'"}\n', "not-found"),
         (b'{"do":"close connections"}\n', "bad-request"),
-        (b"x" * (management.LINE_OCTETS_MAX + 10) + b"\n", "limit"),
+        (b"x" * (management.LINE_SIZE_MAX + 10) + b"\n", "limit"),
     ],
 )
 def test_bad_requests_are_refused_and_harm_nothing(

@@ -34,7 +34,7 @@ CLIENTS = ("connection.", "channel.", "consumer.")
 
 
 class EventBacklog:
-    """The events that one client has not been sent yet."""
+    """The events that wait to be sent to one client."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -45,9 +45,9 @@ class EventBacklog:
         self._lost = 0
         self._ready = asyncio.Event()
 
-    def hear(self, event: Event) -> None:
+    def queue_event(self, event: Event) -> None:
         """Queue an event of the requested kinds that the user may see."""
-        if not self._is_wanted(event) or not sees(self._call, event):
+        if not self._matches(event) or not sees(self._call, event):
             return
         if len(self._waiting) >= BACKLOG_MAX:
             self._lost += 1
@@ -55,7 +55,7 @@ class EventBacklog:
             self._waiting.append(event)
         self._ready.set()
 
-    def _is_wanted(self, event: Event) -> bool:
+    def _matches(self, event: Event) -> bool:
         if self._vhost and event.facts.get("vhost") != self._vhost:
             return False
         return not self._kinds or f"{event.kind}.".startswith(self._kinds)
@@ -71,7 +71,7 @@ class EventBacklog:
         self._ready.clear()
 
     async def send(self) -> None:
-        """Send what waits."""
+        """Send the queued events, or a busy line without any."""
         if not self._waiting:
             await self._call.busy()
         while self._waiting:
@@ -105,7 +105,7 @@ async def stream_events(call: Call) -> Answer:
     if broker.event_streams >= STREAMS_MAX:
         call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
     backlog = EventBacklog(call)
-    broker.events.listen(backlog.hear)
+    broker.events.listen(backlog.queue_event)
     broker.event_streams += 1
     ending = asyncio.create_task(end_of(call))
     ending.add_done_callback(lambda _: backlog.wake())
@@ -120,7 +120,7 @@ async def stream_events(call: Call) -> Answer:
     finally:
         ending.cancel()
         broker.event_streams -= 1
-        broker.events.ignore(backlog.hear)
+        broker.events.ignore(backlog.queue_event)
 
 
 async def end_of(call: Call) -> None:
