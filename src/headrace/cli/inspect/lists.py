@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.commands import Group, OneOf
+from headrace.cli.commands import Group, SuggestingChoice
 from headrace.cli.management import BY_SOCKET, ask, list_items, management_option
 from headrace.cli.output import Row, format_option, print_facts, print_rows
 
@@ -64,7 +64,7 @@ FOUND: dict[str, tuple[str, ...]] = {
 @click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
 @click.option("--columns", help="Columns, separated by commas; `all` for all.")
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS), {"errands": "jobs"}))
+@click.argument("kind", metavar="KIND", type=SuggestingChoice(list(COLUMNS), {"errands": "jobs"}))
 def list_kind(
     socket: Path,
     vhost: str | None,
@@ -117,7 +117,7 @@ def check_columns(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     "--vhost", help="The virtual host. [the default one for an exchange or a queue, otherwise all]"
 )
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND], {"errand": "job"}))
+@click.argument("kind", metavar="KIND", type=SuggestingChoice([*WHOLE, *FOUND], {"errand": "job"}))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
     """Print the details of the object NAME.

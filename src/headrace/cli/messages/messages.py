@@ -42,18 +42,18 @@ class Interrupts:
     """Lets SIGINT end the wait for a message, but not its printing and acknowledging."""
 
     def __init__(self) -> None:
-        self._seen = False
-        self._allowed = False
+        self._interrupted = False
+        self._raises = False
 
     def on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT; a second one interrupts anything."""
-        if self._allowed or self._seen:
+        if self._raises or self._interrupted:
             raise KeyboardInterrupt
-        self._seen = True
+        self._interrupted = True
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle SIGINT within; the handler of before is put back."""
+        """Handle SIGINT within the block; restore the former handler afterwards."""
         before = signal.signal(signal.SIGINT, self.on_interrupt)
         try:
             yield
@@ -62,14 +62,14 @@ class Interrupts:
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt within, also for an earlier signal."""
-        self._allowed = True
+        """Raise KeyboardInterrupt within the block, also for an earlier signal."""
+        self._raises = True
         try:
-            if self._seen:
+            if self._interrupted:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._allowed = False
+            self._raises = False
 
 
 @click.command()
