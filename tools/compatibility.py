@@ -56,7 +56,7 @@ def missing(tests: list[tuple[str, str]]) -> str | None:
     return None
 
 
-def unseen(line: str) -> str | None:
+def version_row_fault(line: str) -> str | None:
     """Return what is wrong with a row about versions, if anything."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
     if len(cells) != 3:
@@ -89,7 +89,7 @@ def main() -> int:
         rows += 1
         name = line.split(" | ")[0].removeprefix("| ")
         if section.startswith(VERSIONS_OF):
-            what = unseen(line)
+            what = version_row_fault(line)
             there.pop(name, None)
         else:
             what = wrong_in(line)

@@ -58,7 +58,7 @@ class HoldingConsumer(Consumer):
 def fill_queue(
     vhost: VirtualHost, name: str, count: int, paged: bool = False, **arguments: Any
 ) -> Queue:
-    """A queue with so many messages of 200 octets."""
+    """Return a queue with ``count`` messages of 200 bytes."""
     queue = vhost.declare_queue(name, arguments=arguments)
     vhost.counters.memory_max = 0 if paged else 1 << 60
     for _ in range(count):
@@ -66,14 +66,14 @@ def fill_queue(
     return queue
 
 
-def purged(count: int, paged: bool) -> Case:
+def purge_case(count: int, paged: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         return fill_queue(vhost, "q", count, paged).purge
 
     return ready
 
 
-def returned(count: int) -> Case:
+def requeue_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         queue = fill_queue(vhost, "q", count)
         consumer = HoldingConsumer(queue)
@@ -90,7 +90,7 @@ def returned(count: int) -> Case:
     return ready
 
 
-def orphaned(count: int) -> Case:
+def alternate_exchange_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         vhost.declare_queue("other")
         vhost.bind("amq.fanout", (QUEUE, "other"))
@@ -112,7 +112,7 @@ def later(vhost: VirtualHost) -> Iterator[object]:
         yield vhost.scheduler.run(vhost.counters.now_ms)
 
 
-def owned(count: int, used: bool) -> Case:
+def exclusive_queues_case(count: int, used: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         for n in range(count):
@@ -131,7 +131,7 @@ def owned(count: int, used: bool) -> Case:
     return ready
 
 
-def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
+def bindings_case(count: int, exchange: str, *, heard: bool = False) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         vhost.declare_queue("q", exclusive=True, owner=owner)
@@ -145,15 +145,15 @@ def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
     return ready
 
 
-def forgotten(count: int, exchange: str) -> Case:
+def unbind_case(count: int, exchange: str) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        bound(count, exchange)(vhost)()
+        bindings_case(count, exchange)(vhost)()
         return lambda: vhost.scheduler.run(vhost.counters.now_ms + 1)
 
     return ready
 
 
-def destroyed(count: int) -> Case:
+def vhost_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         queues = [vhost.declare_queue(f"q{n}") for n in range(count)]
         return lambda: [queue.destroy() for queue in queues]
@@ -197,22 +197,25 @@ def by_selectors(count: int) -> Case:
 
 #: What is done, how often in it, and how it is made ready.
 CASES: dict[str, tuple[int, Case]] = {
-    "a connection ends: each unsettled message": (50_000, returned(50_000)),
-    "purge, delete: each ready message": (100_000, purged(100_000, False)),
-    "the same, paged out": (100_000, purged(100_000, True)),
-    "delete with an alternate exchange, 100,000 messages: a step": (1, orphaned(100_000)),
-    "a connection ends: each exclusive queue": (10_000, owned(10_000, False)),
-    "the same, with a binding and a message": (10_000, owned(10_000, True)),
-    "a queue goes: each binding, direct": (50_000, bound(50_000, "amq.direct")),
-    "a queue goes: each binding, topic": (50_000, bound(50_000, "amq.topic")),
-    "a queue goes: each binding, headers": (50_000, bound(50_000, "amq.headers")),
+    "a connection ends: each unsettled message": (50_000, requeue_case(50_000)),
+    "purge, delete: each ready message": (100_000, purge_case(100_000, False)),
+    "the same, paged out": (100_000, purge_case(100_000, True)),
+    "delete with an alternate exchange, 100,000 messages: a step": (
+        1,
+        alternate_exchange_case(100_000),
+    ),
+    "a connection ends: each exclusive queue": (10_000, exclusive_queues_case(10_000, False)),
+    "the same, with a binding and a message": (10_000, exclusive_queues_case(10_000, True)),
+    "a queue goes: each binding, direct": (50_000, bindings_case(50_000, "amq.direct")),
+    "a queue goes: each binding, topic": (50_000, bindings_case(50_000, "amq.topic")),
+    "a queue goes: each binding, headers": (50_000, bindings_case(50_000, "amq.headers")),
     "the same, direct, while somebody listens to events": (
         50_000,
-        bound(50_000, "amq.direct", heard=True),
+        bindings_case(50_000, "amq.direct", heard=True),
     ),
-    "one step of forgetting bindings, topic": (1, forgotten(5_000, "amq.topic")),
-    "one step of forgetting bindings, headers": (1, forgotten(5_000, "amq.headers")),
-    "a virtual host is deleted: each queue": (10_000, destroyed(10_000)),
+    "one step of forgetting bindings, topic": (1, unbind_case(5_000, "amq.topic")),
+    "one step of forgetting bindings, headers": (1, unbind_case(5_000, "amq.headers")),
+    "a virtual host is deleted: each queue": (10_000, vhost_case(10_000)),
     "a publish: each queue that it goes to": (10_000, fan(10_000)),
     "a publish by 5,000 bindings of 20 headers, of which one matches": (1, by_headers(5_000, 20)),
     "a publish: each selector of the bindings of its key": (1_000, by_selectors(1_000)),

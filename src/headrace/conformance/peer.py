@@ -16,7 +16,7 @@ from headrace.protocol.codec_0_x import (
     ConnectionCloseOk,
     MethodBase,
 )
-from headrace.testing.raw_client import RawClient, method_frame, named
+from headrace.testing.raw_client import RawClient, describe_answer, method_frame
 from headrace.testing.raw_client_0_10 import RawClient010
 from headrace.testing.raw_socket import Unexpected
 
@@ -63,7 +63,7 @@ class Peer(RawClient):
             self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
             return BrokerClose(method.reply_code, method.reply_text, fatal=True)
         if not isinstance(method, ChannelClose) or number != channel:
-            raise BrokenRule(f"{named(method)} on channel {number} instead of an error")
+            raise BrokenRule(f"{describe_answer(method)} on channel {number} instead of an error")
         self.send(ChannelCloseOk(), channel)
         return BrokerClose(method.reply_code, method.reply_text, fatal=False)
 

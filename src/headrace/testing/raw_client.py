@@ -191,14 +191,18 @@ class RawClient(RawSocket):
         number, answer = self.next()
         method = answer.method if isinstance(answer, Content) else answer
         if not isinstance(method, kind) or number != _channel(kind, channel):
-            raise self.make_error(f"{named(method)} on channel {number} instead of {kind.NAME}")
+            raise self.make_error(
+                f"{describe_answer(method)} on channel {number} instead of {kind.NAME}"
+            )
         return method
 
     def content(self, kind: type[M], channel: int = 1) -> tuple[M, bytes]:
         """Return the next method, which must be this one and have content, and its body."""
         number, answer = self.next()
         if not isinstance(answer, Content) or not isinstance(answer.method, kind):
-            raise self.make_error(f"{named(answer)} on channel {number} instead of {kind.NAME}")
+            raise self.make_error(
+                f"{describe_answer(answer)} on channel {number} instead of {kind.NAME}"
+            )
         if number != channel:
             raise self.make_error(f"{kind.NAME} on channel {number}, not {channel}")
         return answer.method, answer.body
@@ -393,7 +397,7 @@ class RawClient(RawSocket):
         if isinstance(answer, BasicGetEmpty):
             return None
         if not isinstance(answer, Content) or not isinstance(answer.method, BasicGetOk):
-            raise self.make_error(f"{named(answer)} instead of {BasicGetOk.NAME}")
+            raise self.make_error(f"{describe_answer(answer)} instead of {BasicGetOk.NAME}")
         return answer
 
     def get(self, queue: str, channel: int = 1, *, no_ack: bool = True) -> bytes | None:
@@ -424,7 +428,7 @@ def start_ok(
     )
 
 
-def named(answer: MethodBase | Content) -> str:
+def describe_answer(answer: MethodBase | Content) -> str:
     """Return the name of a method, and the reason if it is a close."""
     method = answer.method if isinstance(answer, Content) else answer
     if isinstance(method, ChannelClose | ConnectionClose):
