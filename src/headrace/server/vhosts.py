@@ -148,7 +148,7 @@ class VirtualHosts:
         self._reactor.turn()
 
     async def hand_over(self, name: str, reason: str) -> None:
-        """Stop a virtual host for another broker: confirm what was published, then close it."""
+        """Stop a virtual host for another broker: confirm published messages, then close it."""
         storage = self._storage
         vhost, store = self.vhosts[name], storage.stores[name]
         for transport in self._transports_of(vhost):
@@ -223,7 +223,7 @@ class VirtualHosts:
         return stamps or None
 
     def trace(self, vhost: VirtualHost) -> None:
-        """Start copying what is published and delivered in a virtual host."""
+        """Start copying the published and delivered messages of a virtual host."""
         vhost.trace(node_name(), self._user_and_name)
 
     def _user_and_name(self, number: int) -> tuple[str, str]:

@@ -44,7 +44,7 @@ def manual() -> str:
 
 
 def _help(row: Setting) -> str:
-    """Return what a setting does, with its former name."""
+    """Return the description of a setting, with its former name."""
     return f"{row.help} Its former name is `{row.former}`." if row.former else row.help
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.model.ports import Store
 
-FAILING_TICKS = 4  # A change is refused after a store has failed for so many ticks.
+FAILING_TICKS = 4  # Ticks of a failing store after which changes are refused.
 
 
 class SyncWaiter:

@@ -118,7 +118,7 @@ class AccountChanges:
         self.down: dict[str, str] = {}
 
     async def poll(self) -> None:
-        """Apply what was changed since the last poll."""
+        """Apply the changes since the last poll."""
         self._apply(await self._on_users_thread(read), None)
 
     async def change(self, changes: Changes, actor: Actor | None) -> None:
@@ -153,7 +153,7 @@ class AccountChanges:
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
     def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
-        """Apply what was read; ``actor`` made the changes unless a command's note names another."""
+        """Apply a result of reading; ``actor`` made the changes, or the operator of a command's note."""
         if users_read.error and not self._unreadable:
             log.warning("users cannot be read again: %s", users_read.error)
         self._unreadable = bool(users_read.error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's session in a virtual host: what a connection and its channel are to a client.
+"""An operator's session in a virtual host, the counterpart of a client's connection and channel.
 
 An operator changes objects, runs requests and publishes through the code that serves clients (of
 0-9-1, for publishing). So the rules for clients apply to operators, too.

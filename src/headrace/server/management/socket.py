@@ -386,7 +386,7 @@ class Client:
         await self.send(json.dumps({"error": text, "code": code}))
 
     async def end(self) -> None:
-        """End the answers, and read what the client still sends, up to a limit.
+        """End the answers, and read further input of the client, up to a limit.
 
         A socket closed with unread input would reset the client before it reads its answer.
         """

@@ -90,7 +90,7 @@ class Drain:
         return True
 
     async def close_clients(self, reason: str) -> int:
-        """Confirm what was published, then close all connections; return how many were closed."""
+        """Confirm published messages, then close all connections; return their number."""
         transports = self.open_transports()
         for transport in transports:
             if not transport.closing:

@@ -77,7 +77,7 @@ class Reactor:
         self.stopwatch = time.monotonic_ns
 
     def turn(self) -> None:
-        """Send what this turn produced, and let the stores write what it appended."""
+        """Send the output of this turn, and let the stores write its records."""
         waking = self.counters.waking
         if waking:
             self.counters.waking = []

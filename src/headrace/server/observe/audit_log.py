@@ -68,7 +68,7 @@ class AuditLog(Audit):
             self.file.reopen()
 
     def rotate(self, keep: int) -> None:
-        """Rename the file and begin a new one; keep so many old ones."""
+        """Rename the file and begin a new one; keep ``keep`` old ones."""
         if self.file is not None:
             self.file.rotate(keep)
 

@@ -47,7 +47,7 @@ START_S = 30.0  # How long relays may take to be ready.
 STOP_S = 2.0  # How long they may take to end.
 PAUSE_S = 0.1  # Before the first new start; doubled with each that follows soon,
 PAUSE_S_MAX = 10.0  # up to this.
-ALONE_S = 10.0  # Without a relay for so long, the broker serves clients itself.
+ALONE_S = 10.0  # Seconds without a relay before the broker serves clients itself.
 STEADY_S = 30.0  # A relay that has lived as long is started again after ``PAUSE_S``.
 SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local stream.
 

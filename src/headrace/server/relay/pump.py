@@ -115,7 +115,7 @@ class Pump:
         self.finish()
 
     def step(self, timeout_s: float) -> None:
-        """Wait, and serve what is ready."""
+        """Wait, and serve the ready sockets."""
         try:
             polled = self.epoll.poll(timeout_s, EVENTS_MAX)
         except InterruptedError:

@@ -384,7 +384,7 @@ def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int
 
 
 def settle(queue: Queue, got: list[Message], mode: str) -> None:
-    """Settle what was got."""
+    """Settle the messages that were got."""
     for message in got:
         if mode == ACCEPT:
             queue.remove(message)

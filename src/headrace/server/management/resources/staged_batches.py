@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: the sinks of exactly-once writes, and what is not decided in each."""
+"""Staged batches: the sinks of exactly-once writes, and their undecided batches."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNDECIDED = (BranchState.ACTIVE, BranchState.PREPARED)
 
 @operation("list batches", LOOK, fields="`vhost`")
 def list_batches(call: Call) -> Steps:
-    """List the sinks of staged batches, each with what is staged and not decided."""
+    """List the sinks of staged batches, each with its staged, undecided batch."""
     count = 0
     for vhost in call.vhosts():
         staged: dict[str, list[Branch]] = {}

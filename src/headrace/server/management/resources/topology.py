@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on routes: where a message would go, and what is bound around an object."""
+"""Operations on routes: the queues of a test message, and the objects bound around another."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Topology:
     def _around(
         self, node: Destination
     ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
-        """Yield the edges of an object, so many at most."""
+        """Yield the edges of an object, up to ``EDGES_OF_NODE`` bindings each way."""
         for binding in self._first_bindings(self._vhost.bindings_to(node)):
             yield binding.source, node, BINDING, binding
         if isinstance(node, Queue):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracing of a virtual host: copies of what is published and delivered."""
+"""Tracing of a virtual host: copies of published and delivered messages."""
 
 from __future__ import annotations
 
