@@ -153,7 +153,7 @@ class AccountChanges:
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
     def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
-        """Apply a result of reading; ``actor`` made the changes, or the operator of a command's note."""
+        """Apply a result of reading; a command's note names its own actor in place of ``actor``."""
         if users_read.error and not self._unreadable:
             log.warning("users cannot be read again: %s", users_read.error)
         self._unreadable = bool(users_read.error)
