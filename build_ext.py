@@ -116,7 +116,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/v0_10/session/publisher.py",
     "headrace/gateway/v0_10/session/session.py",
     "headrace/gateway/v0_10/connection/connection.py",
-    "headrace/server/net/watched.py",
+    "headrace/server/net/watched_socket.py",
     "headrace/server/net/transport.py",
     "headrace/server/net/hot_sockets.py",
     "headrace/server/net/tls_transport.py",

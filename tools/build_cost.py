@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each compiled module costs to build, and how much of each workload passes through it.
+"""The build cost of each compiled module, and its share of the work of each workload.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/instructions.py \\
         --workload W1,W2,W3,W4,W5,W6,W1-0-10,W1a-0-10 --shares build/shares.json

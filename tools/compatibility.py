@@ -46,17 +46,17 @@ def wrong_in(line: str) -> str | None:
 
 
 def missing(tests: list[tuple[str, str]]) -> str | None:
-    """Return which of these tests is not there, if any."""
+    """Return the reason if one of these tests does not exist."""
     for path, name in tests:
         file = ROOT / path
         if not file.is_file():
-            return f"names {path}, which is not there"
+            return f"names {path}, which does not exist"
         if name and not re.search(rf"^\s*(async )?def {name}\b", file.read_text(), re.MULTILINE):
             return f"names {name}, which is not in {path}"
     return None
 
 
-def unseen(line: str) -> str | None:
+def version_row_fault(line: str) -> str | None:
     """Return what is wrong with a row about versions, if anything."""
     cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
     if len(cells) != 3:
@@ -89,7 +89,7 @@ def main() -> int:
         rows += 1
         name = line.split(" | ")[0].removeprefix("| ")
         if section.startswith(VERSIONS_OF):
-            what = unseen(line)
+            what = version_row_fault(line)
             there.pop(name, None)
         else:
             what = wrong_in(line)

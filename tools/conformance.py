@@ -107,7 +107,7 @@ def collect() -> dict[str, list[str]]:
 
 
 def problems(tests: dict[str, list[str]], reasons: dict[str, str]) -> list[str]:
-    """What is wrong, a line each."""
+    """Return the faults, a line each."""
     found = [
         f"{', '.join(nodes)}: no rule has the id {name!r}"
         for name, nodes in sorted(tests.items())

@@ -98,7 +98,7 @@ def main() -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         socket = directory / "management.sock"
         serve = ("serve", "--port=0", "--memory", f"--management-socket={socket}")
-        broker = stack.enter_context(started(*serve))
+        broker = stack.enter_context(start_command(*serve))
         declare(broker["amqp"], options.queues)
         separate(broker["pid"])
         if not options.pages:
@@ -108,9 +108,9 @@ def main() -> None:
                 print(f"W6 beside sums: {latency(broker['amqp'], options.latency_runs)}")
         began = time.perf_counter()
         console = ("console", f"--socket={socket}", "--console-port=0", "--metrics-port=0")
-        ready = stack.enter_context(started(*console))
+        ready = stack.enter_context(start_command(*console))
         address = ready["http"].removeprefix("http://")
-        while known(address) < options.queues:
+        while queue_count(address) < options.queues:
             time.sleep(0.1)
         waited = time.perf_counter() - began
         print(f"{options.queues} queues; the console has them all after {waited:.1f} s")
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 @contextmanager
-def started(*words: str) -> Iterator[dict[str, str]]:
+def start_command(*words: str) -> Iterator[dict[str, str]]:
     """Run a command of headrace; yield the addresses of its ready line."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(
@@ -422,8 +422,8 @@ def measure_list(address: str, path: str) -> tuple[float, float, int]:
     return first, whole, size
 
 
-def known(address: str) -> int:
-    """Return how many queues the console knows."""
+def queue_count(address: str) -> int:
+    """Return the number of queues of the console."""
     connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
     connection.request("GET", f"{LIST}?page=1&page_size=1&columns=name", headers=LOGIN)
     found: dict[str, int] = json.load(connection.getresponse())

@@ -470,7 +470,7 @@ class Writer:
         """Write the twin of a coroutine or an asynchronous generator."""
         arguments = self.parameters(home, node, ())
         assert node.returns is not None, node.name
-        returns, call = node.returns, f"{target}({forwarded(arguments)})"
+        returns, call = node.returns, f"{target}({forward_arguments(arguments)})"
         kind = ast.unparse(returns.value) if isinstance(returns, ast.Subscript) else ""
         if isinstance(returns, ast.Subscript) and kind.startswith("Async"):
             item = returns.slice.elts[0] if isinstance(returns.slice, ast.Tuple) else returns.slice
@@ -553,7 +553,7 @@ class Writer:
         arguments = self.parameters(home, found, twin.omit)
         self.lines += [f"    def __init__({ast.unparse(arguments)}) -> None:"]
         self.lines += [*docstring(found, " " * 8)]
-        self.lines += [f"        self._source = {made}({forwarded(arguments)})", ""]
+        self.lines += [f"        self._source = {made}({forward_arguments(arguments)})", ""]
         if twin.enters:
             self.runtime.add(("typing", "Self"))
             _, enter = method_of(kind, "__aenter__")
@@ -616,7 +616,7 @@ def twin_of_port(annotation: ast.expr) -> ast.expr:
     return annotation
 
 
-def forwarded(arguments: ast.arguments) -> str:
+def forward_arguments(arguments: ast.arguments) -> str:
     """The arguments of the call; for a blocking twin among them, the asyncio object."""
 
     def value(arg: ast.arg) -> str:
@@ -636,7 +636,7 @@ def forwarded(arguments: ast.arguments) -> str:
     return ", ".join(given)
 
 
-def formatted(path: str, text: str) -> str:
+def format_source(path: str, text: str) -> str:
     """The text as ruff writes it: imports in order, none that is unused."""
     ruff = [sys.executable, "-m", "ruff"]
     for command in (
@@ -657,7 +657,7 @@ def main() -> int:
     stale = []
     for module in MODULES:
         file = ROOT / module.path
-        text = formatted(module.path, Writer(module).text())
+        text = format_source(module.path, Writer(module).text())
         if file.exists() and file.read_text() == text:
             continue
         stale.append(module.path)

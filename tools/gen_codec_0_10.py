@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from slotted import Member, slotted
+from slotted import Member, class_lines
 
 from headrace.protocol.plan_0_10 import (
     COMMAND_BYTES,
@@ -182,7 +182,7 @@ def members(name: str, fields: tuple[Field10, ...]) -> list[str]:
         else:
             type_ = f"{PYTHON_TYPES[entry.type]} | None"
             found.append(Member(own, type_, "None", hidden=(name, entry.name) in SECRETS))
-    return slotted(found)
+    return class_lines(found)
 
 
 def struct_class(row: Struct) -> str:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT / "src"))
 sys.path.insert(0, str(ROOT / "tools"))
 
 from gen_codec_0_10 import codec_0_10  # noqa: E402  (the path comes first)
-from slotted import Member, slotted  # noqa: E402
+from slotted import Member, class_lines  # noqa: E402
 
 from headrace.protocol.plan_0_x import (  # noqa: E402  (the path comes first)
     METHOD_BYTES,
@@ -289,7 +289,7 @@ def method_class(name: str, rows: list[Method]) -> str:
         )
         for entry in union_of_fields(rows)
     ]
-    lines += slotted(members)
+    lines += class_lines(members)
     return "\n".join(lines)
 
 
@@ -307,7 +307,7 @@ def properties_class(row: ContentClass) -> str:
         "",
         f"    CLASS_ID: ClassVar[int] = {row.id}",
     ]
-    lines += slotted(
+    lines += class_lines(
         [
             Member(attribute(entry.name), f"{PYTHON_TYPES[entry.type][0]} | None", "None")
             for entry in row.properties
@@ -459,13 +459,13 @@ FILES = {
 
 
 def same(path: str, have: str, want: str) -> bool:
-    """Whether two texts say the same, whatever a formatter did to them."""
+    """Return True if two texts differ only by their format."""
     if path.endswith(".py"):
         return ast.dump(ast.parse(have)) == ast.dump(ast.parse(want))
     return have == want
 
 
-def formatted(path: str, text: str) -> str:
+def format_source(path: str, text: str) -> str:
     if not path.endswith(".py"):
         return text
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", path, "-"]
@@ -484,7 +484,7 @@ def main() -> int:
             continue
         stale.append(path)
         if not check:
-            file.write_text(formatted(path, text))
+            file.write_text(format_source(path, text))
     if check and stale:
         sys.stderr.write(f"not as generated: {', '.join(stale)}; run tools/gen_codecs.py\n")
         return 1

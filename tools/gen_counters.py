@@ -69,7 +69,7 @@ def places() -> str:
     return lines_of([f"    C_{name.upper()} = {number}" for name, number in numbers.items()])
 
 
-def gathered() -> str:
+def gather_lines() -> str:
     """Return how the tally of a queue is added to its numbers."""
     names = columns(QUEUE_COUNTS)
     return lines_of([f"    values[C_{name.upper()}] += tally.{name}" for name in names])
@@ -94,13 +94,13 @@ BLOCKS: Mapping[str, Mapping[str, str]] = {
     },
     "src/headrace/server/management/sampling/queue_row.py": {
         "the columns of queues": places(),
-        "QUEUE_COUNTS": gathered(),
+        "QUEUE_COUNTS": gather_lines(),
     },
     "src/headrace/server/management/sampling/queue_row.pxd": {"the columns of queues": places()},
 }
 
 
-def generated(text: str, blocks: Mapping[str, str]) -> str:
+def replace_blocks(text: str, blocks: Mapping[str, str]) -> str:
     """Return the text of a file with its blocks as the table has them."""
 
     def block(found: re.Match[str]) -> str:
@@ -121,7 +121,7 @@ def main() -> int:
     for path, blocks in BLOCKS.items():
         file = ROOT / path
         known = file.read_text()
-        text = generated(known, blocks)
+        text = replace_blocks(known, blocks)
         if text == known:
             continue
         stale.append(path)

@@ -50,7 +50,7 @@ def management() -> str:
     head, _, rest = page.partition(begin)
     lines = ["| Operation | Fields | Tag | Permission |", "|---|---|---|---|"]
     for row in OPERATIONS.values():
-        needs = ", ".join(f"{need.permission} `{need.field}`" for need in row.needs)
+        needs = ", ".join(f"{need.permission} `{need.field}`" for need in row.permissions)
         permission = needs or row.note or ("access to the virtual host" if row.own_vhost else "")
         lines.append(f"| `{row.name}` | {row.fields} | {TAGS[row.tags]} | {permission} |")
     return head + begin + "\n".join(lines) + end + rest.partition(end)[2]

@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace.bench.load.link import open_link
-from headrace.bench.load.load import Load, declare, make_sheet, queue_name, remove
+from headrace.bench.load.load import Load, declare, make_publish_buffer, queue_name, remove
 from headrace.bench.run import Run, run
 from headrace.bench.usage import Usage
 from headrace.client.url import Settings, parse_url
@@ -195,8 +195,8 @@ def one_by_one(load: Load, settings: Settings, start: Start) -> None:
     if load.window:
         publisher.call(ConfirmSelect(), ConfirmSelectOk)
     consumer.call(BasicConsume(queue=queue_name(0), no_ack=not load.ack_every), BasicConsumeOk)
-    sheet = make_sheet(load, 0, publisher.frame_max)
-    publish = sheet.octets[: sheet.ends[0]]
+    sheet = make_publish_buffer(load, 0, publisher.frame_max)
+    publish = sheet.data[: sheet.ends[0]]
     start.forget_peak()
     for _ in range(load.count):
         publisher.socket.sendall(publish)

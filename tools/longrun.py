@@ -415,8 +415,8 @@ def main() -> None:
     """Run; exit with 1 unless the second half is flat."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--rate", type=int, default=3000, help="messages a second")
-    parser.add_argument("--lives", type=float, default=5, help="connections that come a second")
+    parser.add_argument("--rate", type=int, default=3000, help="messages per second")
+    parser.add_argument("--lives", type=float, default=5, help="new connections per second")
     parser.add_argument("--bound", type=float, default=BOUND, help="MiB a minute")
     parser.add_argument("--heap", action="store_true", help="count objects by type")
     options = parser.parse_args()

@@ -40,16 +40,16 @@ SILENT_S = 15.0
 UNUSED_DAYS = 90  # A folder of the cache that no run used for so long is removed.
 
 
-class Absent(Exception):
-    """This distribution does not have the peer; the text says why."""
+class PeerUnavailable(Exception):
+    """This distribution does not have the peer; the text has the reason."""
 
 
-class Failed(Exception):
-    """A peer could not be brought; the text says what to do."""
+class PeerFailed(Exception):
+    """A peer could not be brought; the text has the remedy."""
 
 
 class Peer(Protocol):
-    """What can be brought into a folder."""
+    """A client or library that can be brought into a folder."""
 
     @property
     def name(self) -> str: ...  # Of its folder in build/interop.
@@ -63,7 +63,7 @@ class Peer(Protocol):
 
 
 def run(*words: str, cwd: Path | None = None, **environment: str) -> str:
-    """Return the output of a command. Raises Failed, with its own words."""
+    """Return the output of a command. Raises PeerFailed, with its own words."""
     done = subprocess.run(
         words,
         cwd=cwd,
@@ -75,7 +75,7 @@ def run(*words: str, cwd: Path | None = None, **environment: str) -> str:
     )
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-8:]
-        raise Failed(f"{' '.join(words[:4])} …: exit {done.returncode}\n  " + "\n  ".join(said))
+        raise PeerFailed(f"{' '.join(words[:4])} …: exit {done.returncode}\n  " + "\n  ".join(said))
     return done.stdout
 
 
@@ -108,27 +108,29 @@ def _lists_are_read() -> bool:
 def _update() -> None:
     """Read the lists of packages again, where this user may."""
     if os.geteuid():
-        raise Failed("the lists of packages are missing or old. As root: apt-get update")
+        raise PeerFailed("the lists of packages are missing or old. As root: apt-get update")
     print("== reading the lists of packages", flush=True)
     run("apt-get", "-q", "-o", "Acquire::Retries=3", "update")
 
 
-def resolved(packages: tuple[str, ...], *, alone: bool, parts: tuple[str, ...] = ()) -> list[str]:
+def resolve_packages(
+    packages: tuple[str, ...], *, alone: bool, parts: tuple[str, ...] = ()
+) -> list[str]:
     """Return `name=version` of the packages and, unless `alone`, of all that they depend on.
 
     With `alone` only of those `parts` that they depend on.
 
     What depends on what is asked as if nothing was installed: the answer is the same on all
-    machines of a distribution. Raises Absent.
+    machines of a distribution. Raises PeerUnavailable.
     """
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        raise Absent(f"{distribution()} has no apt-get and dpkg-deb, which unpack it")
+        raise PeerUnavailable(f"{distribution()} has no apt-get and dpkg-deb, which unpack it")
     with tempfile.NamedTemporaryFile() as nothing:
         words = ["apt-get", "-s", "-q", "-o", f"Dir::State::status={nothing.name}"]
         words += ["-o", "APT::Install-Recommends=false", "install", *packages]
         try:
             said = run(*words)
-        except Failed as error:
+        except PeerFailed as error:
             missing = re.findall(
                 r"Unable to locate package (\S+)|Package '?(\S+?)'? has no", str(error)
             )
@@ -136,7 +138,7 @@ def resolved(packages: tuple[str, ...], *, alone: bool, parts: tuple[str, ...] =
             if not names and "unmet dependencies" not in str(error):
                 raise
             why = f"no package {' and '.join(names)}" if names else "only a part of its packages"
-            raise Absent(f"{distribution()} has {why}") from None
+            raise PeerUnavailable(f"{distribution()} has {why}") from None
     versions = dict(re.findall(r"^Inst (\S+) \((\S+) ", said, re.MULTILINE))
     wanted = (
         [*packages, *(name for name in parts if name in versions)] if alone else sorted(versions)
@@ -171,13 +173,13 @@ class Packages:
     finish: Callable[[Path], None] | None = field(default=None, repr=False)
 
     def contents(self) -> list[str]:
-        return resolved(self.packages, alone=self.alone, parts=self.parts)
+        return resolve_packages(self.packages, alone=self.alone, parts=self.parts)
 
     def make(self, folder: Path, contents: list[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="headrace-peer-") as place:
             try:
                 run("apt-get", "-q", "download", *contents, cwd=Path(place))
-            except Failed:
+            except PeerFailed:
                 # A list may be older than the archive. What is newer now has the old name here, for
                 # its folder is named by what it was to be made of: the next run makes it anew.
                 if not os.geteuid():
@@ -238,7 +240,7 @@ def _compiled_go(folder: Path) -> None:
 def _source(name: str, version: str) -> bytes:
     """Return a source package as it is, by pip's own finder and settings.
 
-    `pip download` would run its setup.py, which is of Python 2. Raises OSError and Failed.
+    `pip download` would run its setup.py, which is of Python 2. Raises OSError and PeerFailed.
     """
     from pip._internal.commands import create_command
     from pip._vendor.packaging.specifiers import SpecifierSet
@@ -250,7 +252,7 @@ def _source(name: str, version: str) -> bytes:
         finder = command._build_package_finder(options, session)  # type: ignore[attr-defined]
         best = finder.find_best_candidate(name, SpecifierSet(f"=={version}")).best_candidate
         if best is None:
-            raise Failed(f"the package index has no {name} {version}")
+            raise PeerFailed(f"the package index has no {name} {version}")
         answer = session.get(best.link.url_without_fragment, timeout=60)
         answer.raise_for_status()
         return bytes(answer.content)
@@ -275,9 +277,11 @@ class SourcePackage:
                 break
             except OSError as error:  # Of `requests`, too.
                 if last:
-                    raise Failed(f"{self.name} {self.version}: {error}") from None
+                    raise PeerFailed(f"{self.name} {self.version}: {error}") from None
         if hashlib.sha256(octets).hexdigest() != self.sha256:
-            raise Failed(f"{self.name} {self.version} is not the file that it was: another digest")
+            raise PeerFailed(
+                f"{self.name} {self.version} is not the file that it was: another digest"
+            )
         with tempfile.TemporaryDirectory(dir=folder.parent) as place:
             archive = Path(place) / "archive"
             archive.write_bytes(octets)
@@ -505,7 +509,10 @@ def place_of(peer: Peer, contents: list[str], folder: Path) -> Path:
 
 
 def bring(peer: Peer, folder: Path) -> None:
-    """Make a peer unless it is there, and let build/interop have it. Raises Absent and Failed."""
+    """Make a missing peer, and let build/interop have it.
+
+    Raises PeerUnavailable and PeerFailed.
+    """
     contents = peer.contents()
     place = place_of(peer, contents, folder)
     done = place.with_name(place.name + ".done")  # Of a folder without it, a part may be missing.
@@ -565,7 +572,7 @@ def main() -> int:
         for peer in PEERS:
             try:
                 bring(peer, folder)
-            except Absent as lacking:
+            except PeerUnavailable as lacking:
                 missing[peer.name] = f"{peer.what}: {lacking}"
                 (FOLDER / peer.name).unlink(missing_ok=True)
         ABSENT.write_text(json.dumps(missing, indent=2) + "\n")
@@ -579,7 +586,7 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except Failed as error:
+    except PeerFailed as error:
         sys.exit(f"headrace: {error}")
     except OSError as error:
         sys.exit(f"headrace: the clients that tests drive could not be brought: {error}")

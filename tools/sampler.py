@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sampling many objects costs a broker: its processor's time, and its longest step.
+"""The cost of sampling many objects for a broker: processor time, and the longest step.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/sampler.py [--queues 100000] [--busy 1000]
         [--groups 0] [--segments 1]

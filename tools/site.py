@@ -23,7 +23,7 @@ STYLE = re.compile(r"@import|url\([\"']?(?:https?:)?//")
 
 
 def build() -> str | None:
-    """Build the site; return what the builder says when it fails."""
+    """Build the site; return the builder's output when it fails."""
     done = subprocess.run(
         [sys.executable, "-m", "zensical", "build", "--strict", "--clean"],
         cwd=ROOT,
@@ -32,18 +32,18 @@ def build() -> str | None:
         text=True,
         check=False,
     )
-    said = COLOR.sub("", done.stdout).partition("Traceback")[0]
-    return said if done.returncode else None
+    output = COLOR.sub("", done.stdout).partition("Traceback")[0]
+    return output if done.returncode else None
 
 
 def problems() -> list[str]:
-    """Return what is wrong with the site that was built."""
-    found = [
+    """Return the faults of the built site."""
+    faults = [
         f"{page.relative_to(SITE)} loads {address}"
         for page in SITE.rglob("*.html")
         for address in LOADED.findall(page.read_text())
     ]
-    found += [
+    faults += [
         f"{sheet.relative_to(SITE)} loads a part of another host"
         for sheet in SITE.rglob("*.css")
         if STYLE.search(sheet.read_text())
@@ -53,8 +53,8 @@ def problems() -> list[str]:
     for page in (ROOT / "docs").rglob("*.md"):
         name = str(page.relative_to(ROOT / "docs").with_suffix(".html"))
         if name not in known and name.removesuffix("index.html") not in known:
-            found.append(f"search does not know {name}")
-    return found
+            faults.append(f"search lacks {name}")
+    return faults
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ class Member(NamedTuple):
     hidden: bool = False
 
 
-def slotted(members: list[Member]) -> list[str]:
+def class_lines(members: list[Member]) -> list[str]:
     """Lines of the class body after its constants."""
     names = ", ".join(f'"{member.name}"' for member in members)
     lines = [f"    __slots__ = ({names},)" if members else "    __slots__ = ()"]

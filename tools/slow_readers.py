@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker's memory does when many readers do not read: its size at most, and afterwards.
+"""The memory of a broker while many readers do not read: its peak, and its size afterwards.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/slow_readers.py --readers 500 --messages 4000
 
@@ -48,7 +48,7 @@ def resident(pid: int) -> float:
     return pages * 4096 / MIB
 
 
-def encrypted(home: Path) -> tuple[list[str], int, Tls]:
+def tls_broker(home: Path) -> tuple[list[str], int, Tls]:
     """Return options of a broker with TLS, its port for that, and what trusts it."""
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost")
@@ -108,7 +108,7 @@ def main() -> int:
     parser.add_argument("--settle", type=float, default=5.0, help="seconds before the last look")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        options, port, tls = encrypted(Path(home)) if args.tls else ([], 0, None)
+        options, port, tls = tls_broker(Path(home)) if args.tls else ([], 0, None)
         data = Path(home) / "data"
         with ChildBroker(data, "--memory-max", args.memory_max, *options) as broker:
             before, most, after = asyncio.run(measure(args, broker, port, tls))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brokers of a cluster under faults: nothing that clients were told may be lost.
+"""Brokers of a cluster under faults: nothing that was confirmed to clients may be lost.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/soak_cluster.py [--rounds 200] [--seed 1]
         [--faults kill-owner,move] [--brokers 2]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the broker's loop is busy with what it does in one go, for docs/guides/operations.md.
+"""The longest steps of the broker's event loop, for docs/guides/operations.md.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/stalls.py [--only WORD]
 
@@ -41,7 +41,7 @@ BODY = ADDRESS + encode_frame(2, 1, HEADER) + encode_frame(3, 1, b"x" * 200)
 Case = Callable[[VirtualHost], Callable[[], object]]
 
 
-class Held(Consumer):
+class HoldingConsumer(Consumer):
     """A consumer that keeps what it is given."""
 
     def __init__(self, queue: Queue) -> None:
@@ -55,10 +55,10 @@ class Held(Consumer):
         self.taken.append(message)
 
 
-def filled(
+def fill_queue(
     vhost: VirtualHost, name: str, count: int, paged: bool = False, **arguments: Any
 ) -> Queue:
-    """A queue with so many messages of 200 octets."""
+    """Return a queue with ``count`` messages of 200 bytes."""
     queue = vhost.declare_queue(name, arguments=arguments)
     vhost.counters.memory_max = 0 if paged else 1 << 60
     for _ in range(count):
@@ -66,17 +66,17 @@ def filled(
     return queue
 
 
-def purged(count: int, paged: bool) -> Case:
+def purge_case(count: int, paged: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        return filled(vhost, "q", count, paged).purge
+        return fill_queue(vhost, "q", count, paged).purge
 
     return ready
 
 
-def returned(count: int) -> Case:
+def requeue_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        queue = filled(vhost, "q", count)
-        consumer = Held(queue)
+        queue = fill_queue(vhost, "q", count)
+        consumer = HoldingConsumer(queue)
         queue.add_consumer(consumer)
         queue.drain()
 
@@ -90,11 +90,11 @@ def returned(count: int) -> Case:
     return ready
 
 
-def orphaned(count: int) -> Case:
+def alternate_exchange_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         vhost.declare_queue("other")
         vhost.bind("amq.fanout", (QUEUE, "other"))
-        filled(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})  # type: ignore[arg-type]
+        fill_queue(vhost, "q", count, **{"alternate-exchange": "amq.fanout"})  # type: ignore[arg-type]
 
         def steps() -> Iterator[object]:
             yield vhost.delete_queue("q")
@@ -106,13 +106,13 @@ def orphaned(count: int) -> Case:
 
 
 def later(vhost: VirtualHost) -> Iterator[object]:
-    """What a virtual host does a little at a time."""
+    """Work that a virtual host does in small steps."""
     while vhost.scheduler.next_ms:
         vhost.counters.now_ms += 1
         yield vhost.scheduler.run(vhost.counters.now_ms)
 
 
-def owned(count: int, used: bool) -> Case:
+def exclusive_queues_case(count: int, used: bool) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         for n in range(count):
@@ -131,7 +131,7 @@ def owned(count: int, used: bool) -> Case:
     return ready
 
 
-def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
+def bindings_case(count: int, exchange: str, *, heard: bool = False) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         owner = object()
         vhost.declare_queue("q", exclusive=True, owner=owner)
@@ -145,15 +145,15 @@ def bound(count: int, exchange: str, *, heard: bool = False) -> Case:
     return ready
 
 
-def forgotten(count: int, exchange: str) -> Case:
+def unbind_case(count: int, exchange: str) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
-        bound(count, exchange)(vhost)()
+        bindings_case(count, exchange)(vhost)()
         return lambda: vhost.scheduler.run(vhost.counters.now_ms + 1)
 
     return ready
 
 
-def destroyed(count: int) -> Case:
+def vhost_case(count: int) -> Case:
     def ready(vhost: VirtualHost) -> Callable[[], object]:
         queues = [vhost.declare_queue(f"q{n}") for n in range(count)]
         return lambda: [queue.destroy() for queue in queues]
@@ -197,29 +197,32 @@ def by_selectors(count: int) -> Case:
 
 #: What is done, how often in it, and how it is made ready.
 CASES: dict[str, tuple[int, Case]] = {
-    "a connection ends: each unsettled message": (50_000, returned(50_000)),
-    "purge, delete: each ready message": (100_000, purged(100_000, False)),
-    "the same, paged out": (100_000, purged(100_000, True)),
-    "delete with an alternate exchange, 100,000 messages: a step": (1, orphaned(100_000)),
-    "a connection ends: each exclusive queue": (10_000, owned(10_000, False)),
-    "the same, with a binding and a message": (10_000, owned(10_000, True)),
-    "a queue goes: each binding, direct": (50_000, bound(50_000, "amq.direct")),
-    "a queue goes: each binding, topic": (50_000, bound(50_000, "amq.topic")),
-    "a queue goes: each binding, headers": (50_000, bound(50_000, "amq.headers")),
+    "a connection ends: each unsettled message": (50_000, requeue_case(50_000)),
+    "purge, delete: each ready message": (100_000, purge_case(100_000, False)),
+    "the same, paged out": (100_000, purge_case(100_000, True)),
+    "delete with an alternate exchange, 100,000 messages: a step": (
+        1,
+        alternate_exchange_case(100_000),
+    ),
+    "a connection ends: each exclusive queue": (10_000, exclusive_queues_case(10_000, False)),
+    "the same, with a binding and a message": (10_000, exclusive_queues_case(10_000, True)),
+    "a queue goes: each binding, direct": (50_000, bindings_case(50_000, "amq.direct")),
+    "a queue goes: each binding, topic": (50_000, bindings_case(50_000, "amq.topic")),
+    "a queue goes: each binding, headers": (50_000, bindings_case(50_000, "amq.headers")),
     "the same, direct, while somebody listens to events": (
         50_000,
-        bound(50_000, "amq.direct", heard=True),
+        bindings_case(50_000, "amq.direct", heard=True),
     ),
-    "one step of forgetting bindings, topic": (1, forgotten(5_000, "amq.topic")),
-    "one step of forgetting bindings, headers": (1, forgotten(5_000, "amq.headers")),
-    "a virtual host is deleted: each queue": (10_000, destroyed(10_000)),
+    "one step of forgetting bindings, topic": (1, unbind_case(5_000, "amq.topic")),
+    "one step of forgetting bindings, headers": (1, unbind_case(5_000, "amq.headers")),
+    "a virtual host is deleted: each queue": (10_000, vhost_case(10_000)),
     "a publish: each queue that it goes to": (10_000, fan(10_000)),
     "a publish by 5,000 bindings of 20 headers, of which one matches": (1, by_headers(5_000, 20)),
     "a publish: each selector of the bindings of its key": (1_000, by_selectors(1_000)),
 }
 
 
-def measured(case: Case) -> float:
+def measure(case: Case) -> float:
     """Seconds of processor time that a case takes once it is ready, or its longest step."""
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(directory, disk=Disk(), threaded=False, name="stalls", free_min=0)
@@ -252,7 +255,7 @@ def main() -> int:
     only = parser.parse_args().only
     for name, (count, case) in CASES.items():
         if only in name:
-            each = min(measured(case) for _ in range(RUNS)) / count
+            each = min(measure(case) for _ in range(RUNS)) / count
             print(f"{name:66} {each * 1e6:8.2f} us {round(STALL_S / each):>12,}")
     return 0
 

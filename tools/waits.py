@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long others wait while something large ends in a broker, for docs/guides/operations.md.
+"""The waits of other clients while a broker ends large objects, for docs/guides/operations.md.
 
     PYTHONPATH=build/compiled .venv/bin/python tools/waits.py [--only WORD]
 
@@ -40,7 +40,7 @@ EVERYTHING = Permission(".*", ".*", ".*")
 
 
 class Scene(NamedTuple):
-    """What is made, in a client of its own, and what ends it; without that the client is killed."""
+    """Objects that a client of its own makes, and their end; by default the client is killed."""
 
     make: Callable[[str], object]
     end: Callable[[UserDirectory], None] | None = None

@@ -103,14 +103,14 @@ def environment(place: Path, python: str, *packages: str) -> Path:
     return inside
 
 
-def tracked() -> list[str]:
+def tracked_files() -> list[str]:
     """The files of this tree that belong to it."""
     return run("git", "ls-files", cwd=ROOT).splitlines()
 
 
 def stage(into: Path, rooms: tuple[str, ...] | None) -> Path:
     """Copy the source of a distribution: all of it, or only these rooms of it."""
-    for name in tracked():
+    for name in tracked_files():
         parts = Path(name).parts
         wanted = name in FILES or name == "pyproject.toml" or parts[:2] == ("src", "headrace")
         if rooms and len(parts) > 3:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates that verification refuses: what is said of them.
+"""Texts of errors about certificates that verification refuses.
 
 Since Python 3.13 a default context of TLS sets VERIFY_X509_STRICT: OpenSSL then also refuses
-certificates that lack extensions which RFC 5280 demands. OpenSSL says what is wrong; the text here
-adds what to do.
+certificates that lack extensions which RFC 5280 demands. OpenSSL names the fault; the text here
+adds the remedy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ssl
 
 # X509_V_ERR of OpenSSL 3, raised by VERIFY_X509_STRICT only, and what the standard demands.
-_DEMANDED = {
+_REQUIREMENTS = {
     80: "only the certificate of an authority may have a path length",
     81: "a path length needs keyCertSign in keyUsage",
     82: "keyCertSign in keyUsage is for authorities only",
@@ -30,28 +30,28 @@ _DEMANDED = {
 }
 
 
-def said(error: ssl.SSLCertVerificationError) -> str:
-    """Say why a certificate is refused, and what to do when it lacks what RFC 5280 demands."""
+def fault_text(error: ssl.SSLCertVerificationError) -> str:
+    """Return the reason of a refusal, and the remedy when RFC 5280 demands an extension."""
     text = f"CERTIFICATE_VERIFY_FAILED, {error.verify_message}".rstrip(".")
-    demanded = _DEMANDED.get(error.verify_code)
-    if demanded is None:
+    requirement = _REQUIREMENTS.get(error.verify_code)
+    if requirement is None:
         return text
     return (
-        f"{text}: by RFC 5280, which Python checks since 3.13, {demanded}; "
+        f"{text}: by RFC 5280, which Python checks since 3.13, {requirement}; "
         "the authority must issue the certificate anew"
     )
 
 
-def explained(error: ssl.SSLCertVerificationError, whose: str) -> ssl.SSLCertVerificationError:
-    """Return the same refusal with a text that says whose certificate it is, and what to do."""
-    text = f"the certificate of {whose} is refused: {said(error)}"
-    other = ssl.SSLCertVerificationError(error.errno, text)
-    other.verify_code, other.verify_message = error.verify_code, error.verify_message
-    return other
+def describe_fault(error: ssl.SSLCertVerificationError, owner: str) -> ssl.SSLCertVerificationError:
+    """Return the same refusal with a text that has the certificate's owner and the remedy."""
+    text = f"the certificate of {owner} is refused: {fault_text(error)}"
+    described = ssl.SSLCertVerificationError(error.errno, text)
+    described.verify_code, described.verify_message = error.verify_code, error.verify_message
+    return described
 
 
 def of(error: BaseException) -> ssl.SSLCertVerificationError | None:
-    """Return the refusal of a certificate that caused an error; None if another thing did."""
+    """Return the refusal of a certificate that caused an error; None for another cause."""
     cause: BaseException | None = error
     while cause is not None:
         # aiohttp has an error of this class that OpenSSL did not fill.

@@ -37,7 +37,7 @@ def read_json(text: str | bytes) -> Json:
     try:
         return json.loads(
             text,
-            object_pairs_hook=unrepeated,
+            object_pairs_hook=build_object,
             parse_constant=refuse_constant,
             parse_float=finite,
         )
@@ -45,7 +45,7 @@ def read_json(text: str | bytes) -> Json:
         raise ValueError("lists and objects are nested too deeply") from None
 
 
-def unrepeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def build_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Return an object of names and values.
 
     Raises:
@@ -59,7 +59,7 @@ def unrepeated(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def repeated_name(pairs: list[tuple[str, object]]) -> str:
-    """Return the first name that is there before; "" without one."""
+    """Return the first repeated name; "" without one."""
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:

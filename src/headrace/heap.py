@@ -24,7 +24,7 @@ def return_large_blocks() -> None:
     try:
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
     except (OSError, AttributeError) as error:  # Another C library.
-        log.debug("mallopt is not there: %s", error)
+        log.debug("mallopt is missing: %s", error)
 
 
 def trim_memory() -> None:
@@ -34,4 +34,4 @@ def trim_memory() -> None:
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (OSError, AttributeError) as error:  # Another C library.
-        log.debug("malloc_trim is not there: %s", error)
+        log.debug("malloc_trim is missing: %s", error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the management socket is: its name, and its address for clients and the broker."""
+"""The name of the management socket, and its address for clients and the broker."""
 
 from __future__ import annotations
 

@@ -52,23 +52,23 @@ class Measure(NamedTuple):
 
 def columns(measures: Iterable[Measure]) -> tuple[str, ...]:
     """Return the names of columns, in their order."""
-    return tuple(one.column for one in measures)
+    return tuple(measure.column for measure in measures)
 
 
-def plain(measures: Iterable[Measure]) -> tuple[Measure, ...]:
-    """Return the rows of a kind for another one, which has no metrics of them."""
-    return tuple(one._replace(metric="", family="") for one in measures)
+def without_metrics(measures: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Return the measures of a kind for another kind, without metrics."""
+    return tuple(measure._replace(metric="", family="") for measure in measures)
 
 
-def named(
+def with_metrics(
     measures: Iterable[Measure], metrics: Mapping[str, tuple[str, str]]
 ) -> tuple[Measure, ...]:
-    """Return the rows of a kind for another one, which has metrics of its own: name and help."""
+    """Return the measures of a kind for another kind, with its own metrics: name and help."""
     return tuple(
-        one._replace(metric=metrics[one.column][0], about=metrics[one.column][1])
-        if one.column in metrics
-        else one
-        for one in plain(measures)
+        measure._replace(metric=metrics[measure.column][0], about=metrics[measure.column][1])
+        if measure.column in metrics
+        else measure
+        for measure in without_metrics(measures)
     )
 
 
@@ -134,7 +134,7 @@ QUEUE_SUMS = (
             "headrace_messages_delivered_total"),
     Measure("acknowledged", COUNTER, MESSAGES, "Messages settled for good",
             "headrace_messages_acknowledged_total"),
-    *plain(one for one in QUEUE_COUNTS if one.total == one.column),
+    *without_metrics(one for one in QUEUE_COUNTS if one.total == one.column),
 )
 
 # --- Exchanges -----------------------------------------------------------------------------------
@@ -286,8 +286,8 @@ SIZES = tuple(
 #: The columns of each kind of objects, in the order of samples.
 MEASURES: Mapping[str, tuple[Measure, ...]] = {
     TOTALS: (
-        *named(QUEUE_GAUGES, OF_ALL_QUEUES),
-        *plain(CHANNEL_COUNTS),
+        *with_metrics(QUEUE_GAUGES, OF_ALL_QUEUES),
+        *without_metrics(CHANNEL_COUNTS),
         *QUEUE_SUMS,
         Measure("vhosts", GAUGE, OBJECTS, "Virtual hosts"),
         Measure("exchanges", GAUGE, OBJECTS, "Exchanges"),
@@ -303,12 +303,12 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
                 "headrace_message_memory_bytes"),
         Measure("memory_max", GAUGE, BYTES, "Memory limit above which queues page out",
                 "headrace_message_memory_limit_bytes"),
-        *plain(CHURN),
+        *without_metrics(CHURN),
         *DEATHS,
         *SIZES,
     ),
     PROTOCOL: (
-        *named(CHANNEL_COUNTS, BY_PROTOCOL),
+        *with_metrics(CHANNEL_COUNTS, BY_PROTOCOL),
         Measure("connections", GAUGE, OBJECTS, "Open connections"),
         Measure("channels", GAUGE, OBJECTS, "Open channels and sessions"),
         Measure("consumers", GAUGE, OBJECTS, "Open consumers", "rabbitmq_global_consumers"),
@@ -321,9 +321,9 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
                 "rabbitmq_auth_attempts_failed_total", OF_LOGINS),
     ),
     VHOST: (
-        *plain(QUEUE_GAUGES),
-        *plain(CHANNEL_COUNTS),
-        *plain(QUEUE_SUMS),
+        *without_metrics(QUEUE_GAUGES),
+        *without_metrics(CHANNEL_COUNTS),
+        *without_metrics(QUEUE_SUMS),
         Measure("queues", GAUGE, OBJECTS, "Queues"),
         Measure("exchanges", GAUGE, OBJECTS, "Exchanges"),
         Measure("connections", GAUGE, OBJECTS, "Open connections"),
@@ -334,7 +334,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
                 "rabbitmq_cluster_exchange_bindings", OF_BINDINGS),
         *EXCHANGE_COUNTS,
     ),
-    CONNECTION: (*TRAFFIC, *CONNECTION_GAUGES, *plain(CHANNEL_COUNTS)),
+    CONNECTION: (*TRAFFIC, *CONNECTION_GAUGES, *without_metrics(CHANNEL_COUNTS)),
     CHANNEL: (*CHANNEL_GAUGES, *CHANNEL_COUNTS),
     GROUP: (
         Measure("lag", GAUGE, RECORDS, "Records that the group has not read"),
@@ -352,7 +352,7 @@ MEASURES: Mapping[str, tuple[Measure, ...]] = {
         Measure("settled", COUNTER, OFFSET, "Leased messages settled so far"),
         Measure("owned", GAUGE, YES_NO, "1 if the lease has an owner"),
     ),
-    USER: (*plain(TRAFFIC), *plain(one for one in CHANNEL_COUNTS if one.api)),
+    USER: (*without_metrics(TRAFFIC), *without_metrics(one for one in CHANNEL_COUNTS if one.api)),
     NODE: (
         Measure("mem_used", GAUGE, BYTES, "Resident memory of the process"),
         Measure("fd_used", GAUGE, OBJECTS, "Open descriptors"),

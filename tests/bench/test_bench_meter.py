@@ -9,7 +9,7 @@ import pytest
 from headrace.bench.load.load import (
     TOPIC_WORDS,
     Load,
-    make_sheet,
+    make_publish_buffer,
     topic_fan,
     topic_pattern,
     topic_queue,
@@ -156,10 +156,10 @@ def test_broken_frames_are_refused(octets: bytes) -> None:
 
 
 def sender(load: Load) -> Sender:
-    sheet = make_sheet(load, 0, FRAME_MAX)
+    sheet = make_publish_buffer(load, 0, FRAME_MAX)
     return Sender(
         0,
-        sheet.octets,
+        sheet.data,
         sheet.ends,
         sheet.bodies,
         sheet.targets,

@@ -131,5 +131,7 @@ def test_a_schema_registry(port: int) -> None:
 def test_another_fault_is_said_as_openssl_does() -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_code, error.verify_message = 10, "certificate has expired"
-    assert certificate_faults.said(error) == "CERTIFICATE_VERIFY_FAILED, certificate has expired"
+    assert (
+        certificate_faults.fault_text(error) == "CERTIFICATE_VERIFY_FAILED, certificate has expired"
+    )
     assert certificate_faults.of(OSError("no route")) is None

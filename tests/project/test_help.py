@@ -133,8 +133,8 @@ def test_a_missing_package_is_told_with_the_command_that_installs_it(
 
 
 def test_only_packages_of_others_are_told_so() -> None:
-    assert extras.said(ModuleNotFoundError("no", name="headrace.nosuch")) is None
-    assert extras.said(ImportError("cannot import name 'x'", name="rich")) is None
-    assert extras.said(ModuleNotFoundError("no", name="nosuch.part")) is not None
+    assert extras.describe_missing(ModuleNotFoundError("no", name="headrace.nosuch")) is None
+    assert extras.describe_missing(ImportError("cannot import name 'x'", name="rich")) is None
+    assert extras.describe_missing(ModuleNotFoundError("no", name="nosuch.part")) is not None
     with pytest.raises(extras.PackageMissing, match="nosuch"):
-        extras.need("json", "nosuch")
+        extras.require("json", "nosuch")

@@ -30,7 +30,7 @@ from headrace.measures import (
 )
 from headrace.model.events import Churn
 from headrace.model.tallies import ChannelTally, ExchangeTally, QueueTally
-from headrace.server.management.sampling.rows import SHAPES
+from headrace.server.management.sampling.rows import ROW_FIELDS
 
 if TYPE_CHECKING:
     from headrace.console.broker.answers import Status
@@ -85,8 +85,8 @@ def test_a_kind_has_a_column_once_and_its_families_are_told(kind: str) -> None:
 
 
 def test_a_sample_has_the_columns_of_the_table() -> None:
-    assert {kind: shape.columns for kind, shape in SHAPES.items()} == {
-        kind: columns(MEASURES[kind]) for kind in SHAPES
+    assert {kind: shape.columns for kind, shape in ROW_FIELDS.items()} == {
+        kind: columns(MEASURES[kind]) for kind in ROW_FIELDS
     }
     assert columns(CHURN) == Churn.__slots__
 

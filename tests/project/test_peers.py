@@ -73,7 +73,7 @@ class Letters:
         self.made += 1
         (folder / "a").write_text(self.text)
         if self.fails:
-            raise peers.Failed("half a file came")
+            raise peers.PeerFailed("half a file came")
         (folder / "b").write_text(self.text)
 
 
@@ -107,7 +107,7 @@ def test_another_version_has_another_folder(folder: Path) -> None:
 
 
 def test_what_came_by_half_is_not_taken_for_whole(folder: Path) -> None:
-    with pytest.raises(peers.Failed, match="half a file"):
+    with pytest.raises(peers.PeerFailed, match="half a file"):
         peers.bring(Letters(fails=True), peers.cache())
     assert not (folder / "letters").exists()
     killed = peers.place_of(Letters(), ["one"], peers.cache())
@@ -141,7 +141,7 @@ def test_a_source_package_with_another_digest_is_refused(
 ) -> None:
     monkeypatch.setattr(peers, "_source", lambda name, version: b"another")
     package = peers.SourcePackage("old", "a client", "1", hashlib.sha256(b"it").hexdigest())
-    with pytest.raises(peers.Failed, match="old 1 is not the file that it was"):
+    with pytest.raises(peers.PeerFailed, match="old 1 is not the file that it was"):
         peers.bring(package, peers.cache())
     assert not (folder / "old").exists()
 
@@ -156,6 +156,6 @@ def test_a_download_that_fails_is_tried_once_more(
         raise OSError("connection reset")
 
     monkeypatch.setattr(peers, "_source", fail)
-    with pytest.raises(peers.Failed, match="old 1: connection reset"):
+    with pytest.raises(peers.PeerFailed, match="old 1: connection reset"):
         peers.bring(peers.SourcePackage("old", "a client", "1", ""), peers.cache())
     assert tries == ["old", "old"]

@@ -18,7 +18,7 @@ from headrace.server.config.settings import (
     Settings,
     former_names,
     load,
-    strange_variables,
+    unknown_variables,
 )
 from headrace.server.config.settings_page import manual
 
@@ -111,12 +111,12 @@ def test_a_setting_may_be_given_by_its_former_name(tmp_path: Path) -> None:
         f"the variable HEADRACE_ERRAND_MESSAGES_MAX is now HEADRACE_JOB_MESSAGES_MAX; {kept}",
         f"the flag --errand-messages-max is now --job-messages-max; {kept}",
     ]
-    assert strange_variables(variable) == []
+    assert unknown_variables(variable) == []
     assert former_names({"job_messages_max": 6}, {}) == []
 
 
 def test_a_variable_that_is_no_setting_is_told() -> None:
-    told = strange_variables(
+    told = unknown_variables(
         {"HEADRACE_PORT": "1", "HEADRACE_URL": "", "HEADRACE_TEST_URL": "", "PATH": "", "port": ""}
         | {"HEADRACE_MEMROY_MAX": "1GiB", "HEADRACE_SERVICE_HOST": "10.0.0.1", "HEADRACE_ZZZ": "1"}
     )
@@ -132,7 +132,7 @@ def test_ports_as_kubernetes_says_them_are_ignored_and_told() -> None:
     links |= {"HEADRACE_PORT_5672_TCP": "tcp://10.0.0.1:5672", "HEADRACE_SERVICE_PORT": "5672"}
     settings = load({}, links)
     assert (settings.port, settings.tls_port) == (5672, None)
-    assert strange_variables(links) == [
+    assert unknown_variables(links) == [
         f"the variable {variable} is ignored: {links[variable]} is the address of a Kubernetes "
         f"Service named {service!r}, not a port; `enableServiceLinks: false` in the pod's "
         "specification removes it"

@@ -10,7 +10,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from headrace.management_socket import short_address
-from headrace.server.management.sampling.rows import SHAPES
+from headrace.server.management.sampling.rows import ROW_FIELDS
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Mirror:
         kind = item["kind"]
         static, rows = self.static.setdefault(kind, {}), self.rows.setdefault(kind, {})
         for number, *values in item["new"]:
-            assert tuple(item["fields"]) == SHAPES[kind].static
+            assert tuple(item["fields"]) == ROW_FIELDS[kind].static
             static[number] = dict(zip(item["fields"], values, strict=True))
         columns = {name: unpacked(text) for name, text in item["columns"].items()}
         for at, number in enumerate(unpacked(item["ids"])):

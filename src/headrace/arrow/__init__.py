@@ -4,9 +4,9 @@
 docs/guides/arrow.md tells how it is used. Neither Spark nor Java is needed.
 """
 
-from headrace.extras import need
+from headrace.extras import require
 
-need("pyarrow", "numpy")
+require("pyarrow", "numpy")
 
 from headrace.arrow.records import Records  # noqa: E402
 from headrace.arrow.sources import queue, stream  # noqa: E402

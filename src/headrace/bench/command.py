@@ -83,7 +83,7 @@ def bench(
     from headrace.bench.growth import GROWTH
     from headrace.bench.load import meter
     from headrace.bench.load.link import BenchError
-    from headrace.bench.served import Restarted, Served
+    from headrace.bench.served import BenchBroker, RestartedBroker
     from headrace.bench.usage import Usage
     from headrace.bench.workload import WORKLOADS
     from headrace.client.errors import InvalidUrl
@@ -94,20 +94,20 @@ def bench(
         _measure_clients(url, serve, runs, scale, json_path)
         return
     choices = GROWTH if growth else WORKLOADS
-    workloads = _chosen(choices, names)
+    workloads = _select(choices, names)
     try:
         with ExitStack() as stack:
             urls = [broker for broker in (url, compare) if broker]
             benches = [_bench(address, seconds, warm_s, scale) for address in urls]
             if serve:
-                served = Served()
+                served = BenchBroker()
                 stack.callback(served.close)
                 benches.append(_bench(served.url, seconds, warm_s, scale))
                 benches[-1].restartable = served
             if not benches:
                 benches = [_bench(DEFAULT_URL, seconds, warm_s, scale)]
             if restart:
-                benches[0].restartable = Restarted(benches[0].settings, restart)
+                benches[0].restartable = RestartedBroker(benches[0].settings, restart)
             if pid:
                 benches[0].usage = Usage(pid)
             for broker_bench in benches:
@@ -145,7 +145,7 @@ def _measure_clients(
     """Measure what clients cost on one broker."""
     from headrace.bench.clients import clients
     from headrace.bench.load.link import BenchError
-    from headrace.bench.served import Served
+    from headrace.bench.served import BenchBroker
 
     if url and serve:
         raise click.UsageError("--clients measures one broker: give URL or --serve")
@@ -154,7 +154,7 @@ def _measure_clients(
     try:
         with ExitStack() as stack:
             if serve:
-                served = Served()
+                served = BenchBroker()
                 stack.callback(served.close)
                 url = served.url
             costs = clients.measure(
@@ -195,7 +195,7 @@ def _version(label: str) -> Version:
     raise click.BadParameter(f"{label!r} is not one of {labels}")
 
 
-def _chosen(choices: dict[str, Workload], names: str) -> list[Workload]:
+def _select(choices: dict[str, Workload], names: str) -> list[Workload]:
     chosen = [name.strip() for name in names.split(",")] if names else list(choices)
     for name in chosen:
         if name not in choices:

@@ -24,14 +24,16 @@ def queues(count: int) -> Callable[[Bench], Sample]:
     """One connection each way that serves a number of queues in turn."""
 
     def measure(bench: Bench) -> Sample:
-        return _sample(bench.run(replace(_BASE, queues=bench.scaled(count) if count > 1 else 1)))
+        return _sample(
+            bench.run(replace(_BASE, queues=bench.scale_count(count) if count > 1 else 1))
+        )
 
     return measure
 
 
 def idle_connections(bench: Bench) -> Sample:
     """The base load beside 1,000 connections that consume from idle queues."""
-    idle = bench.scaled(CONNECTIONS)
+    idle = bench.scale_count(CONNECTIONS)
     allow_files(idle + 100)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
     all_queues = Load(queues=1 + idle)
@@ -52,7 +54,7 @@ def idle_connections(bench: Bench) -> Sample:
 
 def idle_queues(bench: Bench) -> Sample:
     """The base load beside 100,000 idle queues."""
-    idle = bench.scaled(QUEUES)
+    idle = bench.scale_count(QUEUES)
     load = replace(_BASE, seconds=bench.seconds, warm_s=bench.warm_s, keep=True)
     all_queues = Load(queues=1 + idle)
     before = bench.usage.resident() if bench.usage.pid else 0
@@ -69,7 +71,7 @@ def idle_queues(bench: Bench) -> Sample:
 
 def busy_connections(bench: Bench) -> Sample:
     """500 publishers and 500 consumers, each pair on a separate queue."""
-    half = bench.scaled(CONNECTIONS // 2)
+    half = bench.scale_count(CONNECTIONS // 2)
     allow_files(2 * half + 100)
     load = replace(_BASE, publishers=half, consumers=half, queues=half, own_queue=True)
     return _sample(bench.run(load))
@@ -83,7 +85,7 @@ def publish_onto(ready: int) -> Callable[[Bench], Sample]:
     """
 
     def measure(bench: Bench) -> Sample:
-        depth, probe = bench.scaled(ready) if ready else 0, bench.scaled(PROBE)
+        depth, probe = bench.scale_count(ready) if ready else 0, bench.scale_count(PROBE)
         both = replace(_BASE, queues=2, consumers=0, keep=True)
         deep = replace(both, own_queue=True)  # Publisher 0 keeps to the first queue.
         spare = replace(deep, first_publisher=1)  # And publisher 1 to the second.
@@ -109,7 +111,7 @@ def drain_from(ready: int) -> Callable[[Bench], Sample]:
     """Consume the first messages of a queue of a given length, without a publisher."""
 
     def measure(bench: Bench) -> Sample:
-        depth, probe = bench.scaled(ready), bench.scaled(PROBE)
+        depth, probe = bench.scale_count(ready), bench.scale_count(PROBE)
         try:
             run(replace(_BASE, consumers=0, count=depth), bench.settings, bench.usage)
             load = replace(_BASE, publishes=False, count=probe, keep=True, backlog=depth)

@@ -83,10 +83,10 @@ def table(results: list[Result], other: list[Result] | None = None) -> str:
     head = ["workload", "figure", broker]
     if other is not None:
         head += [other[0].broker if other else "", "ratio"]
-    return "\n".join([*_aligned([tuple(head), *rows]), *notes])
+    return "\n".join([*_align([tuple(head), *rows]), *notes])
 
 
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+def _align(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:

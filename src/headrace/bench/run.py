@@ -11,7 +11,14 @@ from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from headrace.bench.load.generator import Board, Place, Received, Sent, consume, publish
+from headrace.bench.load.generator import (
+    Board,
+    BoardField,
+    ConsumeReport,
+    PublishReport,
+    consume,
+    publish,
+)
 from headrace.bench.load.link import BenchError, open_link, ready_count
 from headrace.bench.load.load import Load, declare, queue_name
 from headrace.bench.load.meter import Histogram
@@ -62,7 +69,9 @@ class Outcome:
         if self.received > self.expected:
             problems.append(f"{self.received - self.expected} deliveries too many")
         if self.repeated > self.redelivered:
-            problems.append(f"{self.repeated} deliveries repeated, {self.redelivered} said so")
+            problems.append(
+                f"{self.repeated} deliveries repeated, {self.redelivered} marked as redelivered"
+            )
         if self.out_of_order:
             problems.append(f"{self.out_of_order} deliveries out of order")
         if self.nacked:
@@ -71,10 +80,10 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class Moment:
+class Counts:
     """The counts at one moment."""
 
-    at: float
+    time_s: float
     sent: int
     received: int
     confirmed: int
@@ -90,10 +99,10 @@ class Run:
         self.settings = settings
         self.usage = usage
         context = multiprocessing.get_context("spawn")
-        self.board: Board = context.RawArray("q", int(Place.SIZE))
+        self.board: Board = context.RawArray("q", int(BoardField.SIZE))
         self.pipes: dict[str, Pipe] = {}
         self.processes: list[BaseProcess] = []
-        self.own: list[Usage] = []  # Of the generator.
+        self.generator_usages: list[Usage] = []
         for name, work, count in (
             ("consumers", consume, load.consumers),
             ("publishers", publish, load.publishers if load.publishes else 0),
@@ -107,31 +116,33 @@ class Run:
                 theirs.close()
                 self.pipes[name] = ours
                 self.processes.append(process)
-                self.own.append(Usage(process.pid or 0))
+                self.generator_usages.append(Usage(process.pid or 0))
 
     def go(self) -> Outcome:
         """Run it to its end."""
         try:
             for name in self.pipes:
-                self.hear(name, READY_TIMEOUT_S)
+                self.receive_message(name, READY_TIMEOUT_S)
             self.usage.forget_peak()
-            begin = self.moment()
+            begin = self.read_counts()
             for pipe in self.pipes.values():
                 pipe.send("go")
             if self.load.is_counted:
-                self.board[Place.MEASURING] = 1
+                self.board[BoardField.MEASURING] = 1
                 self.wait_for_count()
             else:
                 self.sleep(self.load.warm_s)
-                self.board[Place.MEASURING] = 1
-                begin = self.moment()
+                self.board[BoardField.MEASURING] = 1
+                begin = self.read_counts()
                 self.sleep(self.load.seconds)
-            end = self.moment()
-            self.board[Place.MEASURING] = 0
-            self.board[Place.STOP] = 1
-            self.wait_for_rest()
-            self.board[Place.END] = 1
-            reports: dict[str, object] = {name: self.hear(name, 60.0) for name in self.pipes}
+            end = self.read_counts()
+            self.board[BoardField.MEASURING] = 0
+            self.board[BoardField.STOP] = 1
+            self.wait_for_deliveries()
+            self.board[BoardField.END] = 1
+            reports: dict[str, object] = {
+                name: self.receive_message(name, 60.0) for name in self.pipes
+            }
             return self.outcome(begin, end, reports)
         finally:
             for pipe in self.pipes.values():
@@ -142,7 +153,7 @@ class Run:
                 if process.is_alive():
                     process.terminate()
 
-    def hear(self, name: str, timeout_s: float) -> object:
+    def receive_message(self, name: str, timeout_s: float) -> object:
         """Return the next message of a process; raise its error if it failed."""
         if not self.pipes[name].poll(timeout_s):
             raise BenchError(f"the {name} do not answer")
@@ -154,31 +165,35 @@ class Run:
             raise BenchError(f"{name}: {answer}")
         return answer
 
-    def moment(self) -> Moment:
-        """The counts now."""
+    def read_counts(self) -> Counts:
+        """Return the current counts."""
         board = self.board
-        return Moment(
+        return Counts(
             time.monotonic(),
-            board[Place.SENT],
-            board[Place.RECEIVED],
-            board[Place.CONFIRMED],
+            board[BoardField.SENT],
+            board[BoardField.RECEIVED],
+            board[BoardField.CONFIRMED],
             self.usage.cpu_s(),
-            sum(usage.cpu_s() for usage in self.own),
+            sum(usage.cpu_s() for usage in self.generator_usages),
         )
 
     def sleep(self, seconds: float) -> None:
         """Wait while the load runs; stop waiting when a process fails."""
         end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, STEP_S * 5))
+        while (remaining_s := end - time.monotonic()) > 0:
+            time.sleep(min(remaining_s, STEP_S * 5))
             self.usage.resident()
             self.check()
 
     def check(self) -> None:
         """Raise when a process has failed."""
         for name, pipe in self.pipes.items():
-            if pipe.poll() and not self.board[Place.STOP] and not self.board[Place.PUBLISHED]:
-                self.hear(name, 0)
+            if (
+                pipe.poll()
+                and not self.board[BoardField.STOP]
+                and not self.board[BoardField.PUBLISHED]
+            ):
+                self.receive_message(name, 0)
                 raise BenchError(f"the {name} ended early")
 
     def wait_for_count(self) -> None:
@@ -190,9 +205,9 @@ class Run:
             time.sleep(STEP_S)
             self.usage.resident()
             self.check()
-            if board[Place.RECEIVED] != received or not self.is_published:
-                moved_at, received = time.monotonic(), board[Place.RECEIVED]
-            target = board[Place.EXPECTED] if load.publishes else load.count
+            if board[BoardField.RECEIVED] != received or not self.is_published:
+                moved_at, received = time.monotonic(), board[BoardField.RECEIVED]
+            target = board[BoardField.EXPECTED] if load.publishes else load.count
             if self.is_published and (not load.consumers or received >= target):
                 return
             if time.monotonic() - moved_at > load.idle_s:
@@ -201,9 +216,9 @@ class Run:
     @property
     def is_published(self) -> bool:
         """Return True if no more messages will be published."""
-        return not self.load.publishes or bool(self.board[Place.PUBLISHED])
+        return not self.load.publishes or bool(self.board[BoardField.PUBLISHED])
 
-    def wait_for_rest(self) -> None:
+    def wait_for_deliveries(self) -> None:
         """Wait until all published messages are delivered, or no more arrive."""
         board, load = self.board, self.load
         moved_at, received = time.monotonic(), -1
@@ -212,36 +227,36 @@ class Run:
             if "publishers" in self.pipes and self.pipes["publishers"].poll():
                 break  # Its figures, or its failure.
         while load.consumers and load.publishes and not self.load.keep:
-            if board[Place.RECEIVED] >= board[Place.EXPECTED] + load.backlog:
-                time.sleep(STEP_S)  # For what comes too much.
+            if board[BoardField.RECEIVED] >= board[BoardField.EXPECTED] + load.backlog:
+                time.sleep(STEP_S)  # Surplus deliveries may follow.
                 return
-            if board[Place.RECEIVED] != received:
-                moved_at, received = time.monotonic(), board[Place.RECEIVED]
+            if board[BoardField.RECEIVED] != received:
+                moved_at, received = time.monotonic(), board[BoardField.RECEIVED]
             if time.monotonic() - moved_at > load.idle_s:
                 return
             time.sleep(STEP_S)
 
-    def outcome(self, begin: Moment, end: Moment, reports: dict[str, object]) -> Outcome:
-        """The figures of this run."""
+    def outcome(self, begin: Counts, end: Counts, reports: dict[str, object]) -> Outcome:
+        """Return the figures of this run."""
         board, load = self.board, self.load
         sent, received = reports.get("publishers"), reports.get("consumers")
-        assert sent is None or isinstance(sent, Sent)
-        assert received is None or isinstance(received, Received)
-        seconds = end.at - begin.at
+        assert sent is None or isinstance(sent, PublishReport)
+        assert received is None or isinstance(received, ConsumeReport)
+        seconds = end.time_s - begin.time_s
         result = Outcome(
             seconds=seconds,
-            sent=board[Place.SENT],
-            expected=board[Place.EXPECTED] + load.backlog if load.publishes else load.count,
-            confirmed=board[Place.CONFIRMED],
-            received=board[Place.RECEIVED],
+            sent=board[BoardField.SENT],
+            expected=board[BoardField.EXPECTED] + load.backlog if load.publishes else load.count,
+            confirmed=board[BoardField.CONFIRMED],
+            received=board[BoardField.RECEIVED],
             resident_mib=self.usage.resident() / MIB,
             peak_mib=self.usage.peak() / MIB,
         )
-        started = board[Place.STARTED_NS] or board[Place.FIRST_NS]
+        started = board[BoardField.STARTED_NS] or board[BoardField.FIRST_NS]
         if load.is_counted:
-            result.publish_s = max(0, board[Place.SENT_NS] - started) / 1e9
-            result.consume_s = max(0, board[Place.LAST_NS] - board[Place.FIRST_NS]) / 1e9
-            result.first_s = max(0, board[Place.FIRST_NS] - int(begin.at * 1e9)) / 1e9
+            result.publish_s = max(0, board[BoardField.SENT_NS] - started) / 1e9
+            result.consume_s = max(0, board[BoardField.LAST_NS] - board[BoardField.FIRST_NS]) / 1e9
+            result.first_s = max(0, board[BoardField.FIRST_NS] - int(begin.time_s * 1e9)) / 1e9
             result.published_rate = _rate(result.sent, result.publish_s)
             result.confirmed_rate = _rate(result.confirmed, result.publish_s)
             result.delivered_rate = _rate(result.received, result.consume_s)
@@ -263,8 +278,8 @@ class Run:
             if not load.is_ordered:
                 result.repeated = result.out_of_order = received.skipped = 0
             result.way_us = _percentiles(received.ways, received.ways_largest)
-            fresh = result.received - result.repeated
-            result.lost = max(received.skipped, result.expected - fresh, 0)
+            distinct = result.received - result.repeated
+            result.lost = max(received.skipped, result.expected - distinct, 0)
             if load.backlog and not load.publishes:  # It ends before the backlog does.
                 result.expected, result.lost = result.received, received.skipped
         else:

@@ -31,7 +31,7 @@ class Restartable(Protocol):
         """Kill it as a power cut would; start it again; return its pid and when that began."""
 
 
-class Served:
+class BenchBroker:
     """A `headrace serve` on a temporary directory."""
 
     def __init__(self, options: list[str] | None = None) -> None:
@@ -87,7 +87,7 @@ class Served:
             self.process.stdout.close()
 
 
-class Restarted:
+class RestartedBroker:
     """Another broker on this machine, which a command of the user starts again."""
 
     def __init__(self, settings: Settings, command: str) -> None:

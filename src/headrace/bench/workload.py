@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads W1 to W8. What each is for, and how to read it: docs/explanation/performance.md."""
+"""The workloads W1 to W8, described in docs/explanation/performance.md."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ class Bench:
         finally:
             remove(load, self.settings)
 
-    def scaled(self, count: int) -> int:
-        """A count, scaled."""
+    def scale_count(self, count: int) -> int:
+        """Return a scaled count."""
         return max(1, round(count * self.scale))
 
 
@@ -109,7 +109,7 @@ def flow(load: Load) -> Callable[[Bench], Sample]:
     """A workload that publishes and consumes at once."""
 
     def measure(bench: Bench) -> Sample:
-        sized = replace(load, bindings=bench.scaled(load.bindings)) if load.bindings else load
+        sized = replace(load, bindings=bench.scale_count(load.bindings)) if load.bindings else load
         outcome = bench.run(sized)
         figures = {
             Figure.PUBLISHED: outcome.published_rate,
@@ -125,7 +125,7 @@ def flow(load: Load) -> Callable[[Bench], Sample]:
 
 def fill_and_drain(bench: Bench) -> Sample:
     """W3: publish without a consumer, then consume without a publisher."""
-    count = bench.scaled(1_000_000)
+    count = bench.scale_count(1_000_000)
     load = Load(size=100, count=count, consumers=0)
     try:
         filled = run(load, bench.settings, bench.usage)
@@ -141,7 +141,7 @@ def fill_and_drain(bench: Bench) -> Sample:
 
 def idle(bench: Bench) -> Sample:
     """W7: the cost of idle connections and queues."""
-    connections, queues = bench.scaled(1000), bench.scaled(10_000)
+    connections, queues = bench.scale_count(1000), bench.scale_count(10_000)
     usage = bench.usage
     if not usage.pid:
         raise BenchError("memory can be read only of a broker on this machine")
@@ -178,7 +178,7 @@ def recover(bench: Bench) -> Sample:
     """W8: persistent messages, kill -9, restart, drain."""
     if bench.restartable is None:
         raise BenchError("W8 kills the broker: it needs --serve or --restart COMMAND")
-    count = bench.scaled(500_000)
+    count = bench.scale_count(500_000)
     load = Load(size=1024, persistent=True, window=1000, count=count, consumers=0)
     try:
         filled = run(load, bench.settings, bench.usage)

@@ -8,14 +8,14 @@ other packages within their functions.
 import click
 
 from headrace import __version__
-from headrace.cli.commands import Commands, Entry
+from headrace.cli.commands import Commands, LazyCommand
 
 
-def _entry(module: str, name: str, words: str) -> Entry:
-    return Entry(f"headrace.{module}", name, words)
+def _entry(module: str, name: str, words: str) -> LazyCommand:
+    return LazyCommand(f"headrace.{module}", name, words)
 
 
-SECTIONS: dict[str, dict[str, Entry]] = {
+SECTIONS: dict[str, dict[str, LazyCommand]] = {
     "Run a broker": {
         "serve": _entry("cli.server.serve", "serve", "Run a broker until SIGTERM or SIGINT."),
         "console": _entry(

@@ -27,7 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/"
 ANSWER_S = 30.0  # How long the broker may take to answer a request.
 NAME = "headrace cli"  # The name of our connections.
-NAME_OCTETS_MAX = 255
+NAME_SIZE_MAX = 255
 OFFSET_MAX = (1 << 63) - 1
 
 
@@ -64,13 +64,13 @@ class Name(click.types.StringParamType):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            octets = len(value.encode())
+            size = len(value.encode())
         except UnicodeEncodeError:
             self.fail(f"{printable(value)} is not valid UTF-8", param, ctx)
-        if not octets and not self._optional:
+        if not size and not self._optional:
             self.fail("a name cannot be empty", param, ctx)
-        if octets > NAME_OCTETS_MAX:
-            self.fail(f"a name has {NAME_OCTETS_MAX} bytes at most, not {octets}", param, ctx)
+        if size > NAME_SIZE_MAX:
+            self.fail(f"a name has {NAME_SIZE_MAX} bytes at most, not {size}", param, ctx)
         return value
 
     def shell_complete(
@@ -90,7 +90,7 @@ EXCHANGE, QUEUE, STREAM = Name("exchanges"), Name("queues"), Name("streams")
 
 
 @contextlib.contextmanager
-def connected(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
+def open_connection(url: str, timeout_s: float | None = None) -> Iterator[Connection]:
     """Connect; an error ends the command with one sentence."""
     from headrace.client import ClientError, ConnectFailed
     from headrace.client.blocking import connect
@@ -120,7 +120,7 @@ def tell_of_alarms(event: Event) -> None:
 @contextlib.contextmanager
 def open_channel(url: str) -> Iterator[Channel]:
     """Open a channel with confirms; an error ends the command with one sentence."""
-    with connected(url) as connection, connection.channel() as channel:
+    with open_connection(url) as connection, connection.channel() as channel:
         yield channel
 
 
@@ -134,7 +134,7 @@ def open_requests(url: str, queue: str = "") -> Iterator[Requests]:
     from headrace.client.requests import PIPELINE
 
     with (
-        connected(url, ANSWER_S) as connection,
+        open_connection(url, ANSWER_S) as connection,
         Requests(connection, queue or PIPELINE) as requests,
     ):
         yield requests
@@ -157,7 +157,7 @@ def reason(error: Exception) -> str:
             return printable(str(error))
 
 
-def chosen(selector: str, place: str | int | datetime | None) -> dict[str, Value]:
+def consumer_arguments(selector: str, place: str | int | datetime | None) -> dict[str, Value]:
     """Return the arguments of a consumer with a selector and a starting position."""
     arguments: dict[str, Value] = {}
     if selector.strip():

@@ -44,10 +44,10 @@ class Group(click.Group):
             formatter.write_dl(rows)
 
 
-class OneOf(_Choice):
+class SuggestingChoice(_Choice):
     """A choice that suggests values for misspelt ones.
 
-    ``former`` has names that values had in earlier versions: taken, but not shown.
+    ``former`` has the names of values in earlier versions: accepted, but not shown.
     """
 
     def __init__(self, choices: Sequence[str], former: Mapping[str, str] | None = None) -> None:
@@ -63,11 +63,11 @@ class OneOf(_Choice):
             self.fail(error.message + suggestion(str(value), self.choices), param, ctx)
 
 
-class Entry(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command that is imported on use."""
 
     module: str
-    name: str  # In the module.
+    name: str  # Of the object in the module.
     help: str
 
 
@@ -78,7 +78,7 @@ class Commands(Group):
         self,
         name: str | None = None,
         *,
-        sections: Mapping[str, Mapping[str, Entry]],
+        sections: Mapping[str, Mapping[str, LazyCommand]],
         callback: Callable[..., object],
         params: list[click.Parameter],
         help: str | None = None,  # noqa: A002 - click's names
@@ -128,15 +128,15 @@ class Commands(Group):
             text = printable(error.object)
             raise click.ClickException(f"'{text:.80}' is not valid UTF-8") from None
         except ImportError as error:
-            how = extras.said(error)
-            if how is None:
+            hint = extras.describe_missing(error)
+            if hint is None:
                 raise
-            raise NotInstalled(how) from None
+            raise NotInstalled(hint) from None
         except OSError as error:
             if error.filename is None:
                 raise
-            where = printable(str(error.filename))
-            raise click.ClickException(f"{where}: {error.strerror}") from None
+            path = printable(str(error.filename))
+            raise click.ClickException(f"{path}: {error.strerror}") from None
 
 
 class NotInstalled(click.ClickException):

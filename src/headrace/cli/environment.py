@@ -16,9 +16,9 @@ class FromEnvironment(click.Option):
     def resolve_envvar_value(self, ctx: click.Context) -> str | None:
         value = super().resolve_envvar_value(ctx)
         if value is None and not ctx.resilient_parsing and isinstance(self.envvar, str):
-            from headrace.server.config.settings import misspelt
+            from headrace.server.config.settings import similar_variables
 
-            for variable in misspelt(self.envvar, os.environ):
+            for variable in similar_variables(self.envvar, os.environ):
                 shown = printable(variable)
                 click.echo(f"{shown} is not read; did you mean {self.envvar}?", err=True)
         return value

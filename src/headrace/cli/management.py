@@ -24,7 +24,7 @@ from headrace.cli.operations import Target
 from headrace.cli.output import Answer, printable
 from headrace.server.config.settings import Settings
 
-ANSWER_S = 60.0  # How long the broker may be silent.
+ANSWER_S = 60.0  # The longest silence of the broker.
 NAMES_S = 1.0  # Time limit of completion for a broker's answer.
 NAMES_MAX = 500  # Maximum number of names that completion reads.
 ELSEWHERE = "name another with --data or --socket"
@@ -75,7 +75,7 @@ def ask(
     return answer
 
 
-def listed(
+def list_items(
     socket: Path, do: str, *, timeout_s: float | None = ANSWER_S, **fields: object
 ) -> Iterator[Answer]:
     """Send a request for a list; yield its items as they arrive."""
@@ -104,12 +104,12 @@ def exchange(
         except (BrokenPipeError, ConnectionResetError):
             pass  # It has answered before the last row, with an error to read.
         except OSError as error:
-            raise failed(socket, error) from None
+            raise connection_error(socket, error) from None
         while True:
             try:
                 line = answers.readline()
             except OSError as error:
-                raise failed(socket, error) from None
+                raise connection_error(socket, error) from None
             if not line:
                 raise click.ClickException(f"the broker at {socket} closed the connection")
             answer: Answer = json.loads(line)
@@ -132,7 +132,7 @@ def names(kind: str, start: str, data: Path | None, socket: Path | None) -> list
     directory = data or Path(os.environ.get("HEADRACE_DATA") or Settings().data)
     matches: set[str] = set()
     with contextlib.suppress(click.ClickException, OSError, ValueError):
-        rows = listed(socket or directory / FILE_NAME, f"list {kind}", timeout_s=NAMES_S)
+        rows = list_items(socket or directory / FILE_NAME, f"list {kind}", timeout_s=NAMES_S)
         for row in itertools.islice(rows, NAMES_MAX):
             if row["name"].startswith(start) and row["name"].isprintable():
                 matches.add(row["name"])
@@ -152,7 +152,7 @@ def open_socket(
             with short_address(path) as address:
                 end.connect(address)
         except OSError as error:
-            raise failed(path, error) from None
+            raise connection_error(path, error) from None
 
         def write(value: Answer) -> None:
             end.sendall(json.dumps(value).encode() + b"\n")
@@ -161,17 +161,16 @@ def open_socket(
             yield write, answers
 
 
-def failed(path: Path, error: OSError) -> click.ClickException:
+def connection_error(path: Path, error: OSError) -> click.ClickException:
     """Return the error of a broker that cannot be reached."""
     with contextlib.suppress(OSError):  # The directory of the terminal is gone.
         path = path.absolute()  # So that a wrong directory is visible.
-    where = printable(str(path))
+    text = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return click.ClickException(f"no broker runs there: {where} does not exist; {ELSEWHERE}")
+        return click.ClickException(f"no broker runs there: {text} does not exist; {ELSEWHERE}")
     if isinstance(error, ConnectionRefusedError):
-        text = f"no broker runs there: nothing listens on {where}; {ELSEWHERE}"
-        return click.ClickException(text)
+        return click.ClickException(f"no broker runs there: nothing listens on {text}; {ELSEWHERE}")
     if isinstance(error, TimeoutError):
-        return click.ClickException(f"the broker at {where} does not answer")
-    why = os.strerror(error.errno) if error.errno else str(error)
-    return click.ClickException(f"the broker at {where} cannot be reached: {why}")
+        return click.ClickException(f"the broker at {text} does not answer")
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return click.ClickException(f"the broker at {text} cannot be reached: {reason}")

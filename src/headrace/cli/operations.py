@@ -39,15 +39,15 @@ class Target(Generic[Opened]):
         *,
         columns: Sequence[str] = (),
         wide: bool = False,
-        printed: Callable[[Row], Row] | None = None,
+        convert_row: Callable[[Row], Row] | None = None,
         facts: bool = False,
         **opening: object,
     ) -> Callable[[Callable[Concatenate[Opened, ...], object]], click.Command]:
         """Make a command of a call, in a group if one is given.
 
         A text that the call returns is printed. With ``columns`` it returns rows, with ``facts``
-        one object. JSON has the columns, or with ``wide`` or ``printed`` all fields; ``printed``
-        makes the row of other forms. ``opening`` are further arguments of ``open``.
+        one object. JSON has the columns, or with ``wide`` or ``convert_row`` all fields;
+        ``convert_row`` makes the row of other forms. ``opening`` are further arguments of ``open``.
         """
 
         def decorate(call: Callable[Concatenate[Opened, ...], object]) -> click.Command:
@@ -56,9 +56,9 @@ class Target(Generic[Opened]):
                     outcome = call(opened, **given)
                     if columns:
                         rows = cast("Iterable[Row]", outcome)
-                        if printed is not None and form != "json":
-                            rows = map(printed, rows)
-                        print_rows(rows, columns, form, wide=wide or printed is not None)
+                        if convert_row is not None and form != "json":
+                            rows = map(convert_row, rows)
+                        print_rows(rows, columns, form, wide=wide or convert_row is not None)
                     elif facts:
                         print_facts(cast("Row", outcome), form)
                     elif isinstance(outcome, str):

@@ -22,7 +22,7 @@ import click
 Function = TypeVar("Function", bound=Callable[..., object])
 
 Row: TypeAlias = Mapping[str, object]
-Answer: TypeAlias = dict[str, Any]  # Decoded JSON: the request says what is in it.
+Answer: TypeAlias = dict[str, Any]  # Decoded JSON; its fields depend on the request.
 
 ROWS_OF_A_TABLE = 500  # Columns are as wide as these need; then another table begins.
 TEXT_WIDTH_MIN = 16  # Columns of text are not cut below this.
@@ -85,7 +85,7 @@ def json_flag(function: Function) -> Function:
     )(function)
 
 
-def json_file_option(words: str) -> Callable[[Function], Function]:
+def json_file_option(help_text: str) -> Callable[[Function], Function]:
     """Add ``--json [FILE]`` of commands that measure or check, as ``json_path``."""
     return click.option(
         "--json",
@@ -94,14 +94,14 @@ def json_file_option(words: str) -> Callable[[Function], Function]:
         flag_value=str(STDOUT),
         metavar="[FILE]",
         type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-        help=f"{words}; with FILE, written there.",
+        help=f"{help_text}; with FILE, written there.",
     )
 
 
 def give_json(path: Path | None, data: object) -> bool:
     """Write a result to the file of ``--json``, or print it, a line for each item of a list.
 
-    Return True if it was printed: then nothing else is.
+    Return True if it was printed; the caller then prints nothing else.
     """
     if path == STDOUT:
         for row in data if isinstance(data, list) else [data]:
@@ -137,7 +137,7 @@ def print_rows(
         if form == "tsv":
             click.echo("\t".join(columns))
         for row in itertools.chain(first, stream):
-            click.echo("\t".join(shown(row.get(name)) for name in columns))
+            click.echo("\t".join(format_value(row.get(name)) for name in columns))
             count += 1
         return count
     return print_tables(rows, columns)
@@ -162,7 +162,7 @@ def print_tables(rows: Iterable[Row], columns: Sequence[str]) -> int:
 def print_table(rows: Sequence[Row], columns: Sequence[str], room: int | None) -> None:
     """Print one table, numbers to the right; ``room`` is its width, in characters."""
     titles = [name.replace("_", " ") for name in columns]
-    cells = [[shown(row.get(name)) for name in columns] for row in rows]
+    cells = [[format_value(row.get(name)) for name in columns] for row in rows]
     numeric = [bool(rows) and all(is_number(row.get(name)) for row in rows) for name in columns]
     widths = [max(map(cells_of, column)) for column in zip(titles, *cells, strict=True)]
     if room is not None:
@@ -170,31 +170,31 @@ def print_table(rows: Sequence[Row], columns: Sequence[str], room: int | None) -
     rule = ["─" * width for width in widths]
     for line in (titles, rule, *cells):
         aligned = (
-            padded(cell, width, right)
+            pad(cell, width, right)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         )
         click.echo(GAP.join(aligned).rstrip())
 
 
-def fit(widths: list[int], least: Sequence[int], numeric: Sequence[bool], room: int) -> None:
+def fit(widths: list[int], title_widths: Sequence[int], numeric: Sequence[bool], room: int) -> None:
     """Narrow the widest columns of text until the table fits, down to ``TEXT_WIDTH_MIN``.
 
     Numbers are never cut.
     """
-    over = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
     floors = [
         width if fixed else max(title, min(width, TEXT_WIDTH_MIN))
-        for width, title, fixed in zip(widths, least, numeric, strict=True)
+        for width, title, fixed in zip(widths, title_widths, numeric, strict=True)
     ]
-    while over > 0:
-        at = max(range(len(widths)), key=lambda n: (widths[n] > floors[n], widths[n]))
-        if widths[at] <= floors[at]:
+    while excess > 0:
+        widest = max(range(len(widths)), key=lambda n: (widths[n] > floors[n], widths[n]))
+        if widths[widest] <= floors[widest]:
             return
-        widths[at] -= 1
-        over -= 1
+        widths[widest] -= 1
+        excess -= 1
 
 
-def padded(text: str, width: int, right: bool) -> str:
+def pad(text: str, width: int, right: bool) -> str:
     """Return a text padded to a width, or cut with an ellipsis."""
     missing = width - cells_of(text)
     if missing < 0:
@@ -223,9 +223,9 @@ def print_facts(facts: Row, form: str | None) -> None:
         gap = "\t" if not width or not sys.stdout.isatty() else " " * (width - len(name) + 2)
         if isinstance(value, list) and value:
             for item in value:
-                click.echo(f"{name}{gap}{shown(item)}")
+                click.echo(f"{name}{gap}{format_value(item)}")
         else:
-            click.echo(f"{name}{gap}{shown(value)}")
+            click.echo(f"{name}{gap}{format_value(value)}")
 
 
 def is_number(value: object) -> bool:
@@ -233,7 +233,7 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as printable text."""
     if value is None or value == "" or value == {} or value == []:
         return "-"
@@ -256,7 +256,7 @@ def printable(text: str, kept: str = "") -> str:
     )
 
 
-def moment(ms: object) -> str | None:
+def iso_time(ms: object) -> str | None:
     """Return Unix time in milliseconds in ISO 8601; None for 0."""
     if not isinstance(ms, int) or not ms:
         return None

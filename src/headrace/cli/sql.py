@@ -84,7 +84,10 @@ def sql(
     places = engine.Places(url, _archives(archives), files=True)
     text = sys.stdin.read() if query == QUERY_STDIN else query
     try:
-        with engine.run(places, text, engine.Limits(memory << 20)) as running, _broken():
+        with (
+            engine.run(places, text, engine.Limits(memory << 20)) as running,
+            _one_sentence_errors(),
+        ):
             _write(running.reader, form, output)
     except engine.QueryError as error:
         raise click.ClickException(str(error)) from None
@@ -117,7 +120,7 @@ def _archives(given: Iterable[str]) -> dict[str, Path]:
 
 
 @contextmanager
-def _broken() -> Iterator[None]:
+def _one_sentence_errors() -> Iterator[None]:
     """An error while rows are read is one sentence; a part of the output may be written."""
     import duckdb
     import pyarrow as pa

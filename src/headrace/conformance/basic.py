@@ -37,12 +37,12 @@ LARGE_OCTETS = 1_900_000  # Of a message: more than such a socket takes.
 @check("0-9-1/basic#09", "0-9-1/s002", "0-9/basic#09", "0-9/delivery-tag#non-zero")
 def deliveries_without_acks(site: Site) -> None:
     """Consumers without acknowledgements get all messages, with tags that are not zero."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.consume(queue, no_ack=True)
     bodies = [b"%d" % number for number in range(20)]
     peer.publish(queue, *bodies)
     for number, body in enumerate(bodies):
-        method, got = peer.delivered()
+        method, got = peer.expect_delivery()
         must(got == body, f"message {number} in its place, not {got!r}")
         must(method.delivery_tag == number + 1, f"tag {number + 1}, not {method.delivery_tag}")
     peer.close()
@@ -58,11 +58,11 @@ def deliveries_without_acks(site: Site) -> None:
 )
 def what_was_not_acknowledged(site: Site) -> None:
     """Deliveries without an ack come again, marked as redelivered."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.consume(queue)
     peer.publish(queue, b"0", b"1", b"2", b"3")
     for number in range(4):
-        method, body = peer.delivered()
+        method, body = peer.expect_delivery()
         must(not method.redelivered, f"{body!r} not marked as redelivered the first time")
         if number % 2:
             peer.send(BasicAck(delivery_tag=method.delivery_tag))
@@ -103,50 +103,50 @@ def one_order(site: Site) -> None:
 @check("0-9-1/s095", "0-9/basic.qos.prefetch-size#01")
 def prefetch_size_and_one_message(site: Site) -> None:
     """The prefetch size does not stop a message while the client holds none."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.call(BasicQos(prefetch_size=100), BasicQosOk)
     peer.consume(queue)
     peer.publish(queue, bytes(1000), b"x")
-    must(len(peer.delivered()[1]) == 1000, "a message larger than the prefetch size")
+    must(len(peer.expect_delivery()[1]) == 1000, "a message larger than the prefetch size")
     must(peer.holds(queue, 1), "no other while that one is held")
     peer.send(BasicAck(delivery_tag=1))
-    must(peer.delivered()[1] == b"x", "the other once it is not")
+    must(peer.expect_delivery()[1] == b"x", "the other once it is not")
 
 
 @check("0-9-1/s096", "0-9/basic.qos.prefetch-count#01")
 def prefetch_count(site: Site) -> None:
     """No more messages are delivered than the prefetch count allows."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.call(BasicQos(prefetch_count=3), BasicQosOk)
     peer.consume(queue)
     peer.publish(queue, *(b"%d" % number for number in range(10)))
     for _ in range(3):
-        peer.delivered()
+        peer.expect_delivery()
     must(peer.holds(queue, 7), "seven of ten wait")
     peer.send(BasicAck(delivery_tag=2, multiple=True))
-    peer.delivered()
-    peer.delivered()
+    peer.expect_delivery()
+    peer.expect_delivery()
     must(peer.holds(queue, 5), "two more came for two acknowledged")
 
 
 @check("0-9-1/basic.consume#01", "0-9/basic.consume#01")
 def many_consumers(site: Site) -> None:
     """A queue takes at least 16 consumers."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     for number in range(CONSUMERS_MIN):
         peer.consume(queue, f"c{number}", no_ack=True)
     peer.publish(queue, *[b"x"] * CONSUMERS_MIN)
     for _ in range(CONSUMERS_MIN):
-        peer.delivered()
+        peer.expect_delivery()
 
 
 @check("0-9-1/s098", "0-9/basic.consume.consumer-tag#01")
 def a_tag_twice(site: Site) -> None:
     """The tag of a consumer cannot be given to another one (530)."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.consume(queue, "same")
     peer.send(BasicConsume(queue=queue, consumer_tag="same"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code == 530, f"530, not {closed}")
 
 
@@ -155,7 +155,7 @@ def a_tag_of_another_channel(site: Site) -> None:
     """A consumer is its channel's: another channel cannot cancel it."""
     peer = site.peer()
     peer.channel(2)
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue, "one")
     peer.consume(queue, "two", channel=2)
     peer.send(BasicCancel(consumer_tag="one"), 2)
@@ -173,16 +173,16 @@ def a_tag_of_another_channel(site: Site) -> None:
 def exclusive_consumers(site: Site) -> None:
     """A queue with consumers takes no exclusive one (403)."""
     peer, other = site.peer(), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue)
-    other.refused(BasicConsume(queue=queue, exclusive=True), 403)
+    other.expect_refusal(BasicConsume(queue=queue, exclusive=True), 403)
 
 
 @check("0-9-1/basic.cancel#01", "0-9/basic.cancel#01")
 def cancelling_without_a_queue(site: Site) -> None:
-    """basic.cancel is no error when the queue is gone."""
+    """basic.cancel is not an error when the queue is gone."""
     peer, other = site.peer(), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue, "gone")
     other.call(QueueDelete(queue=queue), QueueDeleteOk)
     peer.send(BasicCancel(consumer_tag="gone"))
@@ -206,14 +206,14 @@ def mandatory(site: Site) -> None:
 @check("0-9-1/s107", "0-9/basic.publish.immediate#01")
 def immediate(site: Site) -> None:
     """An immediate message that no consumer takes at once comes back."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x", immediate=True)
     method, body = peer.content(BasicReturn)
     must((method.reply_code, body) == (313, b"x"), f"313 and the body, not {method}")
     must(peer.holds(queue, 0), "and stays in no queue")
     peer.consume(queue, no_ack=True)
     peer.publish(queue, b"y", immediate=True)
-    must(peer.delivered()[1] == b"y", "one that a consumer takes is delivered")
+    must(peer.expect_delivery()[1] == b"y", "one that a consumer takes is delivered")
 
 
 @check("0-9-1/s109", "0-9-1/s111", "0-9/basic.ack.multiple#01")
@@ -238,7 +238,7 @@ def tags_of_another_channel(site: Site) -> None:
     """A tag is its channel's: another channel cannot acknowledge it."""
     peer = site.peer()
     peer.channel(2)
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicAck(delivery_tag=1), 2)
@@ -249,7 +249,7 @@ def tags_of_another_channel(site: Site) -> None:
 
 def _error(peer: Peer, channel: int = 1) -> None:
     """A channel error about a tag; the channel is opened again."""
-    closed = peer.closed(channel)
+    closed = peer.expect_close(channel)
     must(closed.code in (404, 406) and not closed.fatal, f"a channel error, not {closed}")
     peer.channel(channel)
 
@@ -266,7 +266,7 @@ def tags_in_a_transaction(site: Site) -> None:
 @check("0-9-1/basic.reject#02", "0-9/basic.reject#02")
 def a_rejected_message(site: Site) -> None:
     """A message rejected with requeue is back in the queue; without, it is not."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
     peer.get(queue, no_ack=False)
     peer.send(BasicReject(delivery_tag=1, requeue=True))
@@ -280,14 +280,14 @@ def a_rejected_message(site: Site) -> None:
 def a_rejected_message_goes_elsewhere(site: Site) -> None:
     """A rejected message goes to another consumer, not to the one that rejected it."""
     peer, other = site.peer(), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue)
     peer.publish(queue, b"x")
-    method, _ = peer.delivered()
+    method, _ = peer.expect_delivery()
     other.call(BasicQos(prefetch_count=1), BasicQosOk)
     other.consume(queue)
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
-    again, body = other.delivered()
+    again, body = other.expect_delivery()
     must(body == b"x" and again.redelivered, "the message at the other consumer")
 
 
@@ -295,10 +295,10 @@ def a_rejected_message_goes_elsewhere(site: Site) -> None:
 def a_rejected_message_alone(site: Site) -> None:
     """A message that the only consumer rejects is kept and comes to it later, or stays away."""
     peer, other = site.peer(), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue)
     peer.publish(queue, b"x")
-    method, _ = peer.delivered()
+    method, _ = peer.expect_delivery()
     peer.send(BasicReject(delivery_tag=method.delivery_tag, requeue=True))
     peer.send(BasicCancel(consumer_tag="tag"))
     redelivered = 0
@@ -317,11 +317,11 @@ def a_rejected_message_alone(site: Site) -> None:
 )
 def recovered_messages(site: Site) -> None:
     """basic.recover gives the client what it did not acknowledge again, marked as redelivered."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.consume(queue)
     peer.publish(queue, b"x", b"y")
     for _ in range(2):
-        peer.delivered()
+        peer.expect_delivery()
     peer.send(BasicRecover(requeue=True))
     methods = [peer.next()[1] for _ in range(3 if site.version is V0_9_1 else 2)]
     contents = [content for content in methods if isinstance(content, Content)]
@@ -335,10 +335,10 @@ def recovered_messages(site: Site) -> None:
 def recovered_to_the_original_client(site: Site) -> None:
     """basic.recover without requeue gives a message to the same consumer again."""
     peer, other = site.peer(), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     peer.consume(queue, "mine")
     peer.publish(queue, b"x")
-    peer.delivered()
+    peer.expect_delivery()
     other.consume(queue, "other")
     peer.send(BasicRecover(requeue=False))
     methods = [peer.next()[1] for _ in range(2)]
@@ -355,7 +355,7 @@ def no_recovery_in_a_transaction(site: Site) -> None:
     peer = site.peer()
     peer.call(TxSelect(), TxSelectOk)
     peer.send(BasicRecover(requeue=True))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(not closed.fatal, f"a channel error, not {closed}")
 
 
@@ -392,13 +392,13 @@ def a_message_that_nobody_can_process(site: Site) -> None:
 def a_reject_while_content_is_sent(site: Site) -> None:
     """basic.reject is processed while the content of a large message is on its way."""
     peer, other = site.peer(window=SMALL_WINDOW), site.peer()
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     large = bytes(LARGE_OCTETS)
     peer.publish(queue, b"small", large)
     peer.call(BasicQos(prefetch_count=2), BasicQosOk)
     peer.send(BasicConsume(queue=queue, consumer_tag="tag"))
     peer.expect(BasicConsumeOk)
-    method, body = peer.delivered()
+    method, body = peer.expect_delivery()
     must(body == b"small", "the first message")
     # The second one is on its way, and is not read.
     peer.send(BasicCancel(consumer_tag="tag"))  # So that the first one does not come here again.
@@ -407,4 +407,4 @@ def a_reject_while_content_is_sent(site: Site) -> None:
     while (waiting := other.get(queue)) is None:
         must(time.monotonic() < deadline, "the rejected message back in the queue")
     must(waiting == b"small", "the rejected message in the queue")
-    must(len(peer.delivered()[1]) == len(large), "the large one whole behind it")
+    must(len(peer.expect_delivery()[1]) == len(large), "the large one whole behind it")

@@ -40,55 +40,55 @@ class Site:
     exchanges: list[str] = field(default_factory=list)
 
     def peer(self, window: int = 0) -> Peer:
-        """A connection with channel 1 open; it is closed when the check is over."""
+        """Return a connection with channel 1 open, which is closed after the check."""
         return self.raw(window).open()
 
     def raw(self, window: int = 0) -> Peer:
-        """A connection on which nothing was said; a socket of `window` octets if not 0."""
+        """Return a connection on which nothing was sent; a socket of `window` bytes if not 0."""
         peer = Peer.at(self.settings, self.version, window=window)
         self.stack.callback(peer.close)
         return peer
 
     def controls(self) -> ControlPeer:
-        """A connection of 0-10 on which nothing was said."""
+        """Return a connection of 0-10 on which nothing was sent."""
         peer = ControlPeer.at(self.settings)
         self.stack.callback(peer.drop)
         return peer
 
     def session(self) -> SessionPeer:
-        """A connection of 0-10 with one session; it is closed when the check is over."""
+        """Return a connection of 0-10 with one session, which is closed after the check."""
         peer = SessionPeer(self.settings)
         self.stack.callback(peer.close)
         return peer
 
     def queue(self) -> str:
-        """The name of a queue that does not exist; should it come to be, it is deleted."""
+        """Return an unused name for a queue, which is deleted after the check."""
         self.queues.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.queues[-1]
 
-    def declared(self) -> tuple[Peer, str]:
-        """A connection with channel 1 open, and a queue that it declared."""
+    def peer_with_queue(self) -> tuple[Peer, str]:
+        """Return a connection with channel 1 open, and a queue that it declared."""
         peer = self.peer()
-        return peer, self.declared_by(peer)
+        return peer, self.declare_queue_on(peer)
 
-    def declared_by(self, peer: Peer) -> str:
-        """A queue that the peer declared."""
+    def declare_queue_on(self, peer: Peer) -> str:
+        """Declare a queue; return its name."""
         queue = self.queue()
         peer.declare(queue)
         return queue
 
     def session_queue(self) -> tuple[SessionPeer, str]:
-        """A connection of 0-10 with one session, and a queue that it declared."""
+        """Return a connection of 0-10 with one session, and a queue that it declared."""
         peer = self.session()
         return peer, peer.declare(self.queue())
 
     def exchange(self) -> str:
-        """The name of an exchange that does not exist; should it come to be, it is deleted."""
+        """Return an unused name for an exchange, which is deleted after the check."""
         self.exchanges.append(f"{PREFIX}{os.getpid()}.{next(_NUMBERS)}")
         return self.exchanges[-1]
 
     def clean(self) -> None:
-        """Delete what the check made."""
+        """Delete the objects of the check."""
         if self.version is V0_10:
             self._clean_0_10()
             return
@@ -112,7 +112,7 @@ class Site:
             for command in commands:
                 try:
                     peer.call(command)
-                except ChannelClosed:  # It is not there.
+                except ChannelClosed:  # It does not exist.
                     peer.session = peer.another()
 
 
@@ -121,31 +121,31 @@ _NUMBERS = itertools.count(1)
 
 @contextlib.contextmanager
 def site(settings: Settings, version: Version) -> Iterator[Site]:
-    """A site, and an end of all that a check leaves."""
+    """Yield a site, and clean up after the check."""
     with contextlib.ExitStack() as stack:
-        one = Site(settings, version, stack)
-        stack.callback(one.clean)
-        yield one
+        context = Site(settings, version, stack)
+        stack.callback(context.clean)
+        yield context
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: it raises BrokenRule when the broker does not do as its rules say."""
+    """One check, which raises BrokenRule when the broker breaks its rules."""
 
     name: str
-    title: str  # What the broker must do, in our words.
+    title: str  # The required behaviour, in our words.
     rules: tuple[str, ...]
     run: Callable[[Site], None]
 
     def rules_of(self, version: Version) -> tuple[str, ...]:
-        """Its rules for a version; 0-8 says what 0-9 says, in other words."""
+        """Return its rules for a version; those of 0-8 are the rules of 0-9 in other words."""
         family = "0-9" if version is V0_8 else version.label
         return tuple(rule for rule in self.rules if RULES[rule].version == family)
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """The versions that it says something about."""
-        return tuple(one for one in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_of(one))
+        """The versions for which it has rules."""
+        return tuple(version for version in (V0_8, V0_9, V0_9_1, V0_10) if self.rules_of(version))
 
 
 CHECKS: dict[str, Check] = {}

@@ -115,7 +115,7 @@ def the_smallest_frame(site: Site) -> None:
     peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=FRAME_MIN_SIZE), 0)
     peer.call(ConnectionOpen(virtual_host=settings.vhost), ConnectionOpenOk, 0)
     peer.channel(1)
-    queue = site.declared_by(peer)
+    queue = site.declare_queue_on(peer)
     body = bytes(3 * FRAME_MIN_SIZE)
     peer.publish(queue, body)
     must(peer.get(queue) == body, "a body in frames of the size agreed on")
@@ -153,12 +153,12 @@ def _above_the_limit(site: Site, which: str) -> None:
 
 @check("0-9-1/s021", "0-9/connection.open.virtual-host#security")
 def a_virtual_host_of_others(site: Site) -> None:
-    """A virtual host that is not there, or not for this user, is refused."""
+    """A virtual host that does not exist, or not for this user, is refused."""
     peer = site.raw()
     tune = peer.log_in()
     peer.send(ConnectionTuneOk(channel_max=tune.channel_max, frame_max=tune.frame_max), 0)
     peer.send(ConnectionOpen(virtual_host="headrace.conformance.none"), 0)
-    closed = peer.closed(0)
+    closed = peer.expect_close(0)
     must(closed.fatal and closed.code in (402, 403, 530), f"a refusal, not {closed}")
 
 
@@ -169,12 +169,12 @@ def after_a_close(site: Site) -> None:
     queue = site.queue()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.no-type"))
     peer.send(QueueDeclare(queue=queue))
-    closed = peer.closed()
+    closed = peer.expect_close()
     if not closed.fatal:
         peer.send(ConnectionCloseOk(), 0)
         must(site.version.label == "0-9-1", f"the connection closed for {closed}")
         return
-    witness.refused(QueueDeclare(queue=queue, passive=True), 404)
+    witness.expect_refusal(QueueDeclare(queue=queue, passive=True), 404)
 
 
 @check("0-9-1/channel.close#01", "0-9/channel.close#stability")
@@ -189,7 +189,7 @@ def after_a_channel_close(site: Site) -> None:
     peer.send(QueueDeclare(queue=queue))
     peer.send(ChannelCloseOk())
     peer.call(ChannelOpen(), ChannelOpenOk)
-    peer.refused(QueueDeclare(queue=queue, passive=True), 404)
+    peer.expect_refusal(QueueDeclare(queue=queue, passive=True), 404)
 
 
 @check("0-9-1/channel.open#01", "0-9/channel.open#state")
@@ -197,7 +197,7 @@ def a_channel_twice(site: Site) -> None:
     """Opening an open channel is a channel error (504)."""
     peer = site.peer()
     peer.send(ChannelOpen())
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code == 504, f"504, not {closed.code} {closed.text}")
 
 
@@ -216,7 +216,7 @@ def flow_of_a_channel(site: Site) -> None:
     other.declare(queue)
     peer.consume(queue, no_ack=True)
     other.publish(queue, b"1")
-    must(peer.delivered()[1] == b"1", "a delivery on a channel that was just opened")
+    must(peer.expect_delivery()[1] == b"1", "a delivery on a channel that was just opened")
     answer = peer.call(ChannelFlow(active=False), ChannelFlowOk)
     must(not answer.active, "flow-ok says that the flow is paused")
     other.publish(queue, b"2")

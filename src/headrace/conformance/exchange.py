@@ -90,7 +90,7 @@ def standard_exchanges(site: Site) -> None:
 )
 def the_default_exchange(site: Site) -> None:
     """A publish to the exchange without a name reaches the queue of that name."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
     must(peer.bodies(queue) == [b"x"], "the message in the queue that its routing key names")
 
@@ -101,13 +101,13 @@ def the_default_exchange_is_not_named(site: Site) -> None:
     peer = site.peer()
     for method in (ExchangeDeclare(type="direct"), ExchangeDelete()):
         peer.send(method)
-        closed = peer.closed()
+        closed = peer.expect_close()
         must(closed.code in (403, 530), f"{method.NAME} of it is refused, not {closed}")
         if closed.fatal:
             peer = site.peer()
         else:
             peer.channel(1)
-    peer.refused(ExchangeDeclare(exchange="amq.default", passive=True), 404)
+    peer.expect_refusal(ExchangeDeclare(exchange="amq.default", passive=True), 404)
 
 
 @check("0-9-1/exchange#06", "0-9/exchange#extensions")
@@ -115,7 +115,7 @@ def other_types(site: Site) -> None:
     """A server that has no other types says so with 503, or it makes the exchange."""
     peer = site.peer()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="x-headrace-conformance"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code in (503, 406), f"503, not {closed}")
 
 
@@ -132,7 +132,7 @@ def reserved_exchange_names(site: Site) -> None:
     """A name that starts with amq. cannot be given to a new exchange; old ones are found."""
     peer = site.peer()
     declare(peer, "amq.direct", "direct", passive=True)
-    peer.refused(ExchangeDeclare(exchange="amq.headrace", type="direct"), 403)
+    peer.expect_refusal(ExchangeDeclare(exchange="amq.headrace", type="direct"), 403)
 
 
 @check("0-9-1/s040", "0-9/exchange.declare.type#typed")
@@ -142,7 +142,7 @@ def another_type(site: Site) -> None:
     exchange = site.exchange()
     declare(peer, exchange, "direct")
     peer.send(ExchangeDeclare(exchange=exchange, type="fanout"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     wanted = (406, 530) if site.version.label == "0-9-1" else (530,)
     must(closed.code in wanted, f"{wanted[-1]}, not {closed}")
 
@@ -152,14 +152,14 @@ def an_unknown_type(site: Site) -> None:
     """A type that the server does not know is refused with 503."""
     peer = site.peer()
     peer.send(ExchangeDeclare(exchange=site.exchange(), type="headrace.conformance.none"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code == 503, f"503, not {closed}")
 
 
 @check("0-9-1/s042", "0-9/exchange.declare.passive#not-found")
 def a_missing_exchange(site: Site) -> None:
-    """A passive declaration of an exchange that is not there closes the channel with 404."""
-    site.peer().refused(ExchangeDeclare(exchange=site.exchange(), passive=True), 404)
+    """A passive declaration of an exchange that does not exist closes the channel with 404."""
+    site.peer().expect_refusal(ExchangeDeclare(exchange=site.exchange(), passive=True), 404)
 
 
 @check("0-9-1/s043", "0-9-1/s044")
@@ -169,9 +169,11 @@ def an_exchange_again(site: Site) -> None:
     exchange = site.exchange()
     declare(peer, exchange, "topic")
     declare(peer, exchange, "topic")
-    peer.refused(ExchangeDeclare(exchange=exchange, type="topic", durable=True), 406)
+    peer.expect_refusal(ExchangeDeclare(exchange=exchange, type="topic", durable=True), 406)
     other = {"alternate-exchange": "amq.fanout"}
-    peer.refused(ExchangeDeclare(exchange=exchange, type="topic", arguments=dict(other)), 406)
+    peer.expect_refusal(
+        ExchangeDeclare(exchange=exchange, type="topic", arguments=dict(other)), 406
+    )
 
 
 @check("0-9-1/s045", "0-9/exchange.declare.durable#support")
@@ -196,8 +198,8 @@ def what_an_exchange_is_stays(site: Site) -> None:
 
 @check("0-9/exchange.delete.exchange#exists")
 def deleting_no_exchange(site: Site) -> None:
-    """Deleting an exchange that is not there closes the channel with 404."""
-    site.peer().refused(ExchangeDelete(exchange=site.exchange()), 404)
+    """Deleting an exchange that does not exist closes the channel with 404."""
+    site.peer().expect_refusal(ExchangeDelete(exchange=site.exchange()), 404)
 
 
 @check("0-9-1/s047")
@@ -208,18 +210,18 @@ def an_exchange_in_use(site: Site) -> None:
     declare(peer, exchange)
     peer.declare(queue)
     bind(peer, queue, exchange, "k")
-    peer.refused(ExchangeDelete(exchange=exchange, if_unused=True), 406)
+    peer.expect_refusal(ExchangeDelete(exchange=exchange, if_unused=True), 406)
     declare(peer, exchange, passive=True)
     peer.call(ExchangeDelete(exchange=exchange), ExchangeDeleteOk)
-    peer.refused(ExchangeDeclare(exchange=exchange, passive=True), 404)
+    peer.expect_refusal(ExchangeDeclare(exchange=exchange, passive=True), 404)
 
 
 @check("0-9-1/s102")
 def publishing_to_no_exchange(site: Site) -> None:
-    """Publishing to an exchange that is not there closes the channel with 404."""
+    """Publishing to an exchange that does not exist closes the channel with 404."""
     peer = site.peer()
     peer.publish("k", b"x", exchange=site.exchange())
-    closed = peer.closed()
+    closed = peer.expect_close()
     must((closed.code, closed.fatal) == (404, False), f"the channel closed with 404, not {closed}")
 
 
@@ -230,7 +232,7 @@ def an_internal_exchange(site: Site) -> None:
     exchange = site.exchange()
     declare(peer, exchange, "fanout", internal=True)
     peer.publish("k", b"x", exchange=exchange)
-    closed = peer.closed()
+    closed = peer.expect_close()
     must((closed.code, closed.fatal) == (403, False), f"the channel closed with 403, not {closed}")
 
 
@@ -241,6 +243,6 @@ def basic_content_everywhere(site: Site) -> None:
     for name in ("amq.direct", "amq.fanout", "amq.topic", "amq.headers"):
         peer.publish("headrace.conformance", b"x", exchange=name)
         peer.send(QueueDeclare(queue=site.queue(), passive=True))  # Its 404, unless refused before.
-        closed = peer.closed()
+        closed = peer.expect_close()
         must(closed.code in (404, 540) and not closed.fatal, f"540 or nothing, not {closed}")
         peer.channel(1)

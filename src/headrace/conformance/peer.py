@@ -16,7 +16,7 @@ from headrace.protocol.codec_0_x import (
     ConnectionCloseOk,
     MethodBase,
 )
-from headrace.testing.raw_client import RawClient, method_frame, named
+from headrace.testing.raw_client import RawClient, describe_answer, method_frame
 from headrace.testing.raw_client_0_10 import RawClient010
 from headrace.testing.raw_socket import Unexpected
 
@@ -27,10 +27,10 @@ PRODUCT = "headrace conformance"
 
 
 class BrokenRule(Unexpected):
-    """The broker did something else than the rule says."""
+    """The broker broke a rule."""
 
 
-class Closed(NamedTuple):
+class BrokerClose(NamedTuple):
     """The broker's close of a channel (or, `fatal`, of the connection)."""
 
     code: int
@@ -38,39 +38,41 @@ class Closed(NamedTuple):
     fatal: bool
 
 
-def must(condition: object, what: str) -> None:
-    """Raise BrokenRule when the condition does not hold; `what` says what should have been."""
+def must(condition: object, expectation: str) -> None:
+    """Raise BrokenRule with the expectation when the condition does not hold."""
     if not condition:
-        raise BrokenRule(what)
+        raise BrokenRule(expectation)
 
 
 class Peer(RawClient):
     """One connection; `open` logs in and opens channel 1."""
 
-    def failed(self, text: str) -> BrokenRule:
+    def make_error(self, text: str) -> BrokenRule:
         return BrokenRule(text)
 
     def client_properties(self) -> dict[str, Value]:
         return {"product": PRODUCT}
 
     def cut_off(self) -> None:
-        """An end is an end: which rule it breaks, the check says."""
+        """Treat a cut-off connection as an end; the check decides which rule that breaks."""
 
-    def closed(self, channel: int = 1) -> Closed:
-        """The broker closes the channel or the connection, and is agreed with."""
+    def expect_close(self, channel: int = 1) -> BrokerClose:
+        """Return the broker's close of the channel or the connection, and answer it."""
         number, method = self.next()
         if isinstance(method, ConnectionClose):
             self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
-            return Closed(method.reply_code, method.reply_text, fatal=True)
+            return BrokerClose(method.reply_code, method.reply_text, fatal=True)
         if not isinstance(method, ChannelClose) or number != channel:
-            raise BrokenRule(f"{named(method)} on channel {number} instead of an error")
+            raise BrokenRule(f"{describe_answer(method)} on channel {number} instead of an error")
         self.send(ChannelCloseOk(), channel)
-        return Closed(method.reply_code, method.reply_text, fatal=False)
+        return BrokerClose(method.reply_code, method.reply_text, fatal=False)
 
-    def refused(self, method: MethodBase, code: int, fatal: bool = False, channel: int = 1) -> None:
+    def expect_refusal(
+        self, method: MethodBase, code: int, fatal: bool = False, channel: int = 1
+    ) -> None:
         """Send a method, which must be answered with this code; the channel is opened again."""
         self.send(method, channel)
-        closed = self.closed(channel)
+        closed = self.expect_close(channel)
         expected = f"{method.NAME} closes the {'connection' if fatal else 'channel'} with {code}"
         must(
             (closed.code, closed.fatal) == (code, fatal),
@@ -88,12 +90,12 @@ class Peer(RawClient):
                 return False
         return True
 
-    def delivered(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
+    def expect_delivery(self, channel: int = 1) -> tuple[BasicDeliver, bytes]:
         """Return the next delivery; fail if another method arrives."""
         return self.content(BasicDeliver, channel)
 
     def bodies(self, queue: str) -> list[bytes]:
-        """All that waits in a queue, taken out."""
+        """Take all messages of a queue; return their bodies."""
         bodies = []
         while (body := self.get(queue)) is not None:
             bodies.append(body)
@@ -105,5 +107,5 @@ class ControlPeer(RawClient010):
 
     product = PRODUCT
 
-    def failed(self, text: str) -> BrokenRule:
+    def make_error(self, text: str) -> BrokenRule:
         return BrokenRule(text)

@@ -47,7 +47,7 @@ def reserved_queue_names(site: Site) -> None:
     """A name that starts with amq. cannot be given to a new queue."""
     peer = site.peer()
     peer.send(QueueDeclare(queue="amq.headrace"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     wanted = 403 if site.version is V0_9_1 else 530
     must(closed.code == wanted, f"{wanted}, not {closed}")
 
@@ -57,7 +57,7 @@ def asking_for_a_queue(site: Site) -> None:
     """A passive declaration finds a queue that is there; of another it closes with 404."""
     peer = site.peer()
     queue = site.queue()
-    peer.refused(QueueDeclare(queue=queue, passive=True), 404)
+    peer.expect_refusal(QueueDeclare(queue=queue, passive=True), 404)
     peer.declare(queue)
     must(peer.declare(queue, passive=True).queue == queue, "the queue's name in the answer")
 
@@ -69,8 +69,10 @@ def a_queue_again(site: Site) -> None:
     queue = site.queue()
     peer.declare(queue, arguments={"x-expires": 60000})
     peer.declare(queue, arguments={"x-expires": 60000})
-    peer.refused(QueueDeclare(queue=queue, durable=True, arguments={"x-expires": 60000}), 406)
-    peer.refused(QueueDeclare(queue=queue, arguments={"x-expires": 50000}), 406)
+    peer.expect_refusal(
+        QueueDeclare(queue=queue, durable=True, arguments={"x-expires": 60000}), 406
+    )
+    peer.expect_refusal(QueueDeclare(queue=queue, arguments={"x-expires": 50000}), 406)
 
 
 @check(
@@ -107,7 +109,7 @@ def exclusive_and_shared_queues(site: Site) -> None:
     owner.declare(ours)
     other.declare(ours, passive=True)
     owner.close()
-    other.refused(QueueDeclare(queue=mine, passive=True), 404)
+    other.expect_refusal(QueueDeclare(queue=mine, passive=True), 404)
 
 
 @check("0-9-1/s058", "0-9/queue.declare.exclusive#02")
@@ -124,7 +126,7 @@ def an_exclusive_queue_of_others(site: Site) -> None:
         ]
         methods += [QueuePurge(queue=queue), QueueDelete(queue=queue), BasicConsume(queue=queue)]
     for method in methods:
-        other.refused(method, 405)
+        other.expect_refusal(method, 405)
 
 
 @check("0-9/queue.declare.auto-delete#pre-existence")
@@ -158,7 +160,7 @@ def no_queue_name(site: Site) -> None:
         methods.append(QueueUnbind(exchange="amq.direct", routing_key="k"))
     for method in methods:
         peer.send(method)
-        closed = peer.closed()
+        closed = peer.expect_close()
         if site.version is V0_9_1:
             must(closed.code == 404, f"{method.NAME} without a queue: 404, not {closed}")
         else:
@@ -173,24 +175,24 @@ def no_queue_name(site: Site) -> None:
     must(peer.holds(queue, 2), "the queue declared last is bound")
     must(peer.call(QueuePurge(), QueuePurgeOk).message_count == 2, "and purged")
     peer.call(QueueDelete(), QueueDeleteOk)
-    peer.refused(QueueDeclare(queue=queue, passive=True), 404)
+    peer.expect_refusal(QueueDeclare(queue=queue, passive=True), 404)
 
 
 @check("0-9-1/s066", "0-9/queue.bind.queue#queue-existence")
 def binding_no_queue(site: Site) -> None:
-    """Binding a queue that is not there is answered with 404."""
+    """Binding a queue that does not exist is answered with 404."""
     peer = site.peer()
     peer.send(QueueBind(queue=site.queue(), exchange="amq.direct", routing_key="k"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code == 404, f"404, not {closed}")
 
 
 @check("0-9-1/s067", "0-9/queue.bind.exchange#exchange-existence")
 def binding_to_no_exchange(site: Site) -> None:
-    """Binding a queue to an exchange that is not there is answered with 404."""
-    peer, queue = site.declared()
+    """Binding a queue to an exchange that does not exist is answered with 404."""
+    peer, queue = site.peer_with_queue()
     peer.send(QueueBind(queue=queue, exchange=site.exchange(), routing_key="k"))
-    closed = peer.closed()
+    closed = peer.expect_close()
     must(closed.code == 404, f"404, not {closed}")
 
 
@@ -210,8 +212,8 @@ def direct_routing(site: Site) -> None:
 
 @check("0-9-1/queue.bind#01", "0-9/queue.bind#duplicates")
 def a_binding_twice(site: Site) -> None:
-    """The same binding again is no error, and gives no second copy."""
-    peer, queue = site.declared()
+    """The same binding again is not an error, and gives no second copy."""
+    peer, queue = site.peer_with_queue()
     for _ in range(3):
         bind(peer, queue, "amq.fanout")
     peer.publish("", b"x", exchange="amq.fanout")
@@ -221,7 +223,7 @@ def a_binding_twice(site: Site) -> None:
 @check("0-9-1/queue.bind#02")
 def many_matches_one_copy(site: Site) -> None:
     """A queue with several bindings that match gets a message once."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     for key in (f"{queue}.*", f"{queue}.#", f"{queue}.a"):
         bind(peer, queue, "amq.topic", key)
     peer.publish(f"{queue}.a", b"x", exchange="amq.topic")
@@ -247,7 +249,7 @@ def no_durable_queue_on_a_transient_exchange(site: Site) -> None:
     exchange, queue = site.exchange(), site.queue()
     declare(peer, exchange, "fanout", durable=False)
     peer.declare(queue, durable=True)
-    peer.refused(QueueBind(queue=queue, exchange=exchange), 530, fatal=True)
+    peer.expect_refusal(QueueBind(queue=queue, exchange=exchange), 530, fatal=True)
 
 
 @check("0-9/queue.bind#internal-exchange")
@@ -257,13 +259,13 @@ def no_binding_to_an_internal_exchange(site: Site) -> None:
     exchange, queue = site.exchange(), site.queue()
     declare(peer, exchange, "fanout", internal=True)
     peer.declare(queue)
-    peer.refused(QueueBind(queue=queue, exchange=exchange), 530, fatal=True)
+    peer.expect_refusal(QueueBind(queue=queue, exchange=exchange), 530, fatal=True)
 
 
 @check("0-9-1/queue.bind#05", "0-9/queue.bind#binding-count")
 def several_bindings(site: Site) -> None:
     """A queue can be bound to at least four exchanges."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     for _ in range(BINDINGS_MIN):
         exchange = site.exchange()
         declare(peer, exchange, "fanout")
@@ -274,15 +276,15 @@ def several_bindings(site: Site) -> None:
 
 @check("0-9/queue.unbind.queue#02")
 def unbinding_no_queue(site: Site) -> None:
-    """Unbinding a queue that is not there closes the channel with 404."""
-    site.peer().refused(QueueUnbind(queue=site.queue(), exchange="amq.direct"), 404)
+    """Unbinding a queue that does not exist closes the channel with 404."""
+    site.peer().expect_refusal(QueueUnbind(queue=site.queue(), exchange="amq.direct"), 404)
 
 
 @check("0-9/queue.unbind.exchange#03")
 def unbinding_from_no_exchange(site: Site) -> None:
-    """Unbinding from an exchange that is not there closes the channel with 404."""
-    peer, queue = site.declared()
-    peer.refused(QueueUnbind(queue=queue, exchange=site.exchange()), 404)
+    """Unbinding from an exchange that does not exist closes the channel with 404."""
+    peer, queue = site.peer_with_queue()
+    peer.expect_refusal(QueueUnbind(queue=queue, exchange=site.exchange()), 404)
 
 
 @check("0-9-1/queue.unbind#01", "0-9/queue.unbind#01")
@@ -292,16 +294,16 @@ def an_unbind_that_fails(site: Site) -> None:
     queue = site.queue()
     if site.version is V0_9_1:
         owner.declare(queue, exclusive=True)
-        peer.refused(QueueUnbind(queue=queue, exchange="amq.direct"), 405, fatal=True)
+        peer.expect_refusal(QueueUnbind(queue=queue, exchange="amq.direct"), 405, fatal=True)
     else:
         peer.declare(queue)
-        peer.refused(QueueUnbind(queue=queue, exchange="amq.direct"), 404, fatal=True)
+        peer.expect_refusal(QueueUnbind(queue=queue, exchange="amq.direct"), 404, fatal=True)
 
 
 @check("0-9-1/s068", "0-9-1/s074")
 def the_default_exchange_by_its_blank_name(site: Site) -> None:
     """A blank exchange name means the default exchange when queues are bound and unbound."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     for method in (
         QueueBind(queue=queue, routing_key=queue),
         QueueUnbind(queue=queue, routing_key=queue),
@@ -316,14 +318,14 @@ def the_default_exchange_by_its_blank_name(site: Site) -> None:
 
 @check("0-9-1/s079", "0-9/queue.purge.queue#02")
 def purging_no_queue(site: Site) -> None:
-    """Purging a queue that is not there closes the channel with 404."""
-    site.peer().refused(QueuePurge(queue=site.queue()), 404)
+    """Purging a queue that does not exist closes the channel with 404."""
+    site.peer().expect_refusal(QueuePurge(queue=site.queue()), 404)
 
 
 @check("0-9-1/queue.purge#01", "0-9/queue.purge#01", "0-9/queue.purge#02")
 def a_purge(site: Site) -> None:
     """A purge empties a queue, but for what consumers hold."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.publish(queue, b"held", b"1", b"2")
     held = peer.get(queue, no_ack=False)
     must(held == b"held", "the first message")
@@ -335,8 +337,8 @@ def a_purge(site: Site) -> None:
 
 @check("0-9/queue.delete.queue#02")
 def deleting_no_queue(site: Site) -> None:
-    """Deleting a queue that is not there closes the channel with 404."""
-    site.peer().refused(QueueDelete(queue=site.queue()), 404)
+    """Deleting a queue that does not exist closes the channel with 404."""
+    site.peer().expect_refusal(QueueDelete(queue=site.queue()), 404)
 
 
 @check("0-9-1/s083", "0-9/queue.delete.if-unused#01")
@@ -346,15 +348,15 @@ def a_queue_in_use(site: Site) -> None:
     queue = site.queue()
     other.declare(queue)
     other.consume(queue)
-    peer.refused(QueueDelete(queue=queue, if_unused=True), 406)
+    peer.expect_refusal(QueueDelete(queue=queue, if_unused=True), 406)
     peer.declare(queue, passive=True)
 
 
 @check("0-9-1/s084", "0-9/queue.delete.if-empty#01")
 def a_queue_with_messages(site: Site) -> None:
     """A queue with messages is not deleted when if-empty is set (406)."""
-    peer, queue = site.declared()
+    peer, queue = site.peer_with_queue()
     peer.publish(queue, b"x")
-    peer.refused(QueueDelete(queue=queue, if_empty=True), 406)
+    peer.expect_refusal(QueueDelete(queue=queue, if_empty=True), 406)
     must(peer.bodies(queue) == [b"x"], "the message is there still")
     must(peer.call(QueueDelete(queue=queue, if_empty=True), QueueDeleteOk) is not None, "and now")

@@ -46,7 +46,7 @@ class Report:
 
     @property
     def is_served(self) -> bool:
-        """True when the broker speaks this version."""
+        """True when the broker serves this version."""
         return bool(self.product)
 
     @property
@@ -63,13 +63,13 @@ def put_to(check: Check, settings: Settings, version: Version) -> str:
     except BrokenRule as broken:
         return str(broken) or "it does not hold"
     except NotServed:
-        return "the broker does not speak this version any more"
+        return "the broker no longer speaks this version"
     except TimeoutError:
         return "no answer in time"
     except ClientError as error:
         return f"{type(error).__name__}: {error}"
     except OSError as error:
-        return f"the broker cannot be reached any more: {error}"
+        return f"the broker can no longer be reached: {error}"
     return ""
 
 
@@ -77,11 +77,11 @@ def report(
     settings: Settings,
     version: Version,
     names: Iterable[str] = (),
-    tell: Callable[[Check], None] | None = None,
+    on_check: Callable[[Check], None] | None = None,
 ) -> Report:
     """Put the broker to the checks of a version, or to those of them that are named.
 
-    `tell` hears of each check before it runs.
+    `on_check` is called with each check before it runs.
 
     Raises:
         OSError: no broker answers at the address.
@@ -97,8 +97,8 @@ def report(
         rules = check.rules_of(version)
         if check.name not in wanted or not rules:
             continue
-        if tell is not None:
-            tell(check)
+        if on_check is not None:
+            on_check(check)
         wrong = put_to(check, settings, version)
         for rule in rules:
             titles.setdefault(rule, []).append(check.title)
@@ -112,7 +112,7 @@ def report(
 
 
 def product_of(settings: Settings, version: Version) -> str:
-    """Return the broker's name for itself in a version; "" when it does not speak it."""
+    """Return the broker's product name in a version; "" when it does not serve that."""
     peer = ControlPeer.at(settings) if version is V0_10 else Peer.at(settings, version)
     try:
         properties = _properties(peer)

@@ -40,39 +40,39 @@ class SessionPeer:
 
     def __init__(self, settings: Settings) -> None:
         self.answer_s = settings.connection_timeout_s
-        self.connection = _connected(replace(settings, version=V0_10), self.answer_s)
+        self.connection = _connect(replace(settings, version=V0_10), self.answer_s)
         self.session = self.connection.session()
 
     def close(self) -> None:
-        """Close politely."""
+        """Close the connection with its handshake."""
         with contextlib.suppress(ClientError, OSError):
             self.connection.close()
 
     def another(self, name: bytes = b"", *, force: bool = False) -> Session:
-        """One more session on the same connection."""
+        """Return one more session on the same connection."""
         return self.connection.session(name, force=force)
 
     # Every command has a result of its own class.
     def call(self, command: Command) -> Any:
-        """Send a command, which must be completed; its result."""
+        """Send a command, which must be completed; return its result."""
         return self.session.call(command)
 
-    def refused(self, command: Command, *codes: int) -> None:
+    def expect_refusal(self, command: Command, *codes: int) -> None:
         """Send a command, which must end the session (with one of these codes); begin the next."""
-        self.refuses(lambda: self.session.call(command), command.NAME, *codes)
+        self.expect_failure(lambda: self.session.call(command), command.NAME, *codes)
 
-    def refuses(self, act: Callable[[], object], what: str, *codes: int) -> None:
-        """Do what must end the session (with one of these codes), and begin the next one."""
+    def expect_failure(self, act: Callable[[], object], name: str, *codes: int) -> None:
+        """Call ``act``, which must end the session (with one of these codes); begin the next."""
         try:
             act()
         except ChannelClosed as closed:
             if codes and closed.code not in codes:
-                raise BrokenRule(f"{what} fails with {codes}, not with {closed}") from closed
+                raise BrokenRule(f"{name} fails with {codes}, not with {closed}") from closed
         else:
-            raise BrokenRule(f"{what} is completed where an exception was due")
+            raise BrokenRule(f"{name} is completed where an exception was due")
         self.session = self.connection.session()
 
-    # --- The usual ------------------------------------------------------------------------------
+    # --- Common commands ------------------------------------------------------------------------
 
     def declare(self, queue: str, **fields: Any) -> str:
         """Declare a queue."""
@@ -106,9 +106,9 @@ class SessionPeer:
 
     def holds(self, queue: str, count: int) -> bool:
         """Return True once a queue holds so many messages; some brokers count a bit late."""
-        return self.comes(lambda: self.count(queue) == count)
+        return self.becomes(lambda: self.count(queue) == count)
 
-    def comes(self, condition: Callable[[], bool]) -> bool:
+    def becomes(self, condition: Callable[[], bool]) -> bool:
         """Return True once a condition holds."""
         deadline = time.monotonic() + self.answer_s / 2
         while not condition():
@@ -127,7 +127,7 @@ class SessionPeer:
         subscription.flow(messages)
         return subscription
 
-    def taken(self, subscription: Subscription, count: int) -> list[Transfer]:
+    def take_transfers(self, subscription: Subscription, count: int) -> list[Transfer]:
         """Return the next messages of a subscription."""
         transfers: list[Transfer] = []
         for _ in range(count):
@@ -138,13 +138,13 @@ class SessionPeer:
                 raise BrokenRule(text) from None
         return transfers
 
-    def silent(self, subscription: Subscription, why: str) -> None:
-        """Nothing more may have come when all that was said is done."""
+    def expect_silence(self, subscription: Subscription, reason: str) -> None:
+        """Check that no message has come after all commands are completed."""
         self.session.sync()
-        must(subscription.receive_nowait() is None, f"nothing is sent: {why}")
+        must(subscription.receive_nowait() is None, f"nothing is sent: {reason}")
 
     def bodies(self, queue: str) -> list[bytes]:
-        """All that waits in a queue, taken out."""
+        """Take all messages of a queue; return their bodies."""
         with self.session.subscribe(queue) as subscription:
             subscription.flow(1000)
             subscription.flush()
@@ -156,11 +156,11 @@ class SessionPeer:
         return [transfer.body for transfer in transfers]
 
     def accepts(self, *transfers: Transfer) -> None:
-        """Say message.accept, whether or not the messages were acquired."""
+        """Send message.accept, also for messages that were not acquired."""
         self.call(MessageAccept(transfers=_ids(transfers)))
 
     def rejects(self, *transfers: Transfer) -> None:
-        """Say message.reject, whether or not the messages were acquired."""
+        """Send message.reject, also for messages that were not acquired."""
         self.call(MessageReject(transfers=_ids(transfers), code=0))
 
     def state(self, queue: str) -> Any:
@@ -172,8 +172,8 @@ def _ids(transfers: tuple[Transfer, ...]) -> SequenceSet:
     return SequenceSet([(transfer.number, transfer.number) for transfer in transfers])
 
 
-def _connected(settings: Settings, timeout_s: float) -> Connection:
-    async def opened() -> Source:
+def _connect(settings: Settings, timeout_s: float) -> Connection:
+    async def open_source() -> Source:
         source = Source(
             [settings],
             reconnect=None,
@@ -184,4 +184,4 @@ def _connected(settings: Settings, timeout_s: float) -> Connection:
         await source.open()
         return source
 
-    return Connection(LOOP.run(opened(), timeout_s), timeout_s)
+    return Connection(LOOP.run(open_source(), timeout_s), timeout_s)

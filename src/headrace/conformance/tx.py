@@ -41,10 +41,10 @@ def a_transaction(site: Site) -> None:
 @check("0-9-1/tx.commit#01")
 def a_commit_without_select(site: Site) -> None:
     """tx.commit on a channel without transactions closes it with 406."""
-    site.peer().refused(TxCommit(), 406)
+    site.peer().expect_refusal(TxCommit(), 406)
 
 
 @check("0-9-1/tx.rollback#01")
 def a_rollback_without_select(site: Site) -> None:
     """tx.rollback on a channel without transactions closes it with 406."""
-    site.peer().refused(TxRollback(), 406)
+    site.peer().expect_refusal(TxRollback(), 406)

@@ -56,7 +56,7 @@ from headrace.server.observe.audit_log import AuditLog
 from headrace.server.observe.loop_delay import LoopDelay
 from headrace.server.plug_ins import serve_beside
 from headrace.server.relay.processes import RelayError, RelayProcesses
-from headrace.server.reload import Reloadable, Reloaded, reload
+from headrace.server.reload import Reloadable, ReloadResult, reload
 from headrace.server.vhosts import VirtualHosts
 from headrace.store.errors import StoreError
 
@@ -73,9 +73,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEFERRED_S = 0.25  # How often deferred timers look whether they may run.
-LEASE_TICK_S = 0.25  # How often the lease of a broker of a cluster is looked at.
-STOP_S = 1.0  # How long clients may take to answer our close at the end.
+DEFERRED_S = 0.25  # How often deferred timers are checked.
+LEASE_TICK_S = 0.25  # How often the lease of a broker of a cluster is checked.
+STOP_S = 1.0  # The longest time for clients to answer the close when the broker stops.
 REFUSALS = (AccountError, StoreError)  # Of a data directory.
 
 
@@ -88,7 +88,7 @@ class Broker:
         *,
         read_settings: Callable[[], Settings] | None = None,
         logs: Logs | None = None,
-        failed: Callable[[str], None] = log.critical,
+        on_failure: Callable[[str], None] = log.critical,
     ) -> None:
         """Keep the settings.
 
@@ -96,10 +96,10 @@ class Broker:
             settings: those of the start.
             read_settings: reads them again from their source, for :meth:`reload`.
             logs: the log of the process, if this is its broker.
-            failed: called with the reason when the broker can no longer serve and should stop.
+            on_failure: called with the reason when the broker can no longer serve and should stop.
         """
         self._first_settings = settings
-        self._failed = failed
+        self._on_failure = on_failure
         self.read_settings = read_settings
         self.logs = logs
         self.counters = Counters(memory_max=memory_max(settings.memory_max), now_ms=clock_ms())
@@ -114,11 +114,12 @@ class Broker:
         self.timer: asyncio.TimerHandle | None = None
         self.chores: list[asyncio.Task[None]] = []
         self.loop_delay = LoopDelay()
-        self.joined: Joined | None = None  # With the setting cluster,
-        self.node: ClusterNode | None = None  # and once it has started,
-        self.relays: Relays | None = None  # with these.
+        # With the setting cluster; node and relays once it has started.
+        self.joined: Joined | None = None
+        self.node: ClusterNode | None = None
+        self.relays: Relays | None = None
         self.relay_processes: RelayProcesses | None = None  # With the setting relays.
-        # Made by start(), in this order:
+        # Created by start(), in this order:
         self.storage: Storage | None = None
         self.login: LoginService | None = None
         self.access: Access | None = None
@@ -153,7 +154,7 @@ class Broker:
 
     @property
     def is_started(self) -> bool:
-        """True once :meth:`start` has ended well."""
+        """True once :meth:`start` has succeeded."""
         return self.managed is not None and self.managed.started_ms > 0
 
     # --- Start --------------------------------------------------------------------------------
@@ -169,7 +170,7 @@ class Broker:
             joined = self.joined = await self.join_cluster()
             self.storage = await self.open_storage(settings, joined)
             if settings.stream_store:
-                await asyncio.to_thread(self.storage.open_tier, self.poster())
+                await asyncio.to_thread(self.storage.open_tier, self.make_poster())
         except OSError as error:
             reason = error.strerror or str(error)
             raise StartError(f"data directory {settings.data}: {reason}") from error
@@ -202,11 +203,11 @@ class Broker:
             await self.stop()
             raise
         self.chores += [
-            asyncio.create_task(self.every(TICK_S, self.tick)),
-            asyncio.create_task(self.every(ALARM_S, self.check_alarms)),
-            asyncio.create_task(self.every(TICK_S, self.audit.write_folded)),
-            asyncio.create_task(self.every(USERS_S, managed.accounts.poll)),
-            asyncio.create_task(self.every(CHECK_S, self.revocation.poll)),
+            asyncio.create_task(self.run_every(TICK_S, self.tick)),
+            asyncio.create_task(self.run_every(ALARM_S, self.check_alarms)),
+            asyncio.create_task(self.run_every(TICK_S, self.audit.write_summaries)),
+            asyncio.create_task(self.run_every(USERS_S, managed.accounts.poll)),
+            asyncio.create_task(self.run_every(CHECK_S, self.revocation.poll)),
             asyncio.create_task(self.loop_delay.watch()),
         ]
         managed.started_ms = clock_ms()
@@ -219,10 +220,10 @@ class Broker:
         return self.addresses
 
     async def join_cluster(self) -> Joined | None:
-        """Join the cluster that the settings name, if they name one.
+        """Join the cluster of the settings, if they name one.
 
         Raises:
-            StartError: the cluster does not take this broker.
+            StartError: the cluster refuses this broker.
         """
         settings = self.settings
         if not settings.cluster:
@@ -247,7 +248,7 @@ class Broker:
         shared = SharedCatalog(joined)
         return await asyncio.to_thread(Storage, settings, self.counters, shared)
 
-    def poster(self) -> Callable[[Callable[[], None]], None]:
+    def make_poster(self) -> Callable[[Callable[[], None]], None]:
         """Return a caller of functions on this loop, from any thread, that then ends the turn."""
         loop = asyncio.get_running_loop()
 
@@ -292,13 +293,13 @@ class Broker:
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
         self.node.freezer = self.freezer
-        self.node.fatal = self._failed
+        self.node.fatal = self._on_failure
         if joined.members.port == 0:
             listener = next(iter(self.ports.listeners.values()))
             joined.members.port = listener.address[1]
             await asyncio.to_thread(joined.members.join)
         await self.node.start(self.hosts, lambda: managed.access.snapshot.vhosts)
-        self.chores.append(asyncio.create_task(self.every(LEASE_TICK_S, self.node.tick)))
+        self.chores.append(asyncio.create_task(self.run_every(LEASE_TICK_S, self.node.tick)))
 
     def open_login(self, storage: Storage) -> None:
         """Make the service that checks logins.
@@ -358,8 +359,8 @@ class Broker:
             scheduler=self.scheduler,
             reactor=reactor,
             transports=self.transports,
-            stored=self.stored,
-            staged=self.staged,
+            on_synced=self.on_synced,
+            on_staging_work=self.on_staging_work,
             serve_beside=lambda vhost: serve_beside(managed, vhost),
         )
         self.accounts = AccountChanges(
@@ -399,7 +400,7 @@ class Broker:
         return managed
 
     def make_context(self, settings: Settings, storage: Storage, login: LoginService) -> V0xContext:
-        """Make what the connections of all versions share."""
+        """Return the context of the connections of all versions."""
         context = V0xContext(
             SERVED,
             access=login.access,
@@ -429,7 +430,7 @@ class Broker:
         return context
 
     def make_context_0_10(self, settings: Settings, context: V0xContext) -> Context010:
-        """Make what the connections of 0-10 share beside ``context``."""
+        """Return the further context of the connections of 0-10."""
         shared_0_10 = Context010(
             context,
             SERVED_0_10,
@@ -487,7 +488,7 @@ class Broker:
             raise StartError(str(error)) from error
 
     def make_listener(self, settings: Settings, tls: ssl.SSLContext | None) -> Listener:
-        """Return the listener of one port, not open yet."""
+        """Return the listener of one port, which is not open yet."""
         assert self.context is not None
         assert self.reactor is not None
         assert self.login is not None
@@ -520,7 +521,7 @@ class Broker:
 
     # --- Settings that change -------------------------------------------------------------------
 
-    def reload(self) -> Reloaded | None:
+    def reload(self) -> ReloadResult | None:
         """Read the settings again and apply them; None when they have no source.
 
         Raises:
@@ -529,7 +530,7 @@ class Broker:
         if self.read_settings is None:
             return None
         try:
-            done = reload(self.reloadable(), self.read_settings())
+            result = reload(self.reloadable(), self.read_settings())
         except (SettingError, LogError, StartError, TlsError) as error:
             log.error("nothing is reloaded: %s", error)
             if self.audit.active:
@@ -540,13 +541,13 @@ class Broker:
                     reason=str(error),
                 )
             raise
-        if not done["certificates"]:
+        if not result["certificates"]:
             self.renew_relays()  # There may be a port for TLS now.
-        names = ", ".join(change["name"] for change in done["changed"]) or "nothing"
+        names = ", ".join(change["name"] for change in result["changed"]) or "nothing"
         log.warning("reloaded; changed: %s", names)
-        if done["restart"]:
-            log.warning("these need a restart: %s", ", ".join(done["restart"]))
-        return done
+        if result["restart"]:
+            log.warning("these need a restart: %s", ", ".join(result["restart"]))
+        return result
 
     def reloadable(self) -> Reloadable:
         """Return the parts that changed settings act on."""
@@ -596,7 +597,7 @@ class Broker:
 
     # --- Timers -------------------------------------------------------------------------------
 
-    async def every(
+    async def run_every(
         self, interval_s: float, chore: Callable[[], Awaitable[None]] | Callable[[], None]
     ) -> None:
         """Run a chore again and again; log its failures."""
@@ -629,7 +630,7 @@ class Broker:
             self.logs.log_repeats()
         managed.reactor.turn()
         managed.reactor.pool.tick()
-        self.memory_return.note(self.counters.memory_used)
+        self.memory_return.update(self.counters.memory_used)
 
     def wake_at(self, when_ms: int) -> None:
         """Run the scheduler at a time, which is earlier than its timer."""
@@ -655,8 +656,8 @@ class Broker:
         """Return True while a virtual host is frozen: timers would change what its clients see."""
         return self.freezer is not None and self.freezer.defers_timers()
 
-    def stored(self, name: str) -> None:
-        """Confirm what the store of a virtual host has synced."""
+    def on_synced(self, name: str) -> None:
+        """Confirm the changes that the store of a virtual host has synced."""
         managed = self.managed
         assert managed is not None
         reactor = managed.reactor
@@ -667,7 +668,7 @@ class Broker:
         if reactor.held:
             reactor.flush_held()
 
-    def staged(self, staging: Staging) -> None:
+    def on_staging_work(self, staging: Staging) -> None:
         """Continue after the thread of a staging has finished some work."""
         self.counters.now_ms = clock_ms()
         staging.woken()
@@ -727,7 +728,7 @@ class Broker:
         """Close all connections; give their clients ``STOP_S`` to answer."""
         for transport in list(self.transports):
             if transport.handshake_ticks and not transport.closing:
-                transport.lost()  # Not open yet: a close cannot be sent.
+                transport.abort()  # Not open yet: a close cannot be sent.
                 continue
             transport.connection.farewell()
             transport.close_soon()
@@ -739,5 +740,5 @@ class Broker:
                 break
             await asyncio.sleep(0.01)
         for transport in list(self.transports):
-            transport.lost()
+            transport.abort()
         self.transports.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker serves in each virtual host beside its clients: the plug-ins of the server.
+"""The plug-ins of the server, which a broker runs in each virtual host beside its clients.
 
 A plug-in is a feature that few clients use, in a folder of its own.
 """

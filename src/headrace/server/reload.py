@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings that change while the broker runs, and how each takes effect.
+"""Settings that change while the broker runs, with their effects.
 
 Settings in ``NEEDS_RESTART`` wait for a restart. Connections stay open: limits and login settings
 apply to new ones, ports move under the existing ones. A connection is closed only when the
@@ -23,7 +23,7 @@ from headrace.server.config.offers import offers_of
 from headrace.server.config.process import limit_memory
 from headrace.server.config.settings import NEEDS_RESTART, SETTINGS, Settings, StartError
 from headrace.server.login.login import LoginSettingError
-from headrace.server.net.ports import ENCRYPTED, Move, PortError
+from headrace.server.net.ports import ENCRYPTED, PortChange, PortError
 from headrace.server.net.tls import make_context
 from headrace.server.observe.audit_file import audit_file
 from headrace.store.journal.journal import Journal
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from headrace.server.vhosts import VirtualHosts
 
 
-class Changed(TypedDict, total=False):
+class SettingChange(TypedDict, total=False):
     """A changed setting; without its values where it is secret."""
 
     name: str
@@ -49,10 +49,10 @@ class Changed(TypedDict, total=False):
     after: object
 
 
-class Reloaded(TypedDict):
+class ReloadResult(TypedDict):
     """Result of a reload."""
 
-    changed: list[Changed]
+    changed: list[SettingChange]
     restart: dict[str, str]  # Settings that wait for a restart, and why.
     certificates: bool  # The files of TLS were read again.
 
@@ -110,7 +110,7 @@ def set_listeners(broker: Reloadable, settings: Settings) -> None:
 
 
 def set_context(broker: Reloadable, settings: Settings) -> None:
-    """Set what new connections are offered."""
+    """Set the limits that new connections are offered."""
     context = broker.context
     context.heartbeat_s = settings.heartbeat_s
     context.channel_max = settings.channel_max
@@ -211,11 +211,11 @@ LOGINS = (
 CAN_FAIL = (*PORTS, *OFFERS, *LOGS, *AUDIT, *LOGINS)
 
 
-class Prepared:
-    """The changes that can fail, prepared: they take effect together, or are undone."""
+class PreparedChanges:
+    """Prepared changes that can fail: all take effect together, or are undone."""
 
     def __init__(
-        self, broker: Reloadable, before: Settings, fresh: Settings, names: set[str]
+        self, broker: Reloadable, before: Settings, after: Settings, names: set[str]
     ) -> None:
         """Prepare them.
 
@@ -223,33 +223,35 @@ class Prepared:
             LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
         """
         self.broker = broker
-        self.fresh = fresh
+        self.settings = after
         self.names = names
         self.tls: ssl.SSLContext | None = None
-        if fresh.tls_port is not None:
-            self.tls = make_context(fresh)
+        if after.tls_port is not None:
+            self.tls = make_context(after)
         self.renews = self.tls is not None and before.tls_port is not None
-        self.offers = offers_of(fresh) if names.intersection(OFFERS) else None
+        self.offers = offers_of(after) if names.intersection(OFFERS) else None
         with contextlib.ExitStack() as undo:
             try:
-                self.login = broker.login.prepare(fresh)
-                self.move = Move(broker.ports, before, fresh, self.tls, closed=broker.drain.active)
+                self.login = broker.login.prepare(after)
+                self.port_change = PortChange(
+                    broker.ports, before, after, self.tls, closed=broker.drain.active
+                )
             except (LoginSettingError, PortError) as error:
                 raise StartError(str(error)) from error
-            undo.callback(self.move.undo)
-            # Last, because they make files.
-            self.audit = audit_file(fresh) if names.intersection(AUDIT) else None
+            undo.callback(self.port_change.undo)
+            # Last, because they create files.
+            self.audit = audit_file(after) if names.intersection(AUDIT) else None
             if self.audit is not None:
                 undo.callback(self.audit.close)
             self.handler = None
             if broker.logs is not None and names.intersection(LOGS):
-                self.handler = broker.logs.handler(fresh)
+                self.handler = broker.logs.handler(after)
             undo.pop_all()
 
     def begin(self) -> None:
         """Let the changes take effect."""
         broker = self.broker
-        self.move.finish()
+        self.port_change.finish()
         if self.renews and self.tls is not None:
             broker.renew_certificates(self.tls)
         elif "tls_ca" in self.names:
@@ -258,7 +260,7 @@ class Prepared:
             broker.context.offers = self.offers
         broker.login.use(self.login)
         if broker.logs is not None and self.handler is not None:
-            broker.logs.use(self.handler, self.fresh)
+            broker.logs.use(self.handler, self.settings)
 
     def begin_audit(self) -> None:
         """Switch to another audit log; pending lines go to the one before."""
@@ -268,7 +270,7 @@ class Prepared:
             asyncio.get_running_loop().run_in_executor(None, before.close)
 
 
-def reload(broker: Reloadable, wanted: Settings) -> Reloaded:
+def reload(broker: Reloadable, after: Settings) -> ReloadResult:
     """Apply new settings; return what changed, and what waits for a restart.
 
     Changes that can fail are prepared first, so all settings apply, or none.
@@ -277,45 +279,45 @@ def reload(broker: Reloadable, wanted: Settings) -> Reloaded:
         LogError, StartError, TlsError: a setting cannot be used; nothing has changed.
     """
     before = broker.storage.settings
-    changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(wanted, row.name)]
-    now = [row for row in changed if row.name not in NEEDS_RESTART]
-    names = {row.name for row in now}
-    fresh = dataclasses.replace(before, **{name: getattr(wanted, name) for name in names})
-    ready = Prepared(broker, before, fresh, names)
-    broker.storage.settings = fresh
-    ready.begin()
-    for apply, which in APPLY.items():
-        if names.intersection(which):
-            apply(broker, fresh)
-    answer: Reloaded = {
-        "changed": [changed_of(row, before, wanted) for row in now],
-        "restart": {row.name: NEEDS_RESTART[row.name] for row in changed if row not in now},
-        "certificates": ready.renews,
+    changed = [row for row in SETTINGS if getattr(before, row.name) != getattr(after, row.name)]
+    applied = [row for row in changed if row.name not in NEEDS_RESTART]
+    names = {row.name for row in applied}
+    settings = dataclasses.replace(before, **{name: getattr(after, name) for name in names})
+    prepared = PreparedChanges(broker, before, settings, names)
+    broker.storage.settings = settings
+    prepared.begin()
+    for apply, affected in APPLY.items():
+        if names.intersection(affected):
+            apply(broker, settings)
+    answer: ReloadResult = {
+        "changed": [describe_change(row, before, after) for row in applied],
+        "restart": {row.name: NEEDS_RESTART[row.name] for row in changed if row not in applied},
+        "certificates": prepared.renews,
     }
     audit_reload(broker, answer)
     if names.intersection(AUDIT):
-        ready.begin_audit()
-        # The old log has the name of the new one, the new log why it begins.
+        prepared.begin_audit()
+        # The old log names the new file; the new log has the reason for its begin.
         audit_reload(broker, answer)
     broker.turn()
     return answer
 
 
-def changed_of(row: Setting, before: Settings, after: Settings) -> Changed:
+def describe_change(row: Setting, before: Settings, after: Settings) -> SettingChange:
     """Return a setting with its old and its new value, unless it is secret."""
     if row.secret:
         return {"name": row.name}
-    was, now = shown(getattr(before, row.name)), shown(getattr(after, row.name))
-    return {"name": row.name, "before": was, "after": now}
+    values = json_value(getattr(before, row.name)), json_value(getattr(after, row.name))
+    return {"name": row.name, "before": values[0], "after": values[1]}
 
 
-def shown(value: object) -> object:
+def json_value(value: object) -> object:
     """Return the value of a setting as a JSON value."""
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def audit_reload(broker: Reloadable, answer: Reloaded) -> None:
-    """Note the changes in the audit log."""
+def audit_reload(broker: Reloadable, answer: ReloadResult) -> None:
+    """Record the changes in the audit log."""
     if broker.audit.active:
         broker.audit.record(
             "settings.reloaded",

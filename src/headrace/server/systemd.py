@@ -33,7 +33,7 @@ class Supervisor:
             self.watchdog_s = int(period) / 1e6
 
     def notify(self, *lines: str) -> None:
-        """Send assignments such as ``READY=1``, one a line; a missing listener is no error."""
+        """Send assignments such as ``READY=1``, one per line; without a listener, do nothing."""
         if not self.address:
             return
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual hosts of a broker: started with what their stores kept, and stopped."""
+"""The virtual hosts of a broker: started from their stores, and stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.interceptor.stamps import Stamps
 from headrace.model.policy.rules import Rules, rules_of
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.node_name import node_name
-from headrace.server.observe.event_exchange import EventPublisher
+from headrace.server.observe.event_exchange import RabbitEventPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.store.disk import Disk
     from headrace.store.file_bodies.staging import Staging
 
-CONFIRM_S = 5.0  # How long the disk may take until the last confirms can be sent.
+CONFIRM_S = 5.0  # The longest time for the disk until the last confirms can be sent.
 POLL_S = 0.01
 
 
@@ -54,30 +54,31 @@ class VirtualHosts:
         scheduler: Scheduler,
         reactor: Reactor,
         transports: Collection[Transport],
-        stored: Callable[[str], None],
-        staged: Callable[[Staging], None],
+        on_synced: Callable[[str], None],
+        on_staging_work: Callable[[Staging], None],
         serve_beside: Callable[[VirtualHost], list[Agent]],
     ) -> None:
-        """``vhosts``, by name, belongs to this object. ``stored`` is called with a virtual host
-        whose store has synced, ``staged`` with a staging whose thread has finished something,
-        ``serve_beside`` with a virtual host that is recovered: it starts the plug-ins.
+        """``vhosts``, by name, belongs to this object. ``on_synced`` is called with the name
+        of a virtual host whose store has synced, ``on_staging_work`` with a staging whose thread
+        has finished some work, ``serve_beside`` with a recovered virtual host: it starts the
+        plug-ins.
         """
         self.vhosts = vhosts
         self._context = context
         self._shared_0_10 = shared_0_10
         self._access = access
         self._storage = storage
-        self._agenda = scheduler
+        self._scheduler = scheduler
         self._reactor = reactor
         self._transports = transports
-        self._stored = stored
-        self._staged = staged
+        self._on_synced = on_synced
+        self._on_staging_work = on_staging_work
         self._serve_beside = serve_beside
-        self._event_publisher: EventPublisher | None = None
+        self._event_publisher: RabbitEventPublisher | None = None
         self._agents: dict[str, list[Agent]] = {}  # By virtual host.
 
     def add(self, name: str, number: int, disk: Disk | None = None) -> None:
-        """Start a virtual host with everything its store kept.
+        """Start a virtual host from its store.
 
         Raises:
             StoreError: its files cannot be read.
@@ -91,7 +92,7 @@ class VirtualHosts:
             store=store,
             counters=context.counters,
             definitions=storage.definitions[name],
-            scheduler=self._agenda,
+            scheduler=self._scheduler,
             contents=Contents(),
             make_stream=partial(storage.make_stream, name),
             files=staging,
@@ -101,21 +102,21 @@ class VirtualHosts:
         vhost.delayed.refusal = partial(context.access.refusal_when_due, vhost)
         vhost.retime = partial(retime, vhost, context.consumer_timeout_ms)
         if name == (settings.event_vhost or settings.default_vhost):
-            self._event_publisher = EventPublisher(vhost, context.events)
+            self._event_publisher = RabbitEventPublisher(vhost, context.events)
         vhost.load()
         storage.recover(vhost)
         vhost.stamp(self.stamps())
         if vhost.was_traced:
             self.trace(vhost)
         staging.recovered()
-        reactor.loop.add_reader(staging.wake_fd, self._staged, staging)
+        reactor.loop.add_reader(staging.wake_fd, self._on_staging_work, staging)
         self.vhosts[name] = vhost
         Coordinator(context, vhost)
         Pipeline(context, vhost)
         self._agents[name] = self._serve_beside(vhost)
         reactor.stores.append(store)
         reactor.lines.append(context.line(name))
-        store.notify = partial(self._stored, name)
+        store.notify = partial(self._on_synced, name)
         if store.wake_fd >= 0:
             reactor.loop.add_reader(store.wake_fd, store.woken)
 
@@ -147,7 +148,7 @@ class VirtualHosts:
         self._reactor.turn()
 
     async def hand_over(self, name: str, reason: str) -> None:
-        """Stop a virtual host for another broker: confirm what was published, close the rest."""
+        """Stop a virtual host for another broker: confirm published messages, then close it."""
         storage = self._storage
         vhost, store = self.vhosts[name], storage.stores[name]
         for transport in self._transports_of(vhost):
@@ -167,7 +168,7 @@ class VirtualHosts:
         self._reactor.turn()
 
     def _hand_over_tallies(self, vhost: VirtualHost) -> None:
-        """Keep what the queues of a virtual host counted."""
+        """Add the tallies of a virtual host's queues to the broker's counters."""
         counters = self._context.counters
         for queue in vhost.queues.values():
             queue.hand_over_tally(counters.queues_ended)
@@ -222,7 +223,7 @@ class VirtualHosts:
         return stamps or None
 
     def trace(self, vhost: VirtualHost) -> None:
-        """Start copying what is published and delivered in a virtual host."""
+        """Start copying the published and delivered messages of a virtual host."""
         vhost.trace(node_name(), self._user_and_name)
 
     def _user_and_name(self, number: int) -> tuple[str, str]:

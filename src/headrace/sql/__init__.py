@@ -4,9 +4,9 @@
 docs/guides/sql.md tells how it is used.
 """
 
-from headrace.extras import need
+from headrace.extras import require
 
-need("duckdb", "pyarrow", "numpy")
+require("duckdb", "pyarrow", "numpy")
 
 from headrace.sql.engine import Limits, Running, run, sentence  # noqa: E402
 from headrace.sql.sources import Places  # noqa: E402

@@ -170,9 +170,9 @@ def _dataset(path: Path) -> ds.Dataset:
     import pyarrow.dataset as ds
 
     if (path / "_delta_log").is_dir():
-        from headrace.extras import need
+        from headrace.extras import require
 
-        need("deltalake")
+        require("deltalake")
         from deltalake import DeltaTable
 
         return DeltaTable(path).to_pyarrow_dataset()

@@ -156,13 +156,13 @@ def read(settings: Fields) -> Fields:
     Raises:
         SettingError: a setting does not exist, or a text is not a value of it.
     """
-    from headrace.server.config.settings import BY_NAME, SettingError, closest
+    from headrace.server.config.settings import BY_NAME, SettingError, suggestion_for
 
     values = {}
     for name, value in settings.items():
         row = BY_NAME.get(name)
         if row is None:
-            raise SettingError(name, "test", f"there is no such setting{closest(name)}")
+            raise SettingError(name, "test", f"there is no such setting{suggestion_for(name)}")
         values[row.name] = row.read(value, "test") if isinstance(value, str) else value
     return values
 

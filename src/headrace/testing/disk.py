@@ -24,33 +24,33 @@ from collections.abc import Iterator, Sequence
 
 from headrace.store.disk import Disk
 
-BLOCK = 512  # Octets that reach the platter together.
-UNLIMITED = 1 << 60  # Octets.
+BLOCK = 512  # Bytes that reach the platter together.
+UNLIMITED = 1 << 60  # Bytes.
 
 
 class StoredFile:
-    """A file: what is read, what is durable, and what was written in between."""
+    """A file: its readable bytes, its durable bytes, and the writes between them."""
 
     def __init__(self) -> None:
         self.cache = bytearray()
         self.platter = bytearray()
         self.unsynced: list[tuple[int, bytes]] = []  # Writes, in their order.
-        self.lost: set[int] = set()  # Blocks that keep nothing while the cache has them.
+        self.lost: set[int] = set()  # Blocks that only the cache has.
         self.locked = False
 
 
 class FaultyDisk(Disk):
-    """See the module. What is in a directory is gone with it until its parent was synced."""
+    """A simulated disk. A directory and its files are lost unless its parent was synced."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self.names_now: dict[str, StoredFile] = {}
         self.names_durable: dict[str, StoredFile] = {}
         self.name_changes: list[tuple[str, StoredFile | None]] = []
-        self.directories: dict[str, bool] = {}  # Whether the parent was synced.
+        self.directories: dict[str, bool] = {}  # True: the parent was synced.
         self.handles: dict[int, StoredFile] = {}
         self.next_handle = 1000
-        self.capacity = UNLIMITED  # Octets for all files together.
+        self.capacity = UNLIMITED  # Bytes for all files together.
         self.errors = 0.0
         self.sync_errors = 0.0
         self.sync_errno = errno.EIO
@@ -149,7 +149,7 @@ class FaultyDisk(Disk):
     # --- Octets -----------------------------------------------------------------------------
 
     def used(self) -> int:
-        """Return the octets of all files."""
+        """Return the size of all files."""
         return sum(len(file.cache) for file in self.names_now.values())
 
     def _maybe_fail(self) -> None:

@@ -153,7 +153,7 @@ def headrace_async_connection(headrace_url: str) -> Opening[AsyncConnection]:
 
 @pytest.fixture
 def headrace_async_channel(headrace_url: str) -> AbstractAsyncContextManager[AsyncChannel]:
-    """A channel for asyncio with a connection of its own, which `async with` opens likewise."""
+    """A channel for asyncio with a connection of its own; `async with` opens it, too."""
     return _open_channel(headrace_url)
 
 

@@ -69,7 +69,7 @@ M = TypeVar("M", bound=MethodBase)
 
 
 class NotServed(Exception):
-    """The broker does not speak this version."""
+    """The broker does not serve this version."""
 
     def __init__(self, answer: bytes = b"") -> None:
         super().__init__(answer)
@@ -113,7 +113,7 @@ class RawClient(RawSocket):
 
     @classmethod
     def at(cls, settings: Settings, version: Version = V0_9_1, *, window: int = 0) -> Self:
-        """Connect to where a URL says, to log in as it says."""
+        """Connect to the address of a URL, with its login."""
         client = super().at(settings, window=window)
         client.version = version
         return client
@@ -121,7 +121,7 @@ class RawClient(RawSocket):
     # --- Methods --------------------------------------------------------------------------------
 
     def send(self, method: MethodBase, channel: int | None = None) -> None:
-        """Send a method; those of class connection on channel 0 and others on 1, if not said."""
+        """Send a method; by default those of class connection on channel 0, and others on 1."""
         self.send_bytes(method_frame(_channel(type(method), channel), method, self.version))
 
     def frame(self) -> tuple[int, int, bytes] | None:
@@ -135,12 +135,12 @@ class RawClient(RawSocket):
             self.cut_off()
             return None
         if payload[-1] != FRAME_END:
-            raise self.failed(f"a frame ends with octet {payload[-1]}")
+            raise self.make_error(f"a frame ends with octet {payload[-1]}")
         return head[0], int.from_bytes(head[1:3], "big"), payload[:-1]
 
     def cut_off(self) -> None:
         """The stream ended in a frame: raise, or return None where that is an end as any other."""
-        raise self.failed(f"{HUNG_UP} in a frame")
+        raise self.make_error(f"{HUNG_UP} in a frame")
 
     def next_method(self) -> tuple[int, MethodBase] | None:
         """Return the next method and its channel, without its content; None at the end."""
@@ -155,34 +155,34 @@ class RawClient(RawSocket):
         while (frame := self.frame()) is not None:
             kind, channel, payload = frame
             if kind in (FRAME_HEADER, FRAME_BODY):
-                raise self.failed(f"a frame of type {kind} where a method was due")
+                raise self.make_error(f"a frame of type {kind} where a method was due")
             if kind != FRAME_METHOD:  # A heartbeat.
                 continue
             method = self._decode(payload)
             return channel, self._content(method, channel) if method.CONTENT else method
-        raise self.failed(HUNG_UP)
+        raise self.make_error(HUNG_UP)
 
     def _decode(self, payload: bytes) -> MethodBase:
         try:
             return decode_method(self.version, payload)
         except AmqpError as error:
-            raise self.failed(f"what the broker sent cannot be read: {error}") from error
+            raise self.make_error(f"what the broker sent cannot be read: {error}") from error
 
     def _content(self, method: MethodBase, channel: int) -> Content:
         frame = self.frame()
         if frame is None or frame[:2] != (FRAME_HEADER, channel):
-            raise self.failed("no content header behind a method that has one")
+            raise self.make_error("no content header behind a method that has one")
         try:
             class_id, size, properties = decode_content_header(self.version, frame[2])
         except AmqpError as error:
-            raise self.failed(f"what the broker sent cannot be read: {error}") from error
+            raise self.make_error(f"what the broker sent cannot be read: {error}") from error
         if class_id != method.INDEX[self.version][0]:
-            raise self.failed(f"a content header of class {class_id} behind {method.NAME}")
+            raise self.make_error(f"a content header of class {class_id} behind {method.NAME}")
         body = b""
         while len(body) < size:
             frame = self.frame()
             if frame is None or frame[:2] != (FRAME_BODY, channel):
-                raise self.failed("a body that ends before its size")
+                raise self.make_error("a body that ends before its size")
             body += frame[2]
         return Content(method, properties, body)
 
@@ -191,16 +191,20 @@ class RawClient(RawSocket):
         number, answer = self.next()
         method = answer.method if isinstance(answer, Content) else answer
         if not isinstance(method, kind) or number != _channel(kind, channel):
-            raise self.failed(f"{named(method)} on channel {number} instead of {kind.NAME}")
+            raise self.make_error(
+                f"{describe_answer(method)} on channel {number} instead of {kind.NAME}"
+            )
         return method
 
     def content(self, kind: type[M], channel: int = 1) -> tuple[M, bytes]:
         """Return the next method, which must be this one and have content, and its body."""
         number, answer = self.next()
         if not isinstance(answer, Content) or not isinstance(answer.method, kind):
-            raise self.failed(f"{named(answer)} on channel {number} instead of {kind.NAME}")
+            raise self.make_error(
+                f"{describe_answer(answer)} on channel {number} instead of {kind.NAME}"
+            )
         if number != channel:
-            raise self.failed(f"{kind.NAME} on channel {number}, not {channel}")
+            raise self.make_error(f"{kind.NAME} on channel {number}, not {channel}")
         return answer.method, answer.body
 
     def call(self, method: MethodBase, answer: type[M], channel: int | None = None) -> M:
@@ -215,7 +219,7 @@ class RawClient(RawSocket):
         return {"product": PRODUCT, "capabilities": {"authentication_failure_close": True}}
 
     def greet(self) -> ConnectionStart:
-        """Send the protocol header; raise NotServed if the broker speaks other versions only."""
+        """Send the protocol header; raise NotServed if the broker serves other versions only."""
         self.send_bytes(self.version.header)
         first = self.read(PROTOCOL_HEADER_SIZE)
         if not first or first.startswith(b"AMQP"):
@@ -303,7 +307,7 @@ class RawClient(RawSocket):
         close = self.expect(ConnectionClose)
         self.try_send_bytes(method_frame(0, ConnectionCloseOk(), self.version))
         if not self.hung_up():
-            raise self.failed("the broker kept the connection")
+            raise self.make_error("the broker kept the connection")
         return Closed(close.reply_code, close.reply_text, (close.class_id, close.method_id))
 
     def close(self) -> None:
@@ -393,7 +397,7 @@ class RawClient(RawSocket):
         if isinstance(answer, BasicGetEmpty):
             return None
         if not isinstance(answer, Content) or not isinstance(answer.method, BasicGetOk):
-            raise self.failed(f"{named(answer)} instead of {BasicGetOk.NAME}")
+            raise self.make_error(f"{describe_answer(answer)} instead of {BasicGetOk.NAME}")
         return answer
 
     def get(self, queue: str, channel: int = 1, *, no_ack: bool = True) -> bytes | None:
@@ -424,7 +428,7 @@ def start_ok(
     )
 
 
-def named(answer: MethodBase | Content) -> str:
+def describe_answer(answer: MethodBase | Content) -> str:
     """Return the name of a method, and the reason if it is a close."""
     method = answer.method if isinstance(answer, Content) else answer
     if isinstance(method, ChannelClose | ConnectionClose):
@@ -433,7 +437,7 @@ def named(answer: MethodBase | Content) -> str:
 
 
 def _channel(kind: type[MethodBase], channel: int | None) -> int:
-    """Return the channel that a method goes on if none is said."""
+    """Return the default channel of a method."""
     if channel is not None:
         return channel
     return 0 if kind.NAME.startswith("connection.") else 1

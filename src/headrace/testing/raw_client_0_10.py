@@ -80,20 +80,20 @@ class RawClient010(RawSocket):
         while (frame := self.frame()) is not None:
             segment, track, number, payload = frame
             if segment != CONTROL:
-                raise self.failed(f"a segment of type {segment} where {kind.NAME} was due")
+                raise self.make_error(f"a segment of type {segment} where {kind.NAME} was due")
             if track != CONTROL:
-                raise self.failed(f"a control on track {track}")
+                raise self.make_error(f"a control on track {track}")
             try:
                 control = decode_control(payload)
             except CloseError as error:
-                raise self.failed(f"what the broker sent cannot be read: {error}") from error
+                raise self.make_error(f"what the broker sent cannot be read: {error}") from error
             if isinstance(control, kind):
                 if number != channel:
-                    raise self.failed(f"{kind.NAME} on channel {number}, not {channel}")
+                    raise self.make_error(f"{kind.NAME} on channel {number}, not {channel}")
                 return control
             if not isinstance(control, FREE):
-                raise self.failed(f"{control.NAME} instead of {kind.NAME}")
-        raise self.failed(f"{HUNG_UP} instead of {kind.NAME}")
+                raise self.make_error(f"{control.NAME} instead of {kind.NAME}")
+        raise self.make_error(f"{HUNG_UP} instead of {kind.NAME}")
 
     # --- Opening --------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class RawClient010(RawSocket):
         self.send_bytes(V0_10.header)
         answer = self.read(PROTOCOL_HEADER_SIZE)
         if answer != V0_10.header:
-            raise self.failed(f"the protocol header of 0-10, not {answer!r}")
+            raise self.make_error(f"the protocol header of 0-10, not {answer!r}")
         return self
 
     def log_in(self, frame_size: int = 0) -> ConnectionTune:

@@ -164,7 +164,7 @@ class SessionClient(RawSocket):
                     del self.controls[place]
                     return control
             if self.closed:
-                raise self.failed(f"{HUNG_UP} instead of {' or '.join(c.NAME for c in kinds)}")
+                raise self.make_error(f"{HUNG_UP} instead of {' or '.join(c.NAME for c in kinds)}")
             self.pull()
 
     def attach(self, name: str = "s", channel: int = 0, force: bool = False) -> RawSession:
@@ -245,12 +245,12 @@ class RawSession:
     def pull(self) -> None:
         """Take what comes next; the session must not have ended."""
         if self.exception is not None or self.detached is not None:
-            raise self.client.failed(f"the session failed: {self.exception or self.detached}")
+            raise self.client.make_error(f"the session failed: {self.exception or self.detached}")
         self._pull()
 
     def _pull(self) -> None:
         if self.client.closed:
-            raise self.client.failed(HUNG_UP)
+            raise self.client.make_error(HUNG_UP)
         self.client.pull()
 
     def refused(self, command: Command, header: bytes = b"", body: bytes = b"") -> Result:

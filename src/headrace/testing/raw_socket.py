@@ -40,7 +40,7 @@ class Tls(NamedTuple):
 
 
 def tls_of(settings: Settings) -> Tls | None:
-    """Return how to encrypt a connection to where a URL says; None if it says not to."""
+    """Return the TLS settings for the address of a URL; None without TLS."""
     if not settings.tls:
         return None
     return Tls(settings.ssl_context(), settings.server_name or settings.host)
@@ -85,7 +85,7 @@ class RawSocket:
 
     @classmethod
     def at(cls, settings: Settings, *, window: int = 0) -> Self:
-        """Connect to where a URL says, to log in as it says. Raises OSError as the constructor."""
+        """Connect to the address of a URL, with its login. Raises OSError as the constructor."""
         raw = cls(
             settings.host,
             settings.port,
@@ -109,7 +109,7 @@ class RawSocket:
     def __exit__(self, *error: object) -> None:
         self.drop()
 
-    def failed(self, text: str) -> Unexpected:
+    def make_error(self, text: str) -> Unexpected:
         """Return the exception for unexpected input."""
         return Unexpected(text)
 
@@ -120,7 +120,7 @@ class RawSocket:
         try:
             self.socket.sendall(data)
         except OSError as error:
-            raise self.failed(f"{HUNG_UP}: {error}") from error
+            raise self.make_error(f"{HUNG_UP}: {error}") from error
 
     def try_send_bytes(self, data: bytes) -> None:
         """Send bytes to a broker that may have hung up already."""
@@ -138,7 +138,7 @@ class RawSocket:
         try:
             data = self.socket.recv(READ_SIZE)
         except TimeoutError:
-            raise self.failed(f"no answer within {self.timeout_s:g} s") from None
+            raise self.make_error(f"no answer within {self.timeout_s:g} s") from None
         except (ConnectionError, ssl.SSLError):
             return False
         self.rest += data
@@ -211,7 +211,7 @@ def _encrypt(raw: socket.socket, tls: Tls) -> ssl.SSLSocket:
         return tls.context.wrap_socket(raw, server_hostname=tls.server_name)
     except ssl.SSLCertVerificationError as error:
         raw.close()
-        raise certificate_faults.explained(error, "the broker") from None
+        raise certificate_faults.describe_fault(error, "the broker") from None
     except BaseException:
         raw.close()
         raise

@@ -16,7 +16,7 @@ the history, and these are its laws:
 7. A distributed transaction that was prepared is there, whole, until its outcome; then laws 1 and 2
    hold for what it published and took when it was committed, and nothing of it when rolled back.
 8. A staged batch is there whole and once, in a queue and in a stream, when its commit was answered;
-   otherwise so or not at all. The last batch that the broker tells never goes back.
+   otherwise so or not at all. The last batch that the broker reports never decreases.
 """
 
 import asyncio
@@ -59,11 +59,11 @@ Key = tuple[str, str, int]  # Queue, publisher, number.
 
 @dataclass
 class Branch:
-    """A distributed transaction whose coordinator does not know that it is over."""
+    """A distributed transaction whose end the coordinator has not seen."""
 
     taken: Key
     moved: Key
-    said: str  # How far it came: prepare (asked for), prepared (answered), commit, rollback.
+    stage: str  # Its progress: prepare (asked for), prepared (answered), commit, rollback.
 
 
 @dataclass
@@ -78,27 +78,27 @@ class History:
     unanswered: list[list[Key]] = field(default_factory=list)  # Publishes of open transactions.
     steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
     branches: dict[bytes, Branch] = field(default_factory=dict)  # By global id.
-    undone: set[Key] = field(default_factory=set)  # What was published and rolled back.
-    broken: list[str] = field(default_factory=list)  # The laws that were broken, in words.
+    undone: set[Key] = field(default_factory=set)  # Published and rolled back.
+    broken: list[str] = field(default_factory=list)  # The broken rules, as sentences.
     commits: int = 0
     redelivered: int = 0
     deliveries: int = 0
 
     def violation(self, text: str) -> None:
-        """Note that a law was broken."""
+        """Record a broken rule."""
         if len(self.broken) < 100:
             self.broken.append(text)
 
 
 def body_of(publisher: str, number: int, rng: random.Random) -> bytes:
-    """Return a body that names its publisher and proves its own octets."""
+    """Return a body with its publisher, its number and a checksum."""
     size = rng.choice((0, 10, 100, 1000, 1000, 5000, 200_000 if rng.random() < 0.01 else 0))
     head = f"{publisher}:{number}:".encode() + rng.randbytes(size)
     return head + zlib.crc32(head).to_bytes(4, "big")
 
 
 def read_body(body: bytes) -> tuple[str, int] | None:
-    """Return publisher and number; None when the octets are not those that were published."""
+    """Return publisher and number; None when the body was changed."""
     if len(body) < 8 or zlib.crc32(body[:-4]) != int.from_bytes(body[-4:], "big"):
         return None
     publisher, number, _ = body.split(b":", 2)
@@ -112,7 +112,7 @@ def ignore_lost_confirms(loop: asyncio.AbstractEventLoop, context: dict[str, obj
 
 
 class Session:
-    """The deliveries of one consumer, for the laws of order and honesty."""
+    """The deliveries of one consumer, to check their order and their flags."""
 
     def __init__(self, history: History, queue: str) -> None:
         self.history = history
@@ -123,11 +123,11 @@ class Session:
         """Check a delivery; return which message it is."""
         history = self.history
         history.deliveries += 1
-        named = read_body(delivery.body)
-        if named is None:
-            history.violation(f"{self.queue}: octets changed on the way")
+        parts = read_body(delivery.body)
+        if parts is None:
+            history.violation(f"{self.queue}: a body was changed on the way")
             return None
-        publisher, number = named
+        publisher, number = parts
         key = (self.queue, publisher, number)
         if key not in history.published:
             history.violation(f"{key} was never published")
@@ -137,7 +137,7 @@ class Session:
             history.violation(f"{key} came after number {self.last[publisher]}")
         self.last[publisher] = number
         if key in history.delivered and not delivery.redelivered:
-            history.violation(f"{key} came again and does not say redelivered")
+            history.violation(f"{key} came again without the flag redelivered")
         history.redelivered += delivery.redelivered
         history.delivered.add(key)
         return key
@@ -220,7 +220,7 @@ class Soak:
         return work
 
     def consumer(self, queue: str) -> Callable[[Connection], object]:
-        """Consume and ack; now and then a fence tells which acks are durable."""
+        """Consume and ack; now and then a fence shows which acks are durable."""
 
         async def work(connection: Connection) -> None:
             history = self.history
@@ -328,14 +328,14 @@ class Soak:
             await session.dtx_end(xid)
         branch = history.branches[xid.global_id or b""] = Branch(taken, moved, "prepare")
         await session.dtx_prepare(xid)
-        branch.said = "prepared"
+        branch.stage = "prepared"
         await self.decide(session, xid)
 
     async def decide(self, session: BranchSession, xid: Xid) -> None:
         """Commit a prepared branch, or roll it back."""
         branch = self.history.branches[xid.global_id or b""]
         commit = self.random.random() < 0.7
-        branch.said = "commit" if commit else "rollback"
+        branch.stage = "commit" if commit else "rollback"
         await (session.dtx_commit(xid) if commit else session.dtx_rollback(xid))
         self.over(xid.global_id or b"", commit)
 
@@ -352,7 +352,7 @@ class Soak:
             history.undone.add(branch.moved)
 
     async def resolve(self, session: BranchSession) -> None:
-        """After a restart: compare the prepared branches with what was said, and decide them."""
+        """After a restart, compare the prepared branches with earlier answers, and decide them."""
         history = self.history
         xids = await session.dtx_recover()
         # Those of staged batches are the matter of :mod:`headrace.testing.soak_batches`.
@@ -363,9 +363,9 @@ class Soak:
             if name in prepared:
                 await self.decide(session, prepared[name])
             else:
-                if branch.said == "prepared":
+                if branch.stage == "prepared":
                     history.violation(f"prepared branch {name!r} is lost")
-                self.over(name, branch.said == "commit")
+                self.over(name, branch.stage == "commit")
 
     # --- The run ----------------------------------------------------------------------------
 
@@ -468,7 +468,7 @@ class Soak:
             if moved in delivered and taken in self.left:
                 history.violation(f"{moved} is there and {taken} was not taken")
             if moved not in delivered and taken not in self.left:
-                history.violation(f"{taken} was taken and {moved} is not there")
+                history.violation(f"{taken} was taken and {moved} is missing")
 
     def report(self) -> str:
         """Say what was done, in one line."""

@@ -78,7 +78,7 @@ class Batches:
             return await stage.prepare()
 
     def check(self, last: int) -> None:
-        """Compare what the broker says was committed with what it said before."""
+        """Compare the committed batches of the broker with its earlier answers."""
         if not self.last <= last <= max(self.last, self.asked):
             self.violation(f"batch {last} is the last; {self.last} to {self.asked} were possible")
         self.last = last

@@ -44,11 +44,11 @@ CLUSTER: Final = "local-cluster[2,1,600]"
 
 
 class SoakError(AssertionError):
-    """Something was lost, or is there twice, or nothing moves any more."""
+    """Messages were lost or duplicated, or the query no longer moves."""
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers to a stream, and knows which were confirmed."""
+    """Publishes numbers to a stream, and records which were confirmed."""
 
     def __init__(self, url: str, stream: str) -> None:
         super().__init__(daemon=True)
@@ -69,7 +69,7 @@ class Publisher(threading.Thread):
 
     def _publish(self, connection: blocking.Connection) -> None:
         last = connection.stream(self._stream).last_offset()
-        self.confirmed = last  # A number is its own offset: so none is there twice.
+        self.confirmed = last  # A number is its own offset, so none is duplicated.
         with connection.channel() as channel:
             while not self.stopping.is_set():
                 if self.confirmed - self.seen > BACKLOG_MAX:
@@ -81,7 +81,7 @@ class Publisher(threading.Thread):
 
 
 class SparkSoak:
-    """One run. `say` gets its progress."""
+    """One run. `say` is called with its progress."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class SparkSoak:
     def run(self, kills: int, victims: tuple[str, ...] = ()) -> int:
         """Kill so often, the `victims` in turn or else any; return how many messages passed.
 
-        SoakError tells what is wrong with the outcome.
+        SoakError: the outcome is wrong; the text has the reason.
         """
         with self.broker as broker:
             with blocking.connect(broker.url) as connection, connection.channel() as channel:
@@ -219,7 +219,7 @@ class SparkSoak:
             )
 
     def log(self) -> str:
-        """The end of what Spark said."""
+        """Return the end of Spark's output."""
         path = self.home / "spark.log"
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
 
@@ -233,7 +233,7 @@ class SparkSoak:
             time.sleep(0.1)
 
     def _kill(self, victim: str) -> bool:
-        """Kill one; tell whether there was one."""
+        """Kill one; return True if there was one."""
         self.say(f"killing {victim}")
         killed = True
         if victim == "driver":

@@ -84,7 +84,7 @@ def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Pa
 
 def test_a_broken_rule_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(one: Site) -> None:
-        one.peer().refused(QueueDeclare(queue=one.queue()), 404)
+        one.peer().expect_refusal(QueueDeclare(queue=one.queue()), 404)
 
     check = Check("odd", "It refuses all queues", ("0-9-1/s056", "0-9-1/s003"), run)
     monkeypatch.setitem(CHECKS, "odd", check)
@@ -98,10 +98,10 @@ def test_a_broken_rule_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_broken_rule_of_0_10_is_said(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_exception(one: Site) -> None:
-        one.session().refused(QueueDeclare010(queue=one.queue()))
+        one.session().expect_refusal(QueueDeclare010(queue=one.queue()))
 
     def other_exception(one: Site) -> None:
-        one.session().refused(QueueDelete010(queue=one.queue()), 406)
+        one.session().expect_refusal(QueueDelete010(queue=one.queue()), 406)
 
     def no_answer(one: Site) -> None:
         one.session().call(QueueDelete010(queue=one.queue()))
@@ -140,7 +140,7 @@ def test_what_a_check_made_is_deleted(served: Served) -> None:
         name = one.queue()
         peer.declare(name, durable=True)
     with site(settings, V0_9_1) as one:
-        one.peer().refused(QueueDeclare(queue=name, passive=True), 404)
+        one.peer().expect_refusal(QueueDeclare(queue=name, passive=True), 404)
 
 
 def test_what_a_check_of_0_10_made_is_deleted(served: Served) -> None:

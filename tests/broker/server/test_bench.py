@@ -19,7 +19,7 @@ from headrace.bench.growth import GROWTH
 from headrace.bench.load.link import BenchError, open_link, ready_count
 from headrace.bench.load.load import Load, declare, queue_name, remove
 from headrace.bench.run import run
-from headrace.bench.served import Served
+from headrace.bench.served import BenchBroker
 from headrace.bench.usage import Usage, find_listener
 from headrace.bench.workload import WORKLOADS, Bench, Figure
 from headrace.client.url import parse_url
@@ -31,14 +31,14 @@ WORK_OF_ONE = {one: WORK["headrace.client.blocking"][one] for one in (IN_FLIGHT,
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
-    one = Served()
+def served() -> Iterator[BenchBroker]:
+    one = BenchBroker()
     yield one
     one.close()
 
 
 @pytest.fixture
-def bench(served: Served) -> Bench:
+def bench(served: BenchBroker) -> Bench:
     settings = parse_url(served.url)
     usage = Usage(find_listener(settings.host, settings.port))
     return Bench(settings, usage, seconds=0.2, warm_s=0.05, scale=0.002, restartable=served)
@@ -154,7 +154,7 @@ def test_declaring_again_starts_afresh(bench: Bench) -> None:
         remove(load, bench.settings)
 
 
-def test_the_command_prints_a_table_and_writes_json(served: Served, tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_writes_json(served: BenchBroker, tmp_path: Path) -> None:
     path = tmp_path / "figures.json"
     options = ["--time", "0.1", "--warm", "0", "--runs", "2", "--workload", "W1,W6p"]
     result = CliRunner().invoke(
@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_said(options: list[str], text: str) -> None:
     assert text in result.output
 
 
-def test_wrong_password_is_said(served: Served) -> None:
+def test_wrong_password_is_said(served: BenchBroker) -> None:
     url = served.url.replace("amqp://", "amqp://guest:wrong@")
     result = CliRunner().invoke(command, [url, "--workload", "W1", "--runs", "1"])
     assert result.exit_code != 0
@@ -194,7 +194,7 @@ def test_wrong_password_is_said(served: Served) -> None:
 
 
 def test_clients_are_measured_beside_each_other(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: BenchBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "headrace.bench.clients.clients.WORK", {"headrace.client.blocking": WORK_OF_ONE}

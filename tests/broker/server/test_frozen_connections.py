@@ -165,7 +165,7 @@ def test_a_frame_on_its_way_is_completed_before_a_heartbeat(desk: Desk) -> None:
 
         def freezes_inside() -> bool:
             """Freeze in the middle of output; the kernel may take the rest at that moment."""
-            if transport.writing and transport.inside:
+            if transport.writing and transport.mid_frame:
                 inner.freezer.freeze(inner.vhosts["/"])
                 if transport.unfinished:
                     return True
@@ -174,7 +174,7 @@ def test_a_frame_on_its_way_is_completed_before_a_heartbeat(desk: Desk) -> None:
 
         seen: list[tuple[int, int]] = []
         while not desk.do(freezes_inside):
-            if desk.do(lambda: transport.writing and not transport.inside):
+            if desk.do(lambda: transport.writing and not transport.mid_frame):
                 # The kernel is full of whole frames: nothing moves until the client reads.
                 seen.append(frame_of(raw))
         while desk.do(lambda: transport.unfinished):

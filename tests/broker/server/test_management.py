@@ -18,7 +18,7 @@ import pytest
 
 from headrace.cli import output
 from headrace.cli.inspect import lists
-from headrace.cli.management import ask, listed
+from headrace.cli.management import ask, list_items
 from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.management_socket import short_address
@@ -167,7 +167,7 @@ def test_a_client_that_is_refused_while_it_sends_reads_its_answer(
         (b'{"do":"show connection","id":-1}\n', "bad-request"),
         (b'{"do":"close connection","id":1,"reason":"' + b"x" * 500 + b'"}\n', "not-found"),
         (b'{"do":"close connections"}\n', "bad-request"),
-        (b"x" * (management.LINE_OCTETS_MAX + 10) + b"\n", "limit"),
+        (b"x" * (management.LINE_SIZE_MAX + 10) + b"\n", "limit"),
     ],
 )
 def test_bad_requests_are_refused_and_harm_nothing(
@@ -197,8 +197,8 @@ def test_too_many_operators_are_told(
         assert "1 operators are served at a time" in refused("list", "users", "--data", data)
         first.sendall(b'{"end":true}\n')
         assert b"done" in answers.readline()
-        listed = ("list", "users", "--data", data)
-        until(lambda: run(*listed).exit_code == 0, "who says nothing goes")
+        list_items = ("list", "users", "--data", data)
+        until(lambda: run(*list_items).exit_code == 0, "who says nothing goes")
         assert answers.read() == b""
 
 
@@ -221,7 +221,7 @@ def test_long_lists_are_made_in_slices(
 
     monkeypatch.setattr(management.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
     add_operation(monkeypatch, "list many", many)
-    rows = sum(1 for _ in listed(data / "management.sock", "list many"))
+    rows = sum(1 for _ in list_items(data / "management.sock", "list many"))
     assert rows == 50_000
     assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
 
@@ -277,7 +277,7 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
         first.sendall(b'{"do": "search"}\n')
         assert answers.readline() == b'{"busy": true}\n'
     assert ended.wait(PATIENCE_S)
-    assert list(listed(data / "management.sock", "slow")) == [{"n": 1}]
+    assert list(list_items(data / "management.sock", "slow")) == [{"n": 1}]
 
 
 def add_operation(monkeypatch: pytest.MonkeyPatch, name: str, run: Operation) -> None:
@@ -409,10 +409,13 @@ def test_policies_are_listed_as_they_count(broker: LocalBroker, data: Path) -> N
     works("policy", "set", "short", "^orders", '{"max-length": 10}', "--apply-to", "queues", *where)
     works("operator-policy", "set", "old", ".*", '{"message-ttl": 5000}', *where)
     until(lambda: len(as_json("list", "policies", *where)) == 2, "both count")
-    listed = {row["kind"]: row for row in as_json("list", "policies", *where)}
-    assert listed["policy"]["pattern"] == "^orders"
-    assert listed["operator"]["definition"] == {"message-ttl": 5000}
-    for row, kind in ((listed["policy"], "policy"), (listed["operator"], "operator-policy")):
+    list_items = {row["kind"]: row for row in as_json("list", "policies", *where)}
+    assert list_items["policy"]["pattern"] == "^orders"
+    assert list_items["operator"]["definition"] == {"message-ttl": 5000}
+    for row, kind in (
+        (list_items["policy"], "policy"),
+        (list_items["operator"], "operator-policy"),
+    ):
         (given,) = as_json(kind, "list", *where)
         assert given == {name: value for name, value in row.items() if name != "kind"}
     (queue,) = as_json("list", "queues", *where)

@@ -18,7 +18,7 @@ from headrace.client.blocking import connect
 from headrace.client.message import Message
 from headrace.gateway.security.passwords import make_account
 from headrace.model.policy.accounts import Permission
-from headrace.server.qmf.agent import REQUEST_OCTETS_MAX, SERVICE
+from headrace.server.qmf.agent import REQUEST_SIZE_MAX, SERVICE
 from headrace.store.catalog.users import UserDirectory
 from headrace.testing import LocalBroker
 from headrace.wire.types_0_10 import decode_list, decode_map, encode_list, encode_map
@@ -375,7 +375,7 @@ def test_invalid_requests_are_refused_without_effect_on_others(
     for body in (b"", b"\0", b"{}", whole[:-1], whole + b"\0", encode_list([1]), b"\xff" * 100):
         guest.send("_query_request", body)
         assert failed(*guest.hear())[0] == 4
-    guest.send("_query_request", bytes(REQUEST_OCTETS_MAX + 1))
+    guest.send("_query_request", bytes(REQUEST_SIZE_MAX + 1))
     assert failed(*guest.hear())[0] == 7
     for headers in ({}, {"qmf.opcode": "_shutdown"}, {"qmf.opcode": 7}, {"qmf.opcode": ["x"]}):
         guest.send("", whole, headers=headers)
@@ -459,7 +459,7 @@ def test_a_flood_is_answered_in_order(guest: Console) -> None:
 def test_a_list_is_refused_while_memory_is_short(
     guest: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.server.qmf.agent.crowded", lambda vhost: True)
+    monkeypatch.setattr("headrace.server.qmf.agent.is_crowded", lambda vhost: True)
     code, text = failed(*guest.ask("_query_request", query_of("queue")))
     assert (code, "memory" in text) == (7, True)
     assert guest.call("echo", body=1) == {"body": 1}

@@ -20,11 +20,11 @@ from headrace.model.policy.accounts import Permission
 from headrace.server.net import revocation
 from headrace.server.net.der_certificates import (
     DerError,
-    authorities,
-    authority,
-    expires,
-    issued,
-    revoked,
+    expiry_of,
+    find_revoked,
+    parse_authorities,
+    parse_authority,
+    parse_id,
 )
 from headrace.server.net.tls import TlsError
 from headrace.store.catalog.users import UserDirectory
@@ -312,12 +312,12 @@ def test_the_end_of_a_certificate_is_read_in_both_forms(end: tuple[int, int, int
         .sign(key, hashes.SHA256())
     )
     octets = made.public_bytes(Encoding.DER)
-    assert expires(octets) == dt.datetime(*end, tzinfo=dt.UTC)
+    assert expiry_of(octets) == dt.datetime(*end, tzinfo=dt.UTC)
     form = f"{end[0]:04}"[0 if end[0] >= 2050 else 2 :].encode()
     wrong = octets.replace(form + b"%02d%02d000000Z" % end[1:], b"x" * (len(form) + 11))
     assert wrong != octets
     with pytest.raises(DerError, match="not a time"):
-        expires(wrong)
+        expiry_of(wrong)
 
 
 def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificates) -> None:
@@ -325,25 +325,25 @@ def test_what_is_no_certificate_and_no_list_is_refused(certificates: Certificate
     from cryptography.hazmat.primitives.serialization import Encoding
 
     octets = good.public_bytes(Encoding.DER)
-    found = issued(octets)
+    found = parse_id(octets)
     assert found.serial == good.serial_number
-    assert expires(octets) == good.not_valid_after_utc
+    assert expiry_of(octets) == good.not_valid_after_utc
     for cut in range(0, len(octets) - 1, 7):
         with pytest.raises(DerError):
-            issued(octets[:cut])
+            parse_id(octets[:cut])
         with pytest.raises(DerError):
-            authority(octets[:cut])
+            parse_authority(octets[:cut])
         with pytest.raises(DerError):
-            expires(octets[:cut])
+            expiry_of(octets[:cut])
     for lists in (b"", b"rubbish", b"-----BEGIN X509 CRL-----\n!\n-----END X509 CRL-----"):
         with pytest.raises(DerError):
-            revoked(lists, [found])
+            find_revoked(lists, [found])
     for file in (b"", b"-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----"):
         with pytest.raises(DerError):
-            authorities(file)
-    before = authorities(certificates.ca.read_bytes())
+            parse_authorities(file)
+    before = parse_authorities(certificates.ca.read_bytes())
     certificates.renew()
-    assert authorities(certificates.ca.read_bytes() * 2) == before
-    assert revoked(certificates.crl.read_bytes(), [found]) == set()
+    assert parse_authorities(certificates.ca.read_bytes() * 2) == before
+    assert find_revoked(certificates.crl.read_bytes(), [found]) == set()
     other = found._replace(issuer=((b"x", "another"),))
-    assert revoked(certificates.revoke(good).read_bytes(), [found, other]) == {found}
+    assert find_revoked(certificates.revoke(good).read_bytes(), [found, other]) == {found}

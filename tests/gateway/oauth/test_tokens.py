@@ -575,10 +575,10 @@ def test_keys_are_found_where_their_issuer_says(site: tuple[str, Certificates]) 
 
     assert discover("good") == b'{"keys": []}'
     for name, said in (
-        ("other", "says that it is"),
+        ("other", "names the issuer"),
         ("clear", "neither a file nor an https address"),
         ("odd", "neither a file nor an https address"),
-        ("list", "does not say where its keys are"),
+        ("list", "does not name the address of its keys"),
         ("gone", "status 500"),
     ):
         with pytest.raises(ValueError, match=said):

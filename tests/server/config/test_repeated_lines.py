@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.server.config.repeated_lines import KINDS_MAX, LINES_MAX, WINDOW_S, Repeats
+from headrace.server.config.repeated_lines import KINDS_MAX, LINES_MAX, WINDOW_S, RepeatedLines
 
 
 def line(number: int, at: float, words: str = "connection %d: it is gone") -> logging.LogRecord:
@@ -14,24 +14,24 @@ def line(number: int, at: float, words: str = "connection %d: it is gone") -> lo
     return record
 
 
-def written(repeats: Repeats, records: list[logging.LogRecord]) -> list[str]:
+def written(repeats: RepeatedLines, records: list[logging.LogRecord]) -> list[str]:
     return [record.getMessage() for record in records if repeats.filter(record)]
 
 
 def test_lines_of_one_kind_are_limited_and_counted() -> None:
-    repeats = Repeats()
+    repeats = RepeatedLines()
     lines = written(repeats, [line(n, 100.0) for n in range(LINES_MAX + 7)])
     assert lines == [f"connection {n}: it is gone" for n in range(LINES_MAX)]
-    assert not repeats.over(100.0 + WINDOW_S - 1)
-    (summary,) = repeats.over(100.0 + WINDOW_S)
+    assert not repeats.take_ended(100.0 + WINDOW_S - 1)
+    (summary,) = repeats.take_ended(100.0 + WINDOW_S)
     assert summary.getMessage() == "7 more lines like this within 60 s: connection %d: it is gone"
     assert summary.levelno == logging.WARNING
-    assert not repeats.over(100.0 + 2 * WINDOW_S)
+    assert not repeats.take_ended(100.0 + 2 * WINDOW_S)
     assert written(repeats, [line(1, 300.0)]) == ["connection 1: it is gone"]
 
 
 def test_the_next_line_tells_what_was_left_out() -> None:
-    repeats = Repeats()
+    repeats = RepeatedLines()
     written(repeats, [line(n, 100.0) for n in range(LINES_MAX + 1)])
     assert written(repeats, [line(5, 100.0 + WINDOW_S)]) == [
         "connection 5: it is gone (1 more line like this within 60 s)"
@@ -39,7 +39,7 @@ def test_the_next_line_tells_what_was_left_out() -> None:
 
 
 def test_other_kinds_and_errors_are_written() -> None:
-    repeats = Repeats()
+    repeats = RepeatedLines()
     written(repeats, [line(n, 100.0) for n in range(LINES_MAX + 1)])
     other = line(1, 100.0, "connection %d: login refused")
     assert written(repeats, [other]) == ["connection 1: login refused"]
@@ -50,9 +50,9 @@ def test_other_kinds_and_errors_are_written() -> None:
 
 
 def test_kinds_are_bounded() -> None:
-    repeats = Repeats()
+    repeats = RepeatedLines()
     kinds = [line(1, 100.0, f"{n} %d") for n in range(KINDS_MAX + 50)]
     assert len(written(repeats, kinds)) == len(kinds)
     assert len(repeats._kinds) == KINDS_MAX
-    repeats.over(100.0 + WINDOW_S)
+    repeats.take_ended(100.0 + WINDOW_S)
     assert not repeats._kinds

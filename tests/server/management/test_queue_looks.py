@@ -12,8 +12,8 @@ from headrace.model.counters import Counters
 from headrace.model.ports import Store
 from headrace.model.vhost.chunked_list import CHUNK
 from headrace.model.vhost.virtual_host import VirtualHost
-from headrace.server.management.sampling.queue_looks import QueueLooks
-from headrace.server.management.sampling.sums import Sums
+from headrace.server.management.sampling.queue_changes import QueueChanges
+from headrace.server.management.sampling.sums import VhostSums
 
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
@@ -41,8 +41,8 @@ class Scene:
     def __init__(self) -> None:
         self.counters = Counters(now_ms=1_000_000)
         self.vhost = VirtualHost("/", store=Store(), counters=self.counters)
-        self.looks = QueueLooks(self.counters)
-        self.sums = Sums(1)
+        self.looks = QueueChanges(self.counters)
+        self.sums = VhostSums(1)
         self.numbers = itertools.count(1)
         self.epoch = 0
 
@@ -56,11 +56,11 @@ class Scene:
         self.looks.begin(self.epoch)
         looked = self.looks.look(self.vhost, self.sums, self.numbers, self.epoch)
         steps = sum(1 for _ in looked)
-        return steps + sum(1 for _ in self.looks.let_go(self.looks.gone()))
+        return steps + sum(1 for _ in self.looks.drop_deleted(self.looks.take_deleted()))
 
     def changed_since(self, since: int) -> set[str]:
         """Return the names of the queues that changed after a look."""
-        changed = self.looks.changed(since, self.epoch, [self.vhost])
+        changed = self.looks.changed_between(since, self.epoch, [self.vhost])
         return {queue.name for queue in changed if queue is not None}
 
 

@@ -327,7 +327,7 @@ def test_the_page_has_every_operation_with_its_tags() -> None:
     for operation, (tags, is_any, needs) in told.items():
         rule = OPERATIONS[operation]
         assert rule.tags == (LOOK - tags if is_any else tags), operation
-        wanted = [f"{need.permission} `{need.field}`" for need in rule.needs]
+        wanted = [f"{need.permission} `{need.field}`" for need in rule.permissions]
         assert not wanted or needs == ", ".join(wanted), operation
 
 
@@ -438,9 +438,9 @@ def test_a_cell_of_the_table(matrix: dict[str, Any], operation: str, tag: str) -
     allowed = tag in SUFFICE[rule.tags]
     expected = "passed" if allowed else "refused"
     assert outcome(client, operation, **fields_for(operation, "/")) == expected
-    if rule.needs:
+    if rule.permissions:
         assert outcome(client, operation, **fields_for(operation, "mine")) == expected
-        for need in rule.needs:
+        for need in rule.permissions:
             fields = {**fields_for(operation, "mine"), need.field: "his.own"}
             assert outcome(client, operation, **fields) == "refused", need
             fields = {**fields_for(operation, "other")}

@@ -10,7 +10,7 @@ from headrace.model.counters import Counters
 from headrace.model.message import new_message
 from headrace.model.ports import Store
 from headrace.model.queue.queue import Queue
-from headrace.server.management.sampling.queue_row import Numbers, QueueRow
+from headrace.server.management.sampling.queue_row import QueueNumbers, QueueRow
 from support.clients.manual_consumer import Taker
 
 WHOLE = 1000  # Per mille.
@@ -30,8 +30,8 @@ class Scene:
     def look(self, after_ms: int) -> int:
         """Return the utilisation some time after the last look."""
         self.counters.now_ms += after_ms
-        self.row.refresh(self.queue, Numbers(), Numbers(), self.counters.now_ms)
-        return self.row.part(PLACE, PLACE + 1)[0]
+        self.row.refresh(self.queue, QueueNumbers(), QueueNumbers(), self.counters.now_ms)
+        return self.row.values_between(PLACE, PLACE + 1)[0]
 
     def join(self) -> None:
         self.queue.add_consumer(self.consumer)

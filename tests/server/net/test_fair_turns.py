@@ -38,7 +38,7 @@ from headrace.spec.tables import V0_8, V0_9, V0_9_1, Version
 from support.brokers.in_memory_broker import Rig
 
 if TYPE_CHECKING:
-    from headrace.server.net.watched import Watched
+    from headrace.server.net.watched_socket import WatchedSocket
 
 TURN_NS = 5_000_000
 LOOK_NS = 1_000_000
@@ -62,11 +62,11 @@ class Loop:
     """An event loop that does a step at a time."""
 
     def __init__(self) -> None:
-        self.transports: dict[int, Watched] = {}
+        self.transports: dict[int, WatchedSocket] = {}
         self.calls: list[Callable[[], None]] = []
         self.timers: list[Timer] = []
 
-    def change(self, watched: Watched) -> None:
+    def change(self, watched: WatchedSocket) -> None:
         self.transports[watched.fd] = watched
 
     def call_soon(self, call: Callable[[], None]) -> None:
@@ -262,7 +262,7 @@ def test_a_close_ends_what_waits_for_its_turn(broker: Broker) -> None:
     busy.write(*[QueueDeclare(queue=f"q{n}") for n in range(METHODS)])
     broker.loop.step()
     assert busy.transport.due
-    busy.transport.lost()
+    busy.transport.abort()
     go_on(broker, lambda: not broker.loop.calls)
     assert len(broker.rig.vhost.queues) <= PER_TURN
 
@@ -396,7 +396,7 @@ def test_turns_are_as_fair_over_tls() -> None:
     step(loop)
     assert busy.transport.reading
     for peer in (busy, other):
-        peer.transport.lost()
+        peer.transport.abort()
         peer.stream.abort()
     step(loop)
     step(loop)  # It closed what was aborted.

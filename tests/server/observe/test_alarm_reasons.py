@@ -34,7 +34,7 @@ class Waiting:
         alarms = self.reactor.alarms
         if alarms.reason(self.connection.vhost):
             self.waits = True
-            self.connection.blocked |= not alarms.is_silent(self.connection.vhost)
+            self.connection.blocked |= not alarms.is_short_stall(self.connection.vhost)
             self.reactor.blocked[self] = None
 
     def unblock(self) -> None:

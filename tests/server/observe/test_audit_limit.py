@@ -40,7 +40,8 @@ class Scene:
 
     def folded(self) -> dict[tuple[str, object], int]:
         return {
-            (one.what, one.facts["from"]): int(str(one.facts["times"])) for one in self.limit.due()
+            (one.kind, one.facts["from"]): int(str(one.facts["times"]))
+            for one in self.limit.take_summaries()
         }
 
 

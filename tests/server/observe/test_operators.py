@@ -46,7 +46,7 @@ def look(
 ) -> None:
     """Find a note of each of these."""
     notes.left = [ChangeNote(now, *one, "command", reason) for one in who]
-    operators.note(notes.pop_all(), notes, now)  # type: ignore[arg-type]
+    operators.record(notes.pop_all(), notes, now)  # type: ignore[arg-type]
 
 
 def test_a_note_and_its_change_at_two_looks(notes: Notes) -> None:
@@ -54,8 +54,8 @@ def test_a_note_and_its_change_at_two_looks(notes: Notes) -> None:
     look(operators, notes, ADA)
     look(operators, notes, now=1000)
     look(operators, notes, now=2000)
-    assert operators.changed(None) == ADA
-    assert operators.changed(None) is None  # It is told once.
+    assert operators.take_actor(None) == ADA
+    assert operators.take_actor(None) is None  # It is told once.
     assert notes.told == ["ada"]
 
 
@@ -63,20 +63,20 @@ def test_who_made_a_note_at_this_look_comes_first(notes: Notes) -> None:
     operators = Operators()
     look(operators, notes, ADA)
     look(operators, notes, BOB)
-    assert operators.changed(None) == BOB
+    assert operators.take_actor(None) == BOB
     look(operators, notes)
-    assert operators.changed(None) == ADA
+    assert operators.take_actor(None) == ADA
 
 
 def test_one_of_several_notes_is_ambiguous_and_a_known_user_is_asked_for(notes: Notes) -> None:
     operators = Operators()
     look(operators, notes, ADA, BOB)
-    assert operators.changed(GUEST) == GUEST
+    assert operators.take_actor(GUEST) == GUEST
     look(operators, notes, ADA)
     look(operators, notes, BOB)
     look(operators, notes)
-    assert operators.changed(GUEST) == GUEST
-    assert operators.changed(None) is None
+    assert operators.take_actor(GUEST) == GUEST
+    assert operators.take_actor(None) is None
 
 
 def test_who_was_refused_or_takes_too_long_changes_nothing(notes: Notes) -> None:
@@ -85,7 +85,7 @@ def test_who_was_refused_or_takes_too_long_changes_nothing(notes: Notes) -> None
     look(operators, notes, ADA, reason="it exists")
     look(operators, notes, BOB)
     look(operators, notes, now=AT_WORK_MS_MAX)
-    assert operators.changed(None) is None
+    assert operators.take_actor(None) is None
     assert notes.told == ["ada", "ada it exists", "bob"]
 
 
@@ -94,9 +94,9 @@ def test_a_look_between_the_note_of_a_command_and_its_change(tmp_path: Path, not
     mine = UserDirectory(tmp_path)
     command = UserDirectory(tmp_path, "vhost add name='lab'")
     command.begin()
-    operators.note(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
+    operators.record(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
     command.add_vhost("lab")
-    operators.note(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
-    assert operators.changed(None).name == f"system user {os.getuid()}"
+    operators.record(mine.notes.pop_all(), notes, 0)  # type: ignore[arg-type]
+    assert operators.take_actor(None).name == f"system user {os.getuid()}"
     for one in (mine, command):
         one.close()

@@ -23,7 +23,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurge,
 )
 from headrace.server.management.resources.connections import describe_connection
-from headrace.server.net.client_socket import ClientAddress, seen_from
+from headrace.server.net.client_socket import ClientAddress, with_peer
 from headrace.server.relay import processes
 from headrace.server.relay.frames import BACKLOG_MAX, HEADER_SIZE, PIECE_MAX, WINDOW
 from headrace.server.relay.link import RelayedTransport
@@ -106,8 +106,8 @@ def test_the_client_has_its_own_address(broker: LocalBroker) -> None:
     row, transport = row_of(broker, port)
     assert (row["host"], row["tls"]) == (host, "")
     assert transport.sock.getsockname() == (broker.host, broker.port)
-    assert seen_from(transport.sock, ("192.0.2.1", 7)).getpeername() == ("192.0.2.1", 7)
-    assert seen_from(raw.socket, ("192.0.2.1", 7)).getsockname() == (host, port)
+    assert with_peer(transport.sock, ("192.0.2.1", 7)).getpeername() == ("192.0.2.1", 7)
+    assert with_peer(raw.socket, ("192.0.2.1", 7)).getsockname() == (host, port)
     assert (transport.sock.fileno(), transport.sock.close()) == (-1, None)
     assert isinstance(transport.sock, ClientAddress)
 
@@ -192,7 +192,7 @@ def test_a_relay_that_stands_still_is_sent_no_more_than_a_backlog(
         raw.send(BasicConsume(queue=f"still-{number}", no_ack=True))
         raw.expect(BasicConsumeOk)
     body = b"y" * (WINDOW + LARGE)
-    monkeypatch.setattr(RelayProcesses, "place", lambda *_: None)
+    monkeypatch.setattr(RelayProcesses, "hand_over", lambda *_: None)
     os.kill(relay.process.pid, signal.SIGSTOP)
     try:
         with connect(broker.url) as connection, connection.channel() as channel:

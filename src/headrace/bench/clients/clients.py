@@ -40,7 +40,7 @@ class Cost:
 
 
 def missing() -> list[str]:
-    """The clients that are not installed."""
+    """Return the clients that are not installed."""
     return [client for client in WORK if find_spec(client) is None]
 
 
@@ -65,7 +65,7 @@ def measure(url: str, runs: int, scale: float, say: Callable[[str], None]) -> li
 
 
 def table(costs: list[Cost]) -> str:
-    """A line for each operation and client, in Markdown."""
+    """Return a line for each operation and client, in Markdown."""
     lines = [
         "| operation | client | client CPU, us/message: least | median | messages/s |",
         "|---|---|---|---|---|",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from headrace.bench.load.link import BenchError, Link, open_link, raise_close
 from headrace.bench.load.link_0_10 import Link010, open_link_0_10, raise_failure
-from headrace.bench.load.load import Load, make_sheet, queue_name
+from headrace.bench.load.load import Load, make_publish_buffer, queue_name
 from headrace.bench.load.meter import BrokenFrames, Histogram, Receiver, Sender
 from headrace.bench.load.meter_0_10 import Receiver010, Sender010
 from headrace.protocol.codec_0_10 import ExecutionSync, MessageFlow, MessageSubscribe
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.client.url import Settings
 
 READ_OCTETS = 262144
-SEND_OCTETS = 65536
+SEND_SIZE = 65536  # Bytes.
 TICK_S = 0.1
 UNLIMITED = 0xFFFFFFFF  # Credit.
 CONFIRM_TIMEOUT_S = 60.0
@@ -51,26 +51,26 @@ NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 Board = MutableSequence[int]
 
 
-class Place(IntEnum):
-    """The indexes of the board's fields."""
+class BoardField(IntEnum):
+    """The indexes of the shared board's fields."""
 
     STOP = 0  # Publishers stop.
     END = 1  # Consumers end.
     MEASURING = 2  # Durations are counted.
     SENT = 3
-    EXPECTED = 4  # Deliveries that were caused.
+    EXPECTED = 4  # Deliveries that the publishes cause.
     CONFIRMED = 5
-    PUBLISHED = 6  # 1 when the broker has taken all publishes.
+    PUBLISHED = 6  # 1 when the broker has received all publishes.
     RECEIVED = 7
     STARTED_NS = 8
-    SENT_NS = 9  # When the broker had taken the last publish.
+    SENT_NS = 9  # When the broker had received the last publish.
     FIRST_NS = 10  # When the first delivery came.
     LAST_NS = 11
     SIZE = 12
 
 
 @dataclass(slots=True)
-class Sent:
+class PublishReport:
     """The results of the publishers."""
 
     nacked: int = 0
@@ -79,7 +79,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Received:
+class ConsumeReport:
     """The results of the consumers."""
 
     repeated: int = 0
@@ -105,21 +105,21 @@ class Publisher:
             if load.window:
                 self.link.call(ConfirmSelect(), ConfirmSelectOk)
         self.version = load.publish_version
-        sheet = make_sheet(load, number, self.link.frame_max)
+        buffer = make_publish_buffer(load, number, self.link.frame_max)
         self.sender = make(
             number,
-            sheet.octets,
-            sheet.ends,
-            sheet.bodies,
-            sheet.targets,
-            sheet.fans,
-            sheet.targets_count,
+            buffer.data,
+            buffer.ends,
+            buffer.bodies,
+            buffer.targets,
+            buffer.fans,
+            buffer.targets_count,
             load.window,
             self.link.frame_max,
         )
         if isinstance(self.link, Link010) and isinstance(self.sender, Sender010):
             self.sender.first = self.link.session.machine.sent.next_id
-        self.view = memoryview(sheet.octets)
+        self.view = memoryview(buffer.data)
         self.socket = self.link.socket
         self.socket.setblocking(False)
         self.buffer = bytearray(READ_OCTETS if load.publishers < 16 else 2 * self.link.frame_max)
@@ -177,14 +177,14 @@ class Publishers:
         """Publish until the stop or the count; wait until the broker has all messages."""
         load, board = self.load, self.board
         started = time.monotonic_ns()
-        board[Place.STARTED_NS] = started
-        while not board[Place.STOP]:
+        board[BoardField.STARTED_NS] = started
+        while not board[BoardField.STOP]:
             left = load.count - self.sent if load.is_counted else 1 << 62
             if load.rate and left:
                 now = time.monotonic_ns()
                 due = started + int(self.sent * 1e9 / load.rate)
                 if now < due:
-                    self.rest((due - now) / 1e9)
+                    self.wait_for_turn((due - now) / 1e9)
                     continue
                 left = min(left, int((now - started) * load.rate / 1e9) + 1 - self.sent)
             blocked, went = self.turn(left)
@@ -195,13 +195,13 @@ class Publishers:
             if self.beat_s and time.monotonic() > self.beat_at:
                 self.beat()
         self.finish()
-        board[Place.SENT_NS] = time.monotonic_ns()
-        board[Place.PUBLISHED] = 1
+        board[BoardField.SENT_NS] = time.monotonic_ns()
+        board[BoardField.PUBLISHED] = 1
 
     def turn(self, left: int) -> tuple[list[Publisher], bool]:
         """Send once for each publisher; return those with full sockets, and if bytes were sent."""
         load, board = self.load, self.board
-        measuring = bool(board[Place.MEASURING])
+        measuring = bool(board[BoardField.MEASURING])
         blocked = []
         went = False
         for publisher in self.all:
@@ -217,7 +217,7 @@ class Publishers:
                     continue
             else:
                 room = 1 << 62
-            count = sender.fill(time.monotonic_ns(), min(room, left), SEND_OCTETS)
+            count = sender.fill(time.monotonic_ns(), min(room, left), SEND_SIZE)
             left -= count
             self.sent += count
             went = went or count > 0
@@ -229,11 +229,11 @@ class Publishers:
     def post(self) -> None:
         """Put the counts on the board."""
         board = self.board
-        board[Place.SENT] = self.sent
-        board[Place.EXPECTED] = sum(publisher.sender.expected for publisher in self.all)
-        board[Place.CONFIRMED] = sum(publisher.sender.confirmed for publisher in self.all)
+        board[BoardField.SENT] = self.sent
+        board[BoardField.EXPECTED] = sum(publisher.sender.expected for publisher in self.all)
+        board[BoardField.CONFIRMED] = sum(publisher.sender.confirmed for publisher in self.all)
 
-    def rest(self, seconds: float) -> None:
+    def wait_for_turn(self, seconds: float) -> None:
         """Wait for the next publish's time, reading confirms as they come."""
         if not self.load.window:
             time.sleep(seconds)
@@ -280,12 +280,12 @@ class Publishers:
                 with contextlib.suppress(*NOT_NOW):
                     publisher.socket.send(HEARTBEAT)
 
-    def figures(self) -> Sent:
+    def figures(self) -> PublishReport:
         """The figures that are not on the board."""
         confirms = Histogram()
         for publisher in self.all:
             confirms.merge(publisher.sender.latency.as_list(), publisher.sender.latency.largest)
-        return Sent(
+        return PublishReport(
             nacked=sum(publisher.sender.nacked for publisher in self.all),
             confirms=confirms.as_list(),
             confirms_largest=confirms.largest,
@@ -395,7 +395,7 @@ class Consumers:
         only.setblocking(True)
         tick = array("l", [0, int(TICK_S * 1e6)]).tobytes()
         only.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, tick)
-        while not board[Place.END]:
+        while not board[BoardField.END]:
             try:
                 self.read(0, only)
             except BlockingIOError:
@@ -411,7 +411,7 @@ class Consumers:
             sock.setblocking(False)
             numbers[sock.fileno()] = i
             poll.register(sock, select.EPOLLIN)
-        while not board[Place.END]:
+        while not board[BoardField.END]:
             events = poll.poll(TICK_S)
             for fd, _ in events:
                 i = numbers[fd]
@@ -442,7 +442,7 @@ class Consumers:
         self.take(i, len(tail) + n, now)
 
     def take(self, i: int, n: int, now: int) -> None:
-        """Look at the first ``n`` octets of the buffer."""
+        """Parse the first ``n`` bytes of the buffer."""
         receiver = self.receivers[i]
         receiver.measuring = self.measuring
         before = receiver.received
@@ -457,14 +457,14 @@ class Consumers:
             _look_at(receiver.methods, self.load.consume_version)
 
     def post(self) -> None:
-        """Put the counts on the board, see what it says, and send heartbeats when it is time."""
+        """Write the counts to the board, read its flags, and send heartbeats that are due."""
         board = self.board
-        self.measuring = bool(board[Place.MEASURING])
-        if board[Place.RECEIVED] != self.received:
-            if not board[Place.FIRST_NS]:
-                board[Place.FIRST_NS] = self.last_ns
-            board[Place.LAST_NS] = self.last_ns
-            board[Place.RECEIVED] = self.received
+        self.measuring = bool(board[BoardField.MEASURING])
+        if board[BoardField.RECEIVED] != self.received:
+            if not board[BoardField.FIRST_NS]:
+                board[BoardField.FIRST_NS] = self.last_ns
+            board[BoardField.LAST_NS] = self.last_ns
+            board[BoardField.RECEIVED] = self.received
         if self.beat_s and (now := time.monotonic_ns()) > self.beat_at_ns:
             self.beat_at_ns = now + int(self.beat_s * 1e9)
             for link in self.links:
@@ -488,9 +488,9 @@ class Consumers:
         if self.receivers[i].acks_len:
             self.send_acks(i)
 
-    def figures(self) -> Received:
+    def figures(self) -> ConsumeReport:
         """The figures that are not on the board."""
-        return Received(
+        return ConsumeReport(
             repeated=sum(receiver.repeated for receiver in self.receivers),
             out_of_order=sum(receiver.out_of_order for receiver in self.receivers),
             skipped=sum(receiver.skipped() for receiver in self.receivers),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One blocking connection with one channel: what the generator needs before and after a load."""
+"""One blocking connection with one channel: for the set-up and the end of a load."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BenchError(Unexpected):
 class Link(RawClient):
     """A connection; `open_link` returns one with channel 1 open."""
 
-    def failed(self, text: str) -> BenchError:
+    def make_error(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
 
     def client_properties(self) -> dict[str, Value]:
@@ -58,7 +58,7 @@ class Link(RawClient):
 
 
 def reach(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
-    """Connect, with TLS when the URL says so; raise BenchError if the broker cannot be reached."""
+    """Connect, with TLS if the URL requires it; raise BenchError if that fails."""
     try:
         raw = connect(settings)
     except OSError as error:
@@ -68,7 +68,7 @@ def reach(connect: Callable[[Settings], Raw], settings: Settings) -> Raw:
 
 
 def open_link(settings: Settings, version: Version = VERSION) -> Link:
-    """Connect, with TLS when the URL says so, log in and open channel 1."""
+    """Connect, with TLS if the URL requires it, log in and open channel 1."""
     link = reach(partial(Link.at, version=version), settings)
     try:
         return link.open(frame_max=settings.frame_max, heartbeat_s=settings.heartbeat_s)
@@ -93,7 +93,7 @@ def ready_count(link: Link, queue: str) -> int:
 
 
 def wait_for_queue(settings: Settings, queue: str, timeout_s: float) -> int:
-    """Connect until the broker knows the queue; return how many messages wait there."""
+    """Connect until the broker has the queue; return the number of its ready messages."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One blocking 0-10 connection with one session: what the generator needs around a load."""
+"""One blocking 0-10 connection with one session: for the set-up and the end of a load."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Link010(SessionClient):
         """Octets of a frame, as agreed on."""
         return self.machine.max_frame_size
 
-    def failed(self, text: str) -> BenchError:
+    def make_error(self, text: str) -> BenchError:
         return BenchError(f"{self.address}: {text}")
 
     def pull(self) -> None:
@@ -63,7 +63,7 @@ class Link010(SessionClient):
 
 
 def open_link_0_10(settings: Settings) -> Link010:
-    """Connect, with TLS when the URL says so, log in and attach a session."""
+    """Connect, with TLS if the URL requires it, log in and attach a session."""
     link = reach(Link010.at, settings)
     try:
         link.open()

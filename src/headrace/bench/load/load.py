@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A load: what is published and consumed, and how its exchange, queues and messages look."""
+"""A load: its exchange, queues and messages, and the way they are published and consumed."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 VERSION = Version.V0_9_1
 PREFIX = "hb."  # All queues and the exchange of a load are named so.
-SHEET_OCTETS = 65536
+BUFFER_SIZE = 65536  # Bytes.
 FRAME_HEAD_0_10 = 12
-STAMP_OCTETS = 16  # What the meter writes at the start of each body.
+STAMP_SIZE = 16  # Bytes that the meter writes at the start of each body.
 TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z> with x, y and z below this.
 
 
@@ -49,7 +49,7 @@ TOPIC_WORDS = 50  # Routing keys are a<x>.b<y>.c<z> with x, y and z below this.
 class Load:
     """One load. It runs for `seconds` after `warm_s`, or until `count` messages are through."""
 
-    size: int = 16  # Octets of each body.
+    size: int = 16  # Bytes of each body.
     persistent: bool = False  # Messages and queues.
     window: int = 0  # Publishes that may wait for their confirm; 0: no confirms.
     prefetch: int = 0  # 0: no limit.
@@ -61,7 +61,7 @@ class Load:
     own_queue: bool = False  # Each publisher keeps to one queue; else each serves all in turn.
     bindings: int = 0  # Of the topic exchange.
     keys: int = 1000  # Routing keys in use with the topic exchange.
-    rate: float = 0.0  # Publishes per second; 0: as many as go.
+    rate: float = 0.0  # Publishes per second; 0: unlimited.
     count: int = 0
     seconds: float = 8.0
     warm_s: float = 1.0
@@ -69,7 +69,7 @@ class Load:
     keep: bool = False  # Use the queues as an earlier load left them.
     backlog: int = 0  # Messages that an earlier load left there.
     first_publisher: int = 0  # Above the numbers of the publishers that left them.
-    idle_s: float = 30.0  # Deliveries that do not come for so long are lost.
+    idle_s: float = 30.0  # Seconds without a delivery after which the missing ones are lost.
     publish_version: Version = VERSION
     consume_version: Version = VERSION
 
@@ -95,24 +95,24 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet:
-    """Ready-made publishes back to back, and where things are in them."""
+class PublishBuffer:
+    """Ready-made publishes back to back, and the offsets of their parts."""
 
-    octets: bytearray
-    ends: array[int]
-    bodies: array[int]
-    targets: array[int]
-    fans: array[int]
+    data: bytearray
+    ends: array[int]  # The end of each publish.
+    bodies: array[int]  # The offset of its body.
+    targets: array[int]  # The number of its queue.
+    fans: array[int]  # The number of queues that it reaches.
     targets_count: int
 
 
 def queue_name(number: int) -> str:
-    """The name of one queue of a load."""
+    """Return the name of one queue of a load."""
     return f"{PREFIX}{number}"
 
 
 def declare(load: Load, settings: Settings) -> None:
-    """Make the load's queues, exchange and bindings, all new."""
+    """Create the load's queues, exchange and bindings anew."""
     remove(load, settings)
     link = open_link(settings)
     for number in range(load.queues):
@@ -138,7 +138,7 @@ def declare(load: Load, settings: Settings) -> None:
 
 
 def remove(load: Load, settings: Settings) -> None:
-    """Delete the load's queues and exchange, should there be any."""
+    """Delete the load's queues and exchange, if they exist."""
     deletes: list[tuple[MethodBase, type[MethodBase]]] = [
         (QueueDelete(queue=queue_name(number)), QueueDeleteOk) for number in range(load.queues)
     ]
@@ -148,14 +148,14 @@ def remove(load: Load, settings: Settings) -> None:
     for delete, answer in deletes:
         try:
             link.call(delete, answer)
-        except BenchError:  # Some brokers answer 404 for what is not there.
+        except BenchError:  # Some brokers answer 404 for a missing object.
             link.close()
             link = open_link(settings)
     link.close()
 
 
 def topic_pattern(number: int) -> str:
-    """The pattern of one binding: a quarter each exact, with *, with # at the end or the start."""
+    """Return one binding's pattern: a quarter each exact, with *, with # at the end or start."""
     pair = number // 4 % (TOPIC_WORDS * TOPIC_WORDS)
     x, y = divmod(pair, TOPIC_WORDS)
     match number % 4:
@@ -170,7 +170,7 @@ def topic_pattern(number: int) -> str:
 
 
 def topic_queue(load: Load, number: int) -> int:
-    """The queue of one binding, spread evenly."""
+    """Return the queue of one binding, spread evenly."""
     return (number * 2654435761 >> 16) % load.queues
 
 
@@ -189,13 +189,13 @@ def topic_fan(load: Load, x: int, y: int, z: int) -> int:
     return len({topic_queue(load, n) for n in all_numbers})
 
 
-def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
-    """The publishes that one publisher sends over and over."""
-    kinds: list[tuple[bytes, int, int, int]] = []  # Octets, where the body is, target, fan.
+def make_publish_buffer(load: Load, publisher: int, frame_max: int) -> PublishBuffer:
+    """Return the publishes that one publisher sends again and again."""
+    kinds: list[tuple[bytes, int, int, int]] = []  # Bytes, offset of the body, target, fan.
 
     def add(routing_key: str, target: int, fan: int) -> None:
-        octets, body_at = _publish(load, routing_key, frame_max)
-        kinds.append((octets, body_at, target, fan))
+        data, body_offset = _publish(load, routing_key, frame_max)
+        kinds.append((data, body_offset, target, fan))
 
     if load.exchange == "fanout":
         add("", 0, load.queues)
@@ -214,22 +214,22 @@ def make_sheet(load: Load, publisher: int, frame_max: int) -> Sheet:
         for i in range(load.queues):
             number = (publisher + i) % load.queues
             add(queue_name(number), number, 1)
-    repeats = max(1, SHEET_OCTETS // sum(len(kind[0]) for kind in kinds))
-    octets = bytearray(b"".join(kind[0] for kind in kinds) * repeats)
+    repeats = max(1, BUFFER_SIZE // sum(len(kind[0]) for kind in kinds))
+    data = bytearray(b"".join(kind[0] for kind in kinds) * repeats)
     ends, bodies = array("Q"), array("Q")
-    at = 0
+    offset = 0
     for _ in range(repeats):
-        for message, body_at, _, _ in kinds:
-            bodies.append(at + body_at)
-            at += len(message)
-            ends.append(at)
+        for message, body_offset, _, _ in kinds:
+            bodies.append(offset + body_offset)
+            offset += len(message)
+            ends.append(offset)
     targets = array("Q", [kind[2] for kind in kinds] * repeats)
     fans = array("Q", [kind[3] for kind in kinds] * repeats)
-    return Sheet(octets, ends, bodies, targets, fans, max(targets) + 1)
+    return PublishBuffer(data, ends, bodies, targets, fans, max(targets) + 1)
 
 
 def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
-    """One whole publish on channel 1, and where its body starts."""
+    """Return one publish on channel 1, and the offset of its body."""
     version = load.publish_version
     if version is Version.V0_10:
         return _transfer(load, routing_key, frame_max)
@@ -241,14 +241,14 @@ def _publish(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
     part_max = frame_max - FRAME_OVERHEAD
     body = b"x" * load.size
     parts = [body[at : at + part_max] for at in range(0, load.size, part_max)]
-    assert len(parts[0]) >= STAMP_OCTETS
+    assert len(parts[0]) >= STAMP_SIZE
     frames = b"".join(encode_frame(FRAME_BODY, 1, part) for part in parts)
     return head + frames, len(head) + FRAME_OVERHEAD - 1
 
 
 def _transfer(load: Load, routing_key: str, frame_max: int) -> tuple[bytes, int]:
-    """The same for 0-10, on channel 0; small messages only."""
-    assert STAMP_OCTETS <= load.size <= frame_max - FRAME_HEAD_0_10
+    """Return a publish of 0-10 on channel 0, and the offset of its body; small messages only."""
+    assert STAMP_SIZE <= load.size <= frame_max - FRAME_HEAD_0_10
     command = MessageTransfer(destination=load.exchange_name, accept_mode=1, acquire_mode=0)
     properties = DeliveryProperties(
         routing_key=routing_key, delivery_mode=2 if load.persistent else None

@@ -49,14 +49,14 @@ cdef class Sender:
 
     @cython.locals(free=cython.longlong, span=cython.longlong)
     cpdef Py_ssize_t room(self) except -1
-    cpdef Py_ssize_t fill(self, long long now, long long count_max, Py_ssize_t octets_max) except -1
+    cpdef Py_ssize_t fill(self, long long now, long long count_max, Py_ssize_t size_max) except -1
     @cython.locals(
         first=Py_ssize_t, start=Py_ssize_t, i=Py_ssize_t, at=Py_ssize_t, target=Py_ssize_t,
         publisher=cython.ulonglong, seq=cython.ulonglong, double=cython.longlong,
     )
     cdef Py_ssize_t stamp(
         self, unsigned char* d, unsigned char* ring, long long now, long long count_max,
-        Py_ssize_t octets_max,
+        Py_ssize_t size_max,
     ) except -1
     cpdef Py_ssize_t feed(self, bytearray d, Py_ssize_t n, long long now) except -1
     @cython.locals(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The work of the load generator for each message: stamp, confirm, receive, check, count.
 
-A body starts with 16 octets in network order::
+A body starts with 16 bytes in network order::
 
     | publisher (16 bits) and sequence number (48 bits) | monotonic time of sending, ns |
 
-A `Sender` owns a sheet of ready-made publishes and only overwrites these octets before each
+A `Sender` owns a sheet of ready-made publishes and only overwrites these bytes before each
 sending; a `Receiver` walks the frames of deliveries and compares the numbers with those it waits
 for. Neither makes an object per message.
 """
@@ -29,7 +29,7 @@ NACK = 60 << 16 | 120
 
 
 class BrokenFrames(Exception):
-    """The peer's octets are not the frames that were negotiated."""
+    """The peer's bytes are not the frames that were negotiated."""
 
 
 class Histogram:
@@ -55,11 +55,11 @@ class Histogram:
         self.largest = max(self.largest, largest)
 
     def as_list(self) -> list[int]:
-        """The counts of all buckets, for another process."""
+        """Return the counts of all buckets, for another process."""
         return [self.counts[i] for i in range(BUCKETS)]
 
     def percentile(self, share: float) -> float:
-        """The value that ``share`` (0 to 1) of the counted ones do not exceed; 0 when empty."""
+        """Return the value that ``share`` (0 to 1) of the counts do not exceed; 0 when empty."""
         wanted = int(share * self.total)
         if wanted >= self.total:
             wanted = self.total - 1
@@ -72,7 +72,7 @@ class Histogram:
 
 
 def bucket_of(value: int) -> int:
-    """The bucket a duration is counted in."""
+    """Return the bucket of a duration."""
     if value < 0:
         return 0
     if value < 64:
@@ -86,7 +86,7 @@ def bucket_of(value: int) -> int:
 
 
 def value_of(bucket: int) -> int:
-    """The middle of a bucket."""
+    """Return the middle of a bucket."""
     if bucket < 64:
         return bucket
     exponent = bucket // 64 + 5
@@ -125,14 +125,14 @@ class Sender:
         self.confirmed = 0
         self.nacked = 0
         self.low = 0  # All tags up to here are confirmed.
-        self.lo = 0  # The octets to send are sheet[lo:hi].
+        self.lo = 0  # The bytes to send are sheet[lo:hi].
         self.hi = 0
         self.measuring = False
         self.latency = Histogram()
         self.methods: list[bytes] = []  # Payloads of all other methods, in order.
 
     def room(self) -> int:
-        """Return how many more publishes the confirm window takes."""
+        """Return how many more publishes fit into the confirm window."""
         if self.window == 0:
             return SEQUENCE_MASK
         outstanding = self.sent - self.confirmed
@@ -140,14 +140,12 @@ class Sender:
         span = 2 * self.window - 1 - (self.sent - self.low)
         return min(free, span)
 
-    def fill(self, now: int, count_max: int, octets_max: int) -> int:
+    def fill(self, now: int, count_max: int, size_max: int) -> int:
         """Stamp the next publishes and set the range to send; return their number."""
-        return self.stamp(self.sheet, self.ring, now, count_max, octets_max)
+        return self.stamp(self.sheet, self.ring, now, count_max, size_max)
 
-    def stamp(
-        self, d: bytearray, ring: bytearray, now: int, count_max: int, octets_max: int
-    ) -> int:
-        """Do the work of `fill` on the sheet's and the ring's octets."""
+    def stamp(self, d: bytearray, ring: bytearray, now: int, count_max: int, size_max: int) -> int:
+        """Do the work of `fill` on the sheet's and the ring's bytes."""
         first = self.cursor
         start = self.ends[first - 1] if first > 0 else 0
         i = first
@@ -164,7 +162,7 @@ class Sender:
             i += 1
             if double != 0:
                 put64(ring, ((self.sent + i - first) % double) * 8, now)
-            if self.ends[i - 1] - start >= octets_max:
+            if self.ends[i - 1] - start >= size_max:
                 break
         self.lo = start
         self.hi = self.ends[i - 1] if i > first else start
@@ -173,16 +171,16 @@ class Sender:
         return i - first
 
     def feed(self, d: bytearray, n: int, now: int) -> int:
-        """Take in ``d[:n]``; return how many octets were whole frames."""
+        """Take in ``d[:n]``; return the size of its complete frames."""
         return self.walk(d, self.ring, n, now)
 
     def walk(self, d: bytearray, ring: bytearray, n: int, now: int) -> int:
-        """Do the work of `feed` on the ring's octets."""
+        """Do the work of `feed` on the ring's bytes."""
         at = 0
         while n - at >= 8:
             length = get32(d, at + 3)
             if length > self.frame_max:
-                raise BrokenFrames(f"a frame of {length} octets")
+                raise BrokenFrames(f"a frame of {length} bytes")
             end = at + 8 + length
             if end > n:
                 break
@@ -264,7 +262,7 @@ class Receiver:
         self.methods: list[bytes] = []  # Payloads of all methods but deliveries, in order.
 
     def feed(self, d: bytearray, n: int, now: int) -> int:
-        """Take in ``d[:n]``; return how many octets were whole frames. Acks are then in `acks`."""
+        """Take in ``d[:n]``; return the size of its complete frames. Acks are then in `acks`."""
         if len(self.acks) < n + ACK_LEN:
             self.acks = bytearray(n + ACK_LEN)
         self.acks_len = 0
@@ -276,7 +274,7 @@ class Receiver:
         while n - at >= 8:
             length = get32(d, at + 3)
             if length > self.frame_max:
-                raise BrokenFrames(f"a frame of {length} octets")
+                raise BrokenFrames(f"a frame of {length} bytes")
             end = at + 8 + length
             if end > n:
                 break
@@ -287,7 +285,7 @@ class Receiver:
                 self.method(d, at + 7, length)
             elif kind == 2:
                 if length < 14:
-                    raise BrokenFrames("a content header of less than 14 octets")
+                    raise BrokenFrames("a content header of less than 14 bytes")
                 self.body_left = get64(d, at + 11)
                 self.in_front = True
                 if self.body_left == 0:

@@ -46,12 +46,12 @@ class Sender010(Sender):
         return self.walk_0_10(d, self.ring, n, now)
 
     def walk_0_10(self, d: bytearray, ring: bytearray, n: int, now: int) -> int:
-        """Do the work of `feed` on the ring's octets."""
+        """Do the work of `feed` on the ring's bytes."""
         at = 0
         while n - at >= 12:
             size = get16(d, at + 2)
             if size < 12:
-                raise BrokenFrames(f"a frame of {size} octets")
+                raise BrokenFrames(f"a frame of {size} bytes")
             end = at + size
             if end > n:
                 break
@@ -101,7 +101,7 @@ class Receiver010(Receiver):
         while n - at >= 12:
             size = get16(d, at + 2)
             if size < 12:
-                raise BrokenFrames(f"a frame of {size} octets")
+                raise BrokenFrames(f"a frame of {size} bytes")
             end = at + size
             if end > n:
                 break

@@ -25,8 +25,8 @@ from headrace.cli.output import give_json, json_file_option
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.bench.served import Served
-    from headrace.bench.spark.parts import Figure, Stage
+    from headrace.bench.served import BenchBroker
+    from headrace.bench.spark.parts import BenchContext, Figure
 
 PARTS = ("stream", "queue", "sink", "latency", "memory")
 
@@ -51,9 +51,9 @@ def bench_spark(
 
     Exits with 1 when a bar is missed or a part failed.
     """
-    extras.need("psutil", "pyspark", "pyarrow")
+    extras.require("psutil", "pyspark", "pyarrow")
     from headrace.bench.load import meter
-    from headrace.bench.served import Served
+    from headrace.bench.served import BenchBroker
 
     if not meter.is_compiled():
         click.echo(
@@ -67,17 +67,17 @@ def bench_spark(
         names = [name for name in names if name != "memory"]
     began = time.monotonic()
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         click.echo(f"[{time.monotonic() - began:6.1f} s] {text}", err=True)
 
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-spark-")))
-        say("starting the broker and Spark")
-        served = Served(["--log-level", "error"])
+        report("starting the broker and Spark")
+        served = BenchBroker(["--log-level", "error"])
         stack.callback(served.close)
         session = _session(scratch, cores, driver_memory)
         stack.callback(session.stop)
-        figures, failures = _measure(session, served, scratch, names, scale, minutes, say)
+        figures, failures = _measure(session, served, scratch, names, scale, minutes, report)
     if not give_json(json_path, json_path and _as_json(figures, failures, cores)):
         click.echo(_table(figures))
     for name, reason in failures.items():
@@ -121,12 +121,12 @@ def _session(scratch: Path, cores: int, driver_memory: str) -> SparkSession:
 
 def _measure(
     session: SparkSession,
-    served: Served,
+    served: BenchBroker,
     scratch: Path,
     names: list[str],
     scale: float,
     minutes: float,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[list[Figure], dict[str, str]]:
     from headrace.bench.load.link import BenchError
     from headrace.bench.spark import parts as spark_parts
@@ -134,16 +134,16 @@ def _measure(
     from headrace.client.url import parse_url
 
     url = served.url.replace("amqp://", "amqp://guest:guest@")
-    stage = spark_parts.Stage(
+    stage = spark_parts.BenchContext(
         spark=session,
         settings=parse_url(url),
         url=url,
         meter=Meter(served.process.pid),
         scratch=scratch,
         scale=scale,
-        say=say,
+        report=report,
     )
-    run: dict[str, Callable[[Stage], list[Figure]]] = {
+    run: dict[str, Callable[[BenchContext], list[Figure]]] = {
         "stream": spark_parts.stream_rate,
         "queue": spark_parts.queue_rate,
         "sink": spark_parts.sink_rates,
@@ -155,19 +155,19 @@ def _measure(
     for name in names:
         try:
             for figure in run[name](stage):
-                say(_line(figure))
+                report(_line(figure))
                 figures.append(figure)
         except BenchError as error:
             failures[name] = str(error)
-            say(f"{name}: {error}")
+            report(f"{name}: {error}")
         except Exception as error:  # noqa: BLE001 - Spark raises what it likes; the rest goes on.
             failures[name] = _gist(str(error))
-            say(f"{name}: {failures[name]}")
+            report(f"{name}: {failures[name]}")
     return figures, failures
 
 
 def _gist(text: str) -> str:
-    """The line of an error of Spark that says what was wrong in Python, else its first."""
+    """Return the line of a Spark error that has the Python error, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.partition(": ")[0].endswith(("Error", "Refused"))]
     return (errors or lines or ["no reason given"])[-1][:500]

@@ -45,11 +45,11 @@ def declare(settings: Settings, queue: str, arguments: dict[str, Value] | None =
         link.close()
 
 
-def declare_stream(settings: Settings, queue: str, octets_max: int = 0) -> None:
-    """Make a stream anew; with `octets_max` it forgets what is older."""
+def declare_stream(settings: Settings, queue: str, size_max: int = 0) -> None:
+    """Make a stream anew; with `size_max` it forgets what is older."""
     arguments: dict[str, Value] = {"x-queue-type": "stream"}
-    if octets_max:
-        arguments["x-max-length-bytes"] = octets_max
+    if size_max:
+        arguments["x-max-length-bytes"] = size_max
     declare(settings, queue, arguments)
 
 
@@ -65,7 +65,7 @@ def remove(settings: Settings, queue: str) -> None:
 
 
 class Filler:
-    """Publishes numbered persistent messages of `size` octets to one queue."""
+    """Publishes numbered persistent messages of `size` bytes to one queue."""
 
     def __init__(self, settings: Settings, queue: str, size: int) -> None:
         self.link = open_link(settings)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.bench.load.link import BenchError
 from headrace.bench.spark.fill import Filler, declare, declare_stream, fill, fill_stream, remove
-from headrace.bench.spark.usage import MIB, Meter, Spent
+from headrace.bench.spark.usage import MIB, Meter, ResourceUsage
 from headrace.client import blocking
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ LATENCY_ROWS: Final = 100
 LATENCY_BATCHES: Final = 30
 LATENCY_WARM: Final = 10
 QUERY_TIMEOUT_S: Final = 180.0
-MEMORY_RATE: Final = 10_000  # Rows a second that flow through while memory is watched.
+MEMORY_RATE: Final = 10_000  # Rows per second that flow through while memory is watched.
 MEMORY_EVERY_S: Final = 5.0
 MEMORY_GROWTH_MAX: Final = 0.10  # Of the middle of the run's second third, in its last.
 MEMORY_SLACK_MIB: Final = 32.0
@@ -40,13 +40,13 @@ MEMORY_SLACK_MIB: Final = 32.0
 
 @dataclass(slots=True)
 class Figure:
-    """One thing that was measured, and what it should be."""
+    """A measured figure, and its goal."""
 
     name: str
     value: float
     unit: str
     bar: float | None = None
-    at_most: bool = False  # Whether the bar is the most, not the least.
+    at_most: bool = False  # The bar is a maximum, not a minimum.
     details: JsonObject = field(default_factory=dict)
 
     @property
@@ -58,8 +58,8 @@ class Figure:
 
 
 @dataclass(slots=True)
-class Stage:
-    """The needs of all parts: a session, a broker, a directory and a reporter of progress."""
+class BenchContext:
+    """The session, broker, directory and reporter of progress of all parts."""
 
     spark: SparkSession
     settings: Settings
@@ -67,29 +67,29 @@ class Stage:
     meter: Meter
     scratch: Path
     scale: float
-    say: Callable[[str], None]
+    report: Callable[[str], None]
 
     def rows(self, count: int) -> int:
-        """A number of rows, scaled."""
+        """Return a scaled number of rows."""
         return max(1000, int(count * self.scale))
 
     def checkpoint(self) -> str:
-        """A new directory."""
+        """Return a new directory."""
         return str(self.scratch / uuid.uuid4().hex)
 
 
-def stream_rate(stage: Stage) -> list[Figure]:
+def stream_rate(stage: BenchContext) -> list[Figure]:
     """A stream to noop, with all columns and with the two that most programs use."""
     count = stage.rows(4_000_000)
     declare_stream(stage.settings, "bench.stream")
-    stage.say(f"filling a stream with {count:,} messages")
+    stage.report(f"filling a stream with {count:,} messages")
     fill_stream(stage.settings, stage.url, "bench.stream", count, SIZE)
     columns = {"stream_rows": None, "stream_rows_body_offset": "offset BIGINT, body BINARY"}
     figures = []
     for name, schema in columns.items():
-        stage.say(f"{name}: warming up")
+        stage.report(f"{name}: warming up")
         _read(stage, {"stream": "bench.stream"}, schema, limit=count // 10, batches=3)
-        stage.say(f"{name}: reading")
+        stage.report(f"{name}: reading")
         rate, details = _read(stage, {"stream": "bench.stream"}, schema)
         bar = 500_000 if schema is None else None
         figures.append(Figure(name, rate, "rows/s", bar, details=details))
@@ -97,21 +97,21 @@ def stream_rate(stage: Stage) -> list[Figure]:
     return figures
 
 
-def queue_rate(stage: Stage) -> list[Figure]:
+def queue_rate(stage: BenchContext) -> list[Figure]:
     """A queue to noop, through leases."""
     count = stage.rows(1_000_000)
     for number, rows in enumerate((count // 5, count)):
         declare(stage.settings, "bench.queue")
-        stage.say(f"queue_rows: filling a queue with {rows:,} messages")
+        stage.report(f"queue_rows: filling a queue with {rows:,} messages")
         fill(stage.settings, "bench.queue", rows, SIZE)
-        stage.say("queue_rows: reading" if number else "queue_rows: warming up")
+        stage.report("queue_rows: reading" if number else "queue_rows: warming up")
         options = {"queue": "bench.queue", "group": f"bench-{number}"}
         rate, details = _read(stage, options, None, limit=QUEUE_BATCH)
         remove(stage.settings, "bench.queue")
     return [Figure("queue_rows", rate, "rows/s", 150_000, details=details)]
 
 
-def sink_rates(stage: Stage) -> list[Figure]:
+def sink_rates(stage: BenchContext) -> list[Figure]:
     """Both guarantees of the sink; rows come from Spark itself and go to a durable queue."""
     least, details = _write(stage, "at-least-once")
     figures = [Figure("sink_at_least_once", least, "rows/s", 100_000, details=details)]
@@ -122,7 +122,7 @@ def sink_rates(stage: Stage) -> list[Figure]:
     return figures
 
 
-def latency(stage: Stage) -> list[Figure]:
+def latency(stage: BenchContext) -> list[Figure]:
     """Micro-batches of 100 rows: ours, and a Python data source that needs no broker."""
     from headrace.bench.spark.rate import RateSource
 
@@ -141,7 +141,7 @@ def latency(stage: Stage) -> list[Figure]:
     details: dict[str, dict[str, float]] = {}
     for number in range(2):  # In turns, so that both see the same machine.
         for name, reader in (("rate", rate), ("amqp", ours)):
-            stage.say(f"latency: {name}, run {number + 1} of 2")
+            stage.report(f"latency: {name}, run {number + 1} of 2")
             batches = _batches(stage, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
             times = [each["durationMs"] for each in batches[LATENCY_WARM:]]
             trigger_ms[name] += [each["triggerExecution"] for each in times]
@@ -155,7 +155,7 @@ def latency(stage: Stage) -> list[Figure]:
     ]
 
 
-def memory(stage: Stage, minutes: float) -> list[Figure]:
+def memory(stage: BenchContext, minutes: float) -> list[Figure]:
     """Rows flow from a stream through the sink into another, while memory is watched."""
     for name in ("bench.from", "bench.to"):
         declare_stream(stage.settings, name, 256 * MIB)
@@ -173,7 +173,7 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
         .option("checkpointLocation", stage.checkpoint())
         .start()
     )
-    samples: list[tuple[float, Spent, int]] = []
+    samples: list[tuple[float, ResourceUsage, int]] = []
     resident: dict[int, dict[str, int]] = {}  # After so many minutes.
     began = time.monotonic()
     try:
@@ -181,12 +181,12 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
             time.sleep(MEMORY_EVERY_S)
             if query.exception() is not None or not query.isActive:
                 raise RuntimeError(f"the query failed: {query.exception()}")
-            samples.append((passed, stage.meter.spent(), _heap(stage)))
+            samples.append((passed, stage.meter.measure(), _heap(stage)))
             minute = int((time.monotonic() - began) // 60)
             if minute not in resident:
                 resident[minute] = samples[-1][1].resident_mib
                 figures = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
-                stage.say(f"memory after {minute} of {minutes:g} minutes: {figures}")
+                stage.report(f"memory after {minute} of {minutes:g} minutes: {figures}")
     finally:
         stop.set()
         query.stop()
@@ -197,9 +197,9 @@ def memory(stage: Stage, minutes: float) -> list[Figure]:
         remove(stage.settings, name)
     return [
         _growth("jvm_heap", [heap / MIB for _, _, heap in samples]),
-        _growth("workers", [spent.workers_octets / MIB for _, spent, _ in samples]),
-        _growth("driver", [spent.driver_octets / MIB for _, spent, _ in samples]),
-        _growth("broker", [spent.broker_octets / MIB for _, spent, _ in samples]),
+        _growth("workers", [spent.workers_bytes / MIB for _, spent, _ in samples]),
+        _growth("driver", [spent.driver_bytes / MIB for _, spent, _ in samples]),
+        _growth("broker", [spent.broker_bytes / MIB for _, spent, _ in samples]),
         Figure("memory_rows", rows_through, "rows", details={"resident_mib": resident}),
     ]
 
@@ -221,7 +221,7 @@ def _growth(name: str, series: list[float]) -> Figure:
     )
 
 
-def _heap(stage: Stage) -> int:
+def _heap(stage: BenchContext) -> int:
     """Octets of Java objects that are in use, after a collection."""
     jvm = stage.spark.sparkContext._jvm
     assert jvm is not None
@@ -239,7 +239,7 @@ def _trickle(settings: Settings, stop: threading.Event) -> None:
 
 
 def _read(
-    stage: Stage,
+    stage: BenchContext,
     options: dict[str, str],
     schema: str | None,
     *,
@@ -257,7 +257,7 @@ def _read(
     if batches is not None:
         _batches(stage, reader.load(), batches)
         return 0.0, {}
-    before = stage.meter.spent()
+    before = stage.meter.measure()
     query = (
         reader.load()
         .writeStream.format("noop")
@@ -268,7 +268,7 @@ def _read(
     if not query.awaitTermination(int(QUERY_TIMEOUT_S)):
         query.stop()
         raise BenchError(f"not read within {QUERY_TIMEOUT_S:g} s")
-    after = stage.meter.spent()
+    after = stage.meter.measure()
     progress = [each for each in query.recentProgress if each["numInputRows"]]
     rows = sum(each["numInputRows"] for each in progress)
     ms = sum(each["durationMs"]["triggerExecution"] for each in progress)
@@ -280,12 +280,12 @@ def _read(
     return round(rows / ms * 1000), details
 
 
-def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
+def _write(stage: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
     """Return rows per second, from Spark into a durable queue."""
     count = stage.rows(400_000)
     queue = "bench.sink"
     declare(stage.settings, queue)
-    stage.say(f"sink, {guarantee}: {count:,} rows in each of {SINK_BATCHES} micro-batches")
+    stage.report(f"sink, {guarantee}: {count:,} rows in each of {SINK_BATCHES} micro-batches")
     rows = (
         stage.spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=count, numPartitions=2)
@@ -295,11 +295,11 @@ def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
     writer = rows.writeStream.format("amqp").options(
         uri=stage.url, exchange="", routingKey=queue, deliveryGuarantee=guarantee
     )
-    spent: list[Spent] = []
+    spent: list[ResourceUsage] = []
     batches = _until(
         writer.option("checkpointLocation", stage.checkpoint()).start(),
         BATCHES_WARM + SINK_BATCHES,
-        lambda number: spent.append(stage.meter.spent()) if number >= BATCHES_WARM else None,
+        lambda number: spent.append(stage.meter.measure()) if number >= BATCHES_WARM else None,
     )
     remove(stage.settings, queue)
     measured = batches[BATCHES_WARM:]
@@ -309,7 +309,7 @@ def _write(stage: Stage, guarantee: str) -> tuple[float, JsonObject]:
     return round(total / ms * 1000), {"rows": total, "processor_us": processor}
 
 
-def _batches(stage: Stage, frame: DataFrame, count: int) -> list[JsonObject]:
+def _batches(stage: BenchContext, frame: DataFrame, count: int) -> list[JsonObject]:
     """Return the progress of a number of micro-batches to the noop sink."""
     query = (
         frame.writeStream.format("noop")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RateSource(DataSource):
-    """Rows of a moment and a number, as many in each micro-batch as option `rows` says."""
+    """Rows of a time and a number; the option `rows` is their count in each micro-batch."""
 
     @classmethod
     def name(cls) -> str:

@@ -12,28 +12,28 @@ MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Figures of one moment: processor seconds since the processes began, and octets in use."""
+class ResourceUsage:
+    """Figures of one moment: processor seconds since the processes began, and bytes in use."""
 
     broker_s: float
     jvm_s: float
     python_s: float
-    broker_octets: int
-    jvm_octets: int
-    workers_octets: int
-    driver_octets: int  # Of this process, the driver's Python.
+    broker_bytes: int
+    jvm_bytes: int
+    workers_bytes: int
+    driver_bytes: int  # Of this process, the driver's Python.
 
     @property
     def resident_mib(self) -> dict[str, int]:
         """Return the resident memory of each process, in MiB."""
         return {
-            "jvm": self.jvm_octets // MIB,
-            "driver": self.driver_octets // MIB,
-            "workers": self.workers_octets // MIB,
-            "broker": self.broker_octets // MIB,
+            "jvm": self.jvm_bytes // MIB,
+            "driver": self.driver_bytes // MIB,
+            "workers": self.workers_bytes // MIB,
+            "broker": self.broker_bytes // MIB,
         }
 
-    def per_row_us(self, before: Spent, rows: int) -> dict[str, float]:
+    def per_row_us(self, before: ResourceUsage, rows: int) -> dict[str, float]:
         """Microseconds of a processor that each row cost since `before`."""
         share = 1e6 / max(1, rows)
         return {
@@ -49,8 +49,8 @@ class Meter:
     def __init__(self, broker_pid: int) -> None:
         self.broker = psutil.Process(broker_pid)
 
-    def spent(self) -> Spent:
-        """The figures now."""
+    def measure(self) -> ResourceUsage:
+        """Return the current figures."""
         jvm: list[psutil.Process] = []
         workers: list[psutil.Process] = []
         for process in psutil.Process(os.getpid()).children(recursive=True):
@@ -64,14 +64,14 @@ class Meter:
                 jvm.append(process)
             elif name.startswith(("python", "pyspark")):
                 workers.append(process)
-        return Spent(
+        return ResourceUsage(
             broker_s=_cpu_s(self.broker),
             jvm_s=sum(map(_own_cpu_s, jvm)),
             python_s=sum(map(_cpu_s, workers)),
-            broker_octets=_octets(self.broker),
-            jvm_octets=sum(map(_octets, jvm)),
-            workers_octets=sum(map(_octets, workers)),
-            driver_octets=_octets(psutil.Process(os.getpid())),
+            broker_bytes=_resident_bytes(self.broker),
+            jvm_bytes=sum(map(_resident_bytes, jvm)),
+            workers_bytes=sum(map(_resident_bytes, workers)),
+            driver_bytes=_resident_bytes(psutil.Process(os.getpid())),
         )
 
 
@@ -92,7 +92,7 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def _octets(process: psutil.Process) -> int:
+def _resident_bytes(process: psutil.Process) -> int:
     try:
         return int(process.memory_info().rss)
     except psutil.Error:

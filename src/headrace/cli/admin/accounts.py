@@ -82,7 +82,7 @@ def share(data: Path, directory: UserDirectory) -> None:
             f"{data} belongs to a cluster, whose users are in its database: set "
             f"{CLUSTER_VARIABLE} to the database's URL, or use the console of a running broker"
         )
-    extras.need("psycopg")
+    extras.require("psycopg")
     from headrace.store.catalog.replica import CatalogReplica
     from headrace.store.ledger.postgres_catalog import PostgresCatalog
     from headrace.store.ledger.postgres_cluster import Cluster

@@ -20,8 +20,8 @@ from typing import IO, TypeAlias
 import click
 
 from headrace.cli.admin.accounts import check_schema, command_line
-from headrace.cli.management import ask, exchange, listed
-from headrace.cli.output import Answer, shown
+from headrace.cli.management import ask, exchange, list_items
+from headrace.cli.output import Answer, format_value
 from headrace.definition_file import SECTIONS
 from headrace.management_socket import FILE_NAME
 from headrace.model.errors import ModelError
@@ -60,13 +60,13 @@ def export_to(
     running = running_socket(data, socket)
     if running is not None:
         fields = {"vhost": vhost, "for_rabbitmq": rabbitmq is not None}
-        items = listed(running, "export definitions", timeout_s=None, **fields)
+        items = list_items(running, "export definitions", timeout_s=None, **fields)
         elements: Iterable[Exported | None] = ((item["section"], item["value"]) for item in items)
         write_file(file, elements, rabbitmq)
         return
-    if not has_worked(data):
+    if not has_definitions(data):
         raise click.ClickException(f"{data} has no data of a broker: there is nothing to export")
-    with stopped(data) as target:
+    with open_offline(data) as target:
         if vhost is not None and vhost not in target.vhosts:
             raise click.ClickException(f"there is no virtual host '{vhost}'")
         write_file(file, export(target, vhost, for_rabbitmq=rabbitmq is not None), rabbitmq)
@@ -94,11 +94,11 @@ def take(
         flags = {"dry_run": dry_run, "strict": strict, "known": known}
         return take_running(document, running, vhost, flags)
     with contextlib.ExitStack() as stack:
-        if dry_run and not has_worked(data):  # A dry run does not make it.
+        if dry_run and not has_definitions(data):  # A dry run does not make it.
             data = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        target = stack.enter_context(stopped(data))
+        target = stack.enter_context(open_offline(data))
         outcomes = refused(strict=strict, known=known)
-        return take_stopped(document, target, vhost, outcomes, dry_run=dry_run)
+        return import_offline(document, target, vhost, outcomes, dry_run=dry_run)
 
 
 def take_running(
@@ -116,7 +116,7 @@ def take_running(
     return with_strange(document, {**report, "lines": lines})
 
 
-def take_stopped(
+def import_offline(
     document: Document,
     target: Stopped,
     vhost: str | None,
@@ -172,13 +172,13 @@ def print_report(report: Answer, form: str) -> None:
         click.echo(json.dumps(report))
         return
     for line in report["lines"]:
-        name = f" {shown(line['name'])}" if line["name"] else ""
-        click.echo(f"{line['path']}{name}: {WORDS[line['outcome']]}: {shown(line['text'])}")
+        name = f" {format_value(line['name'])}" if line["name"] else ""
+        click.echo(f"{line['path']}{name}: {WORDS[line['outcome']]}: {format_value(line['text'])}")
     if report["omitted"]:
         click.echo(f"… and {report['omitted']} more")
     for section, counts in report["counts"].items():
         words = [f"{counts[name]} {word}" for name, word in WORDS.items() if counts.get(name)]
-        click.echo(f"{shown(section)}: {', '.join(words) or 'none'}")
+        click.echo(f"{format_value(section)}: {', '.join(words) or 'none'}")
     changed = "nothing was changed (dry run)" if report["dry_run"] else "done"
     click.echo(f"{changed}, {report['seconds']:.1f} s")
 
@@ -203,16 +203,16 @@ def running_socket(data: Path, socket: Path | None) -> Path | None:
     return path
 
 
-def has_worked(data: Path) -> bool:
+def has_definitions(data: Path) -> bool:
     """Return True if a directory has definitions, or cannot be read."""
     try:
         return (data / DATABASE).exists()
     except OSError:
-        return True  # Opening it says what is wrong.
+        return True  # Opening it raises the error.
 
 
 @contextlib.contextmanager
-def stopped(data: Path) -> Iterator[Stopped]:
+def open_offline(data: Path) -> Iterator[Stopped]:
     """Open a data directory without a broker; an error ends the command with one sentence."""
     try:
         Disk().make_directory(str(data.absolute()))
@@ -235,11 +235,11 @@ def read_file(file: str) -> Document:
             source: IO[bytes] = sys.stdin.buffer
             if file != "-":
                 source = stack.enter_context(Path(file).open("rb"))
-            octets = source.read(DOCUMENT_OCTETS_MAX + 1)
+            data = source.read(DOCUMENT_OCTETS_MAX + 1)
     except OSError as error:
         raise click.ClickException(f"{file}: {error.strerror}") from None
     try:
-        document = read_document(octets)
+        document = read_document(data)
         for section, index, value in document.elements():
             check_nested(value, f"$.{section}[{index}]")
             if len(json.dumps(value)) > ELEMENT_CHARACTERS_MAX:
@@ -289,7 +289,7 @@ def write_file(file: str, elements: Iterable[Exported | None], rabbitmq: Reader 
         click.echo(text, nl=False)
     else:
         replace(Path(file), text)
-    for line in (*map(shown, losses), *remarks(sections, rabbitmq is not None)):
+    for line in (*map(format_value, losses), *remarks(sections, rabbitmq is not None)):
         click.echo(line, err=True)
 
 
@@ -317,7 +317,7 @@ def remarks(sections: Sections, for_rabbitmq: bool) -> Iterator[str]:
     if for_rabbitmq:
         empty = [user["name"] for user in sections["users"] if not user["password_hash"]]
         if empty:
-            yield f"without a password, set one there: {', '.join(map(shown, empty))}"
+            yield f"without a password, set one there: {', '.join(map(format_value, empty))}"
         return
     ours = [
         user["name"]

@@ -134,7 +134,7 @@ Given: TypeAlias = "tuple[str, Value]"  # An argument and its value.
 
 
 def timestamp(text: str) -> Value:
-    """Return a time of ISO 8601, UTC unless it says another, or of Unix in seconds.
+    """Return a time of ISO 8601, UTC by default, or of Unix in seconds.
 
     Raises:
         ValueError: it is neither, or beyond 64 bits.
@@ -147,7 +147,7 @@ def timestamp(text: str) -> Value:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def octets(text: str) -> Value:
+def decode_base64(text: str) -> Value:
     """Return bytes that are written in base64.
 
     Raises:
@@ -160,7 +160,7 @@ def octets(text: str) -> Value:
 TYPES: dict[str, Callable[[str], Value]] = {
     "timestamp": timestamp,
     "decimal": Decimal,
-    "bytes": octets,
+    "bytes": decode_base64,
 }
 
 

@@ -33,7 +33,7 @@ LIMITS = (
 )
 
 
-def checked(component: str, name: str, value: Value) -> Value:
+def check_parameter(component: str, name: str, value: Value) -> Value:
     """Return the value of a parameter; a mistake in it ends the command."""
     from headrace.model.errors import InvalidArgument
     from headrace.model.policy.rules import check_parameter
@@ -103,7 +103,7 @@ def group_for(component: str, title: str, words: str) -> click.Group:
             "priority": priority,
             "apply-to": apply_to,
         }
-        checked(component, name, value)
+        check_parameter(component, name, value)
         with open_directory(data) as directory:
             parameters = directory.parameters.all()
             others = sum(key[:2] == (vhost, component) and key.name != name for key in parameters)
@@ -185,7 +185,7 @@ def set_limit(data: Path, vhost: str | None, user: str | None, limit: str, numbe
         if user is not None and user not in snapshot.accounts:
             raise AccountError(f"there is no user '{user}'")
         value = {**snapshot.parameters.get(key, {}), limit: number}
-        directory.parameters.change({key: checked(key.component, key.name, value)})
+        directory.parameters.change({key: check_parameter(key.component, key.name, value)})
 
 
 @limits.command("clear")

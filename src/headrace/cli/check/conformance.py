@@ -68,7 +68,7 @@ def conformance(
     reports = []
     for label in versions or VERSIONS:
         try:
-            reports.append(report(settings, VERSIONS[label], names, _tell(label)))
+            reports.append(report(settings, VERSIONS[label], names, _progress_printer(label)))
         except OSError as error:
             raise click.ClickException(f"{settings.address}: {error}") from None
     if not give_json(json_path, [_as_data(version_report) for version_report in reports]):
@@ -79,14 +79,14 @@ def conformance(
     sys.exit(1 if any(verdict.is_must for each in reports for verdict in each.broken) else 0)
 
 
-def _tell(label: str) -> Callable[[Check], None]:
+def _progress_printer(label: str) -> Callable[[Check], None]:
     """Return a function that prints the running check on a terminal."""
 
-    def tell(check: Check) -> None:
+    def print_progress(check: Check) -> None:
         if sys.stderr.isatty():
             click.echo(f"\r\x1b[K{label} {check.title[:100]}", nl=False, err=True)
 
-    return tell
+    return print_progress
 
 
 def _print_rules(version_report: Report, only_broken: bool) -> None:

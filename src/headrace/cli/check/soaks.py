@@ -42,7 +42,7 @@ def soak(kills: int, seed: int) -> None:
 )
 def soak_spark(kills: int, seed: int, cluster: bool) -> None:
     """Kill a pipeline on Spark again and again, and check that each message arrives once."""
-    extras.need("psutil", "pyspark", "pyarrow")
+    extras.require("psutil", "pyspark", "pyarrow")
     from headrace.testing.spark_soak import CLUSTER, LOCAL, SoakError, SparkSoak
 
     began = time.monotonic()

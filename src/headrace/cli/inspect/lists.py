@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.commands import Group, OneOf
-from headrace.cli.management import BY_SOCKET, ask, listed, management_option
+from headrace.cli.commands import Group, SuggestingChoice
+from headrace.cli.management import BY_SOCKET, ask, list_items, management_option
 from headrace.cli.output import Row, format_option, print_facts, print_rows
 
 # Columns of each kind, unless --columns chooses others.
@@ -64,7 +64,7 @@ FOUND: dict[str, tuple[str, ...]] = {
 @click.option("--user", help="Only this user's connections, channels, consumers or permissions.")
 @click.option("--columns", help="Columns, separated by commas; `all` for all.")
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf(list(COLUMNS), {"errands": "jobs"}))
+@click.argument("kind", metavar="KIND", type=SuggestingChoice(list(COLUMNS), {"errands": "jobs"}))
 def list_kind(
     socket: Path,
     vhost: str | None,
@@ -86,7 +86,7 @@ def list_kind(
         raise click.UsageError(f"--user is for {', '.join(OF_USERS)}")
     if vhost is not None and kind in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for {kind}")
-    rows = listed(socket, f"list {kind}", vhost=vhost, user=user)
+    rows = list_items(socket, f"list {kind}", vhost=vhost, user=user)
     wanted: tuple[str, ...] = COLUMNS[kind]
     if columns == "all":
         first = next(rows, None)
@@ -96,10 +96,10 @@ def list_kind(
         return
     if columns is not None:
         wanted = tuple(name.strip() for name in columns.split(",") if name.strip())
-    print_rows(checked(rows, wanted), wanted, form, wide=columns is None)
+    print_rows(check_columns(rows, wanted), wanted, form, wide=columns is None)
 
 
-def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
+def check_columns(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     """Yield the rows; an unknown column ends the command."""
     is_checked = False
     for row in rows:
@@ -117,7 +117,7 @@ def checked(rows: Iterator[Row], wanted: Sequence[str]) -> Iterator[Row]:
     "--vhost", help="The virtual host. [the default one for an exchange or a queue, otherwise all]"
 )
 @format_option
-@click.argument("kind", metavar="KIND", type=OneOf([*WHOLE, *FOUND], {"errand": "job"}))
+@click.argument("kind", metavar="KIND", type=SuggestingChoice([*WHOLE, *FOUND], {"errand": "job"}))
 @click.argument("name")
 def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str) -> None:
     """Print the details of the object NAME.
@@ -140,7 +140,7 @@ def show(socket: Path, vhost: str | None, form: str | None, kind: str, name: str
     if vhost is not None and f"{kind}s" in EVERYWHERE:
         raise click.UsageError(f"--vhost is not for a {kind}")
     count = 0
-    for row in listed(socket, f"list {kind}s", vhost=vhost):
+    for row in list_items(socket, f"list {kind}s", vhost=vhost):
         if name and name in names_of(row, FOUND[kind]):
             if count and form != "json":
                 click.echo()

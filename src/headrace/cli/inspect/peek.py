@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from headrace.cli.broker_url import (
     DEFAULT_URL,
     QUEUE,
-    chosen,
+    consumer_arguments,
     open_channel,
     read_place,
     selector_option,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 PREFETCH = 100  # Messages that the broker sends ahead.
 PREVIEW = 60  # Characters of a body in a table.
-TABLE_OCTETS = 4 * PREVIEW + 8  # Octets that hold these, and the beginning of more.
-BODY_OCTETS = 1024  # Of a body in JSON, unless asked for otherwise.
-BODY_OCTETS_MAX = 1 << 20
+TABLE_SIZE = 4 * PREVIEW + 8  # Bytes that hold these, and the beginning of more.
+BODY_SIZE = 1024  # Bytes of a body in JSON, by default.
+BODY_SIZE_MAX = 1 << 20
 COLUMNS = ("position", "exchange", "routing_key", "properties", "headers", "bytes", "body")
 PROPERTIES = (
     *("content_type", "content_encoding", "priority", "correlation_id", "reply_to", "message_id"),
@@ -100,10 +100,10 @@ OWN_HEADERS = ("x-stream-offset", "x-stream-arrival-ms", "x-redelivered")
 @json_flag
 @click.option(
     "--body-bytes",
-    type=click.IntRange(0, BODY_OCTETS_MAX),
-    help=f"Maximum bytes of each body, except in tables. [{BODY_OCTETS}; all with --format body]",
+    type=click.IntRange(0, BODY_SIZE_MAX),
+    help=f"Maximum bytes of each body, except in tables. [{BODY_SIZE}; all with --format body]",
 )
-@click.option("--body-octets", type=click.IntRange(0, BODY_OCTETS_MAX), hidden=True)  # Former name.
+@click.option("--body-octets", type=click.IntRange(0, BODY_SIZE_MAX), hidden=True)  # Former name.
 @click.argument("queue", type=QUEUE)
 @click.pass_context
 def peek(
@@ -130,21 +130,21 @@ def peek(
     Without both, and without a socket, it tries the default port of this machine.
     """
     form = chosen_form(form, as_json) or ("table" if sys.stdout.isatty() else "tsv")
-    octets = body_octets if body_bytes is None else body_bytes
-    if octets is None:
-        octets = BODY_OCTETS_MAX if form == "body" else BODY_OCTETS
+    body_size = body_octets if body_bytes is None else body_bytes
+    if body_size is None:
+        body_size = BODY_SIZE_MAX if form == "body" else BODY_SIZE
     if form in ("table", "tsv"):
-        octets = TABLE_OCTETS
-    condition = both(selector, wanted)
+        body_size = TABLE_SIZE
+    condition = join_conditions(selector, wanted)
     place = None if start is None else read_place(start, "--from")
     url = where_to_ask(context, socket, url)
     if url is None:
         rows = by_socket(
-            socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=octets,
+            socket, queue=queue, vhost=vhost, selector=condition, count=count, bytes=body_size,
             **{"from": place.isoformat() if isinstance(place, datetime) else place},
         )  # fmt: skip
     elif vhost is None:
-        rows = by_url(url, queue, condition, count, place, octets)
+        rows = by_url(url, queue, condition, count, place, body_size)
     else:
         raise click.UsageError("--vhost is for the socket; a URL names its virtual host")
     with contextlib.suppress(BrokenPipeError):
@@ -159,7 +159,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
     elif form == "body":
         cut = 0
         for row in rows:
-            sys.stdout.buffer.write(octets_of(row) + b"\n")
+            sys.stdout.buffer.write(body_of(row) + b"\n")
             sys.stdout.buffer.flush()
             cut += "cut" in row
         if cut:
@@ -170,7 +170,7 @@ def show(rows: Iterator[Answer], form: str) -> None:
 
 def as_line(row: Answer) -> Answer:
     """Return a message as a row of a table."""
-    text = octets_of(row).decode("utf-8", "backslashreplace")
+    text = body_of(row).decode("utf-8", "backslashreplace")
     properties = [(name, row[name]) for name in PROPERTIES if row.get(name) not in (None, False)]
     if row.get("class", "basic") != "basic":
         properties.insert(0, ("class", row["class"]))
@@ -179,19 +179,19 @@ def as_line(row: Answer) -> Answer:
         "position": row["position"],
         "exchange": row["exchange"],
         "routing_key": row["routing_key"],
-        "properties": listed(properties),
-        "headers": listed(list(row["headers"].items())),
+        "properties": format_pairs(properties),
+        "headers": format_pairs(list(row["headers"].items())),
         "bytes": row["bytes"],
         "body": text[:PREVIEW] + more,
     }
 
 
-def listed(items: list[tuple[str, object]]) -> str:
+def format_pairs(items: list[tuple[str, object]]) -> str:
     """Return names and values as one text."""
     return " ".join(f"{name}={value}" for name, value in items)
 
 
-def octets_of(row: Answer) -> bytes:
+def body_of(row: Answer) -> bytes:
     """Return the body of a row, or its beginning."""
     if "body_base64" in row:
         return base64.b64decode(row["body_base64"])
@@ -201,7 +201,7 @@ def octets_of(row: Answer) -> bytes:
 # --- The selector --------------------------------------------------------------------------------
 
 
-def both(selector: str, wanted: tuple[str, ...]) -> str:
+def join_conditions(selector: str, wanted: tuple[str, ...]) -> str:
     """Return the selector of ``--selector`` and ``--property``."""
     terms = [is_so(condition) for condition in wanted]
     if not terms:
@@ -255,17 +255,22 @@ def by_socket(socket: Path, **fields: object) -> Iterator[Answer]:
 
 
 def by_url(
-    url: str, queue: str, selector: str, count: int, place: str | int | datetime | None, octets: int
+    url: str,
+    queue: str,
+    selector: str,
+    count: int,
+    place: str | int | datetime | None,
+    body_size: int,
 ) -> Iterator[Answer]:
     """Yield the rows of a browsing consumer."""
-    arguments = {**(NEXT if place is None else RANGE), **chosen(selector, place)}
+    arguments = {**(NEXT if place is None else RANGE), **consumer_arguments(selector, place)}
     prefetch = min(PREFETCH, count)
     with (
         open_channel(url) as channel,
         channel.consume(queue, prefetch=prefetch, arguments=arguments) as consumer,
     ):
         for delivery in itertools.islice(until_end(consumer), count):
-            yield as_row(delivery, octets)
+            yield as_row(delivery, body_size)
 
 
 def until_end(consumer: Consumer) -> Iterator[Delivery]:
@@ -280,7 +285,7 @@ def until_end(consumer: Consumer) -> Iterator[Delivery]:
             delivery.ack()
 
 
-def as_row(delivery: Delivery, octets_max: int) -> Answer:
+def as_row(delivery: Delivery, size_max: int) -> Answer:
     """Return a delivery as a row of the management socket."""
     headers = delivery.headers
     row: Answer = {
@@ -300,7 +305,7 @@ def as_row(delivery: Delivery, octets_max: int) -> Answer:
         name: jsonable(value) for name, value in headers.items() if name not in OWN_HEADERS
     }
     row["bytes"] = len(delivery.body)
-    body = bytes(delivery.body[:octets_max])
+    body = bytes(delivery.body[:size_max])
     cut = len(body) < len(delivery.body)
     if cut:
         row["cut"] = True

@@ -42,7 +42,7 @@ def run_job(url: str, request: str, name: str | None, **fields: object) -> Answe
         click.echo(f"job {name}", err=True)
     with open_requests(url) as requests:
         try:
-            return Watched(requests, name).run(request, fields)
+            return RunningJob(requests, name).run(request, fields)
         except RequestRefused:
             raise
         except (ClientError, TimeoutError) as error:
@@ -52,7 +52,7 @@ def run_job(url: str, request: str, name: str | None, **fields: object) -> Answe
             ) from None
 
 
-class Watched:
+class RunningJob:
     """A job that the command waits for."""
 
     def __init__(self, requests: Requests, name: str) -> None:

@@ -22,7 +22,7 @@ from headrace.cli.broker_url import (
     QUEUE,
     Name,
     broker_option,
-    chosen,
+    consumer_arguments,
     open_channel,
     read_place,
     selector_option,
@@ -42,34 +42,34 @@ class Interrupts:
     """Lets SIGINT end the wait for a message, but not its printing and acknowledging."""
 
     def __init__(self) -> None:
-        self._seen = False
-        self._allowed = False
+        self._interrupted = False
+        self._raises = False
 
-    def arrived(self, number: int, frame: FrameType | None) -> None:
+    def on_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Handle SIGINT; a second one interrupts anything."""
-        if self._allowed or self._seen:
+        if self._raises or self._interrupted:
             raise KeyboardInterrupt
-        self._seen = True
+        self._interrupted = True
 
     @contextlib.contextmanager
-    def handled(self) -> Iterator[None]:
-        """Handle SIGINT within; the handler of before is put back."""
-        before = signal.signal(signal.SIGINT, self.arrived)
+    def installed(self) -> Iterator[None]:
+        """Handle SIGINT within the block; restore the former handler afterwards."""
+        before = signal.signal(signal.SIGINT, self.on_interrupt)
         try:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
 
     @contextlib.contextmanager
-    def allowed(self) -> Iterator[None]:
-        """Raise KeyboardInterrupt within, also for an earlier signal."""
-        self._allowed = True
+    def raising(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt within the block, also for an earlier signal."""
+        self._raises = True
         try:
-            if self._seen:
+            if self._interrupted:
                 raise KeyboardInterrupt
             yield
         finally:
-            self._allowed = False
+            self._raises = False
 
 
 @click.command()
@@ -200,14 +200,14 @@ def consume(
     The command ends when the reader of its output ends. Messages that could not be written return
     to QUEUE; messages in the pipe do not.
     """
-    arguments = chosen(selector, read_place(offset, "--offset") if offset else None)
+    arguments = consumer_arguments(selector, read_place(offset, "--offset") if offset else None)
     seen = 0
     interrupts = Interrupts()
     with (
         open_channel(url) as channel,
         contextlib.suppress(KeyboardInterrupt),
         until_unread(),
-        interrupts.handled(),
+        interrupts.installed(),
     ):
         if declare:
             channel.declare_queue(queue)
@@ -218,7 +218,7 @@ def consume(
         ) as consumer:
             while count is None or seen < count:
                 try:
-                    with interrupts.allowed():
+                    with interrupts.raising():
                         delivery = consumer.receive(timeout_s)
                 except TimeoutError:
                     break

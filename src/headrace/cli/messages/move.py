@@ -19,7 +19,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def options(function: Function) -> Function:
-    """Add the options for the choice of messages."""
+    """Add the options that select messages."""
     for option in (
         click.option(
             "--id",
@@ -45,7 +45,7 @@ def options(function: Function) -> Function:
     return function
 
 
-class Choice(TypedDict):
+class MessageSelection(TypedDict):
     """The values of :func:`options`."""
 
     url: str
@@ -69,39 +69,39 @@ def messages() -> None:
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
 @click.argument("target", metavar="TO", type=QUEUE)
-def move(source: str, target: str, **choice: Unpack[Choice]) -> None:
+def move(source: str, target: str, **selection: Unpack[MessageSelection]) -> None:
     """Move messages from one queue to another."""
-    do("messages.move", "moved", source, to=target, **choice)
+    do("messages.move", "moved", source, to=target, **selection)
 
 
 @messages.command()
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
 @click.argument("target", metavar="TO", type=QUEUE)
-def copy(source: str, target: str, **choice: Unpack[Choice]) -> None:
+def copy(source: str, target: str, **selection: Unpack[MessageSelection]) -> None:
     """Copy messages of a queue or a stream to another."""
-    do("messages.copy", "copied", source, to=target, **choice)
+    do("messages.copy", "copied", source, to=target, **selection)
 
 
 @messages.command()
 @options
 @click.argument("source", metavar="FROM", type=QUEUE)
-def requeue(source: str, **choice: Unpack[Choice]) -> None:
+def requeue(source: str, **selection: Unpack[MessageSelection]) -> None:
     """Return dead letters to the queues in which they died last."""
-    do("messages.requeue", "given back", source, **choice)
+    do("messages.requeue", "given back", source, **selection)
 
 
 @messages.command()
 @options
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.argument("source", metavar="FROM", type=QUEUE)
-def delete(source: str, yes: bool, **choice: Unpack[Choice]) -> None:
+def delete(source: str, yes: bool, **selection: Unpack[MessageSelection]) -> None:
     """Delete messages."""
-    if not yes and not choice["dry_run"]:
-        most = "ALL of them" if choice["count"] is None else f"{choice['count']} at most"
-        which = ", ".join(filter(None, (choice["selector"], most)))
+    if not yes and not selection["dry_run"]:
+        most = "ALL of them" if selection["count"] is None else f"{selection['count']} at most"
+        which = ", ".join(filter(None, (selection["selector"], most)))
         click.confirm(f"delete messages of '{source}' ({which})?", abort=True)
-    do("messages.delete", "deleted", source, **choice)
+    do("messages.delete", "deleted", source, **selection)
 
 
 @BY_SOCKET.command(messages, "cancel")

@@ -16,12 +16,12 @@ import click
 
 from headrace.cli.admin.definitions_command import where_option
 from headrace.cli.environment import FromEnvironment
-from headrace.cli.output import shown, text_option
+from headrace.cli.output import format_value, text_option
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from headrace.cli.migrate.migration import Moved
+    from headrace.cli.migrate.migration import QueueResult
     from headrace.server.definitions.document import Document
 
 PROGRESS_S = 1.0  # How often progress is printed.
@@ -115,7 +115,7 @@ def migrate(
     if topology_only:
         return
     if document is not None and not (queues or streams):
-        queues, streams = named(document, vhost)
+        queues, streams = queue_names(document, vhost)
     outcome = Outcome(form)
     try:
         asyncio.run(move(old, target, state, queues, streams, origin, dry_run, outcome))
@@ -127,7 +127,7 @@ def migrate(
         raise click.ClickException(f"{outcome.wrong} of {outcome.count} are not complete")
 
 
-def named(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def queue_names(document: Document, vhost: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the queues and the streams of a virtual host in a file."""
     queues: list[str] = []
     streams: list[str] = []
@@ -148,23 +148,23 @@ class Outcome:
         self.count = 0
         self.wrong = 0
         self._form = form
-        self._said_s = time.monotonic()
+        self._printed_s = time.monotonic()
 
     def progress(self, queue: str, moved: int, total: int) -> None:
         """Print the progress of a queue now and then."""
         now = time.monotonic()
-        if now - self._said_s >= PROGRESS_S:
-            self._said_s = now
-            click.echo(f"{shown(queue)}: {moved} of {total}", err=True)
+        if now - self._printed_s >= PROGRESS_S:
+            self._printed_s = now
+            click.echo(f"{format_value(queue)}: {moved} of {total}", err=True)
 
-    def done(self, moved: Moved) -> None:
+    def add_result(self, moved: QueueResult) -> None:
         """Print the result of a queue."""
         self.count += 1
-        self.wrong += not moved.right
+        self.wrong += not moved.is_complete
         if self._form == "json":
             click.echo(json.dumps(asdict(moved)))
             return
-        text = f"{moved.kind} {shown(moved.queue)}: {moved.moved} moved"
+        text = f"{moved.kind} {format_value(moved.queue)}: {moved.moved} moved"
         if moved.suppressed:
             text += f", {moved.suppressed} that came again were known"
         if moved.repeated:
@@ -172,11 +172,11 @@ class Outcome:
         text += f"; {moved.target_first} before, {moved.target_last} now"
         click.echo(f"{text}: {moved.note}" if moved.note else text)
 
-    def skipped(self, queue: str, text: str) -> None:
+    def add_skipped(self, queue: str, text: str) -> None:
         """Print that a queue was left out."""
         self.count += 1
         self.wrong += 1
-        click.echo(f"queue {shown(queue)}: {shown(text)}", err=True)
+        click.echo(f"queue {format_value(queue)}: {format_value(text)}", err=True)
 
 
 async def move(
@@ -200,7 +200,7 @@ async def move(
             for queue in (*queues, *streams):
                 async with source.channel() as channel:
                     count = (await channel.declare_queue(queue, passive=True)).message_count
-                click.echo(f"queue {shown(queue)}: {count} messages")
+                click.echo(f"queue {format_value(queue)}: {count} messages")
             return
         async with connect(new, reconnect=None, name=name) as target:
             with contextlib.closing(State(path)) as state:
@@ -208,17 +208,19 @@ async def move(
                     source, target, state, origin=origin, progress=outcome.progress
                 )
                 for queue in queues:
-                    await one(migration.queue, queue, outcome)
+                    await move_one(migration.queue, queue, outcome)
                 for stream in streams:
-                    await one(migration.stream, stream, outcome)
+                    await move_one(migration.stream, stream, outcome)
     sys.stdout.flush()
 
 
-async def one(moving: Callable[[str], Awaitable[Moved]], name: str, outcome: Outcome) -> None:
+async def move_one(
+    moving: Callable[[str], Awaitable[QueueResult]], name: str, outcome: Outcome
+) -> None:
     """Move one queue; a missing one does not stop the others."""
     from headrace.client import NotFound
 
     try:
-        outcome.done(await moving(name))
+        outcome.add_result(await moving(name))
     except NotFound as error:
-        outcome.skipped(name, str(error))
+        outcome.add_skipped(name, str(error))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 PUBLISHER = "amq.headrace.migrate."  # And a digest of broker and queue.
 PREFETCH = 1000  # Unacked messages of the old broker; fewer than KEPT.
 BATCH = 250  # Messages that are sent and confirmed together.
-QUIET_S = 0.25  # After so long without a delivery the queue's length is read.
-QUIETS = 2  # Times that it must be 0: quorum queues count late.
-STILL_S = 30.0  # How long a ready message may take to arrive.
+QUIET_S = 0.25  # Seconds without a delivery before the queue's length is read.
+QUIETS = 2  # Times that the length must be 0: quorum queues count late.
+STILL_S = 30.0  # The longest time for a ready message to arrive.
 assert PREFETCH < KEPT
 
 #: Headers that the old broker adds, and that are not part of the message.
@@ -46,7 +46,7 @@ Progress = Callable[[str, int, int], None]  # Queue, moved, of how many.
 
 
 @dataclass(slots=True)
-class Moved:
+class QueueResult:
     """Result of one queue."""
 
     queue: str
@@ -61,7 +61,7 @@ class Moved:
     note: str = ""
 
     @property
-    def right(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the counts agree."""
         return not self.note
 
@@ -90,43 +90,43 @@ class Migration:
         origin = f"{self._source.address}\0{queue}".encode()
         return PUBLISHER + hashlib.blake2b(origin, digest_size=16).hexdigest()
 
-    async def last(self, publisher: str) -> int:
-        """Return the highest publishing id that the new broker knows; -1 for none."""
+    async def last_publishing_id(self, publisher: str) -> int:
+        """Return the highest publishing id of the new broker; -1 for none."""
         async with Requests(self._target) as requests:
             return int((await requests.ask("publisher.last", name=publisher))["last"])
 
     # --- Queues --------------------------------------------------------------------------------
 
-    async def queue(self, name: str) -> Moved:
+    async def queue(self, name: str) -> QueueResult:
         """Move all messages of a queue, in their order.
 
         Raises:
-            ClientError: a connection is lost, or the new broker refuses a message; what is not
-                confirmed stays in the old queue.
+            ClientError: a connection is lost, or the new broker refuses a message; unconfirmed
+                messages stay in the old queue.
         """
         async with self._source.channel(confirm=False) as source, self._target.channel() as target:
             before = (await source.declare_queue(name, passive=True)).message_count
-            target_count = (await declared(target, name)).message_count
+            target_count = (await queue_state(target, name)).message_count
             publisher = self.publisher(name)
-            last = await self.last(publisher)
+            last = await self.last_publishing_id(publisher)
             start = self._state.start(publisher)
             if start is None:
                 if not before:
-                    return Moved(name, "queue", 0, 0, target_count, target_count)
+                    return QueueResult(name, "queue", 0, 0, target_count, target_count)
                 start = Start(last + 1, before, target_count)
                 self._state.begin(publisher, start)
-            moved = Moved(name, "queue", start.source_first, 0, start.target_first, 0)
+            moved = QueueResult(name, "queue", start.source_first, 0, start.target_first, 0)
             consumer = source.consume(name, prefetch=PREFETCH, exclusive=True)
             drain = _Drain(self, consumer, source, target, moved, publisher, start, last)
-            await drain.again(before)
-            await drain.rest()
+            await drain.resend(before)
+            await drain.move_remaining()
             await consumer.cancel()
             moved.source_last = (await source.declare_queue(name, passive=True)).message_count
-            state = await declared(target, name)
+            state = await queue_state(target, name)
         moved.target_last = state.message_count
         moved.moved = drain.next - start.base
         check(moved, state.consumer_count)
-        if moved.right:
+        if moved.is_complete:
             self._state.finish(publisher)
             async with Requests(self._target) as requests:
                 with contextlib.suppress(RequestRefused):  # Only tidiness: it may not configure.
@@ -135,7 +135,7 @@ class Migration:
 
     # --- Streams -------------------------------------------------------------------------------
 
-    async def stream(self, name: str) -> Moved:
+    async def stream(self, name: str) -> QueueResult:
         """Copy a stream from where the copy ends; the old one stays as it is.
 
         Raises:
@@ -145,21 +145,23 @@ class Migration:
         first, end = await source.first_offset(), await source.last_offset()
         copy = self._target.stream(name)
         publisher = self.publisher(name)
-        at = max(first, await self.last(publisher) + 1)
+        at = max(first, await self.last_publishing_id(publisher) + 1)
         start = self._state.start(publisher)
         if start is None:
             start = Start(at, end - first, await length(copy))
             self._state.begin(publisher, start)
-        moved = Moved(name, "stream", end - first, end - first, start.target_first, 0)
+        moved = QueueResult(name, "stream", end - first, end - first, start.target_first, 0)
         async with self._target.channel() as target:
-            await declared(target, name)
+            await queue_state(target, name)
             if at < end:
                 async with aclosing(source.read(at, end, batch_max=BATCH)) as batches:
                     async for batch in batches:
                         messages = [
                             (
                                 record.offset,
-                                self.copied(record.message(), record.exchange, record.routing_key),
+                                self.copy_message(
+                                    record.message(), record.exchange, record.routing_key
+                                ),
                             )
                             for record in batch
                         ]
@@ -174,7 +176,7 @@ class Migration:
             self._state.finish(publisher)
         return moved
 
-    def copied(self, message: Message, exchange: str, routing_key: str) -> Message:
+    def copy_message(self, message: Message, exchange: str, routing_key: str) -> Message:
         """Return a message to publish on the new broker."""
         headers = {
             name: value for name, value in message.headers.items() if name not in FOREIGN_HEADERS
@@ -184,19 +186,19 @@ class Migration:
         values = {field: getattr(message, field) for field in FIELDS}
         return Message(**{**values, "headers": headers})
 
-    def note(self, publisher: str, messages: list[tuple[int, Message]]) -> None:
-        """Note the messages that are sent next."""
+    def record_sent(self, publisher: str, messages: list[tuple[int, Message]]) -> None:
+        """Record the messages that are sent next."""
         sent = [(number, digest_of(message)) for number, message in messages]
-        self._state.sending(publisher, sent)
+        self._state.record_sent(publisher, sent)
 
-    def known(self, publisher: str, first: int, last: int) -> list[bytes]:
+    def sent_digests(self, publisher: str, first: int, last: int) -> list[bytes]:
         """Return the digests of the messages that were sent under some ids."""
-        return self._state.sent(publisher, first, last)
+        return self._state.sent_digests(publisher, first, last)
 
-    def tell(self, moved: Moved, count: int, left: int) -> None:
+    def report_progress(self, moved: QueueResult, count: int, remaining: int) -> None:
         """Report progress."""
         if self._progress is not None:
-            self._progress(moved.queue, count, count + left)
+            self._progress(moved.queue, count, count + remaining)
 
 
 class _Drain:
@@ -208,7 +210,7 @@ class _Drain:
         consumer: Consumer,
         source: Channel,
         target: Channel,
-        moved: Moved,
+        moved: QueueResult,
         publisher: str,
         start: Start,
         last: int,
@@ -222,7 +224,7 @@ class _Drain:
         self._publisher = publisher
         self._start = start
 
-    async def again(self, count: int) -> None:
+    async def resend(self, count: int) -> None:
         """Send again what an interrupted run has sent without acknowledging it.
 
         Their number follows from the counts, if there is no other consumer of the old queue. They
@@ -233,18 +235,20 @@ class _Drain:
         tail = taken - (self._start.source_first - count)
         if taken <= 0 or tail <= 0 or not count:
             return
-        sent = self._owner.known(self._publisher, self.next - tail, self.next - 1)
+        sent = self._owner.sent_digests(self._publisher, self.next - tail, self.next - 1)
         deliveries: list[Delivery] = []
         while len(deliveries) < min(tail, count, PREFETCH):
-            deliveries += await self._some(min(tail, PREFETCH) - len(deliveries)) or []
+            deliveries += await self._take_batch(min(tail, PREFETCH) - len(deliveries)) or []
             if not deliveries[-1:] or not deliveries[-1].redelivered:
                 break
         if not deliveries:
             return
-        messages = [self._copied(delivery) for delivery in deliveries]
-        same = [digest_of(message) for message in messages] == sent
-        same = same and len(set(sent)) == len(sent)  # Equal ones may not be those that were sent.
-        if same and all(delivery.redelivered for delivery in deliveries):
+        messages = [self._copy_message(delivery) for delivery in deliveries]
+        matches = [digest_of(message) for message in messages] == sent
+        matches = matches and len(set(sent)) == len(
+            sent
+        )  # Equal digests do not identify a message.
+        if matches and all(delivery.redelivered for delivery in deliveries):
             numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
             self._moved.suppressed = tail
         else:
@@ -256,28 +260,28 @@ class _Drain:
         await self._send(numbered)
         await deliveries[-1].ack(multiple=True)
 
-    async def rest(self) -> None:
-        """Move the rest of the queue."""
-        while deliveries := await self._some(BATCH):
-            messages = [self._copied(delivery) for delivery in deliveries]
+    async def move_remaining(self) -> None:
+        """Move the remaining messages of the queue."""
+        while deliveries := await self._take_batch(BATCH):
+            messages = [self._copy_message(delivery) for delivery in deliveries]
             await self._send(
                 list(zip(range(self.next, self.next + len(deliveries)), messages, strict=True))
             )
             self.next += len(deliveries)
             await deliveries[-1].ack(multiple=True)
 
-    def _copied(self, delivery: Delivery) -> Message:
-        return self._owner.copied(delivery, delivery.exchange, delivery.routing_key)
+    def _copy_message(self, delivery: Delivery) -> Message:
+        return self._owner.copy_message(delivery, delivery.exchange, delivery.routing_key)
 
     async def _send(self, numbered: list[tuple[int, Message]]) -> None:
-        self._owner.note(self._publisher, numbered)
+        self._owner.record_sent(self._publisher, numbered)
         await publish(self._target, self._moved.queue, self._publisher, numbered)
         sent = numbered[-1][0] + 1 - self._start.base
         left = max(0, self._start.source_first - sent)
-        self._owner.tell(self._moved, sent, left)
+        self._owner.report_progress(self._moved, sent, left)
 
-    async def _some(self, most: int) -> list[Delivery] | None:
-        """Return the next deliveries, up to ``most``; None when the queue is empty.
+    async def _take_batch(self, maximum: int) -> list[Delivery] | None:
+        """Return the next deliveries, up to ``maximum``; None when the queue is empty.
 
         Raises:
             UsageError: ready messages are not delivered.
@@ -285,7 +289,7 @@ class _Drain:
         waited, quiet = 0.0, 0
         while True:
             try:
-                return await asyncio.wait_for(self._consumer.take(most), QUIET_S)
+                return await asyncio.wait_for(self._consumer.take(maximum), QUIET_S)
             except TimeoutError:
                 waited += QUIET_S
             except StopAsyncIteration:
@@ -313,7 +317,7 @@ async def publish(
             raise outcome
 
 
-async def declared(channel: Channel, queue: str) -> QueueState:
+async def queue_state(channel: Channel, queue: str) -> QueueState:
     """Return the state of a queue of the new broker.
 
     Raises:
@@ -331,15 +335,15 @@ async def length(stream: Stream) -> int:
     return await stream.last_offset() - await stream.first_offset()
 
 
-def check(moved: Moved, consumers: int) -> None:
+def check(moved: QueueResult, consumers: int) -> None:
     """Compare the counts of a moved queue, and note a difference."""
     if moved.source_last:
         moved.note = f"{moved.source_last} messages came to the old queue meanwhile; run it again"
     elif moved.moved < moved.source_first:
         moved.note = f"{moved.source_first - moved.moved} messages of the old queue went elsewhere"
     elif moved.target_last != moved.target_first + moved.moved and not consumers:
-        wanted = moved.target_first + moved.moved
+        expected = moved.target_first + moved.moved
         moved.note = (
-            f"the new queue has {moved.target_last} messages, not {wanted}: "
+            f"the new queue has {moved.target_last} messages, not {expected}: "
             "lengths and times to live of queues count while they are moved"
         )

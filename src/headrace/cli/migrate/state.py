@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.client import Message
 
-DIGEST_OCTETS = 16
+DIGEST_SIZE = 16  # Bytes.
 KEPT = 4096  # Digests of each queue; more than can be unacked.
 
 TABLES = """
@@ -84,7 +84,7 @@ class State:
         return None if row is None else Start(*row)
 
     def begin(self, publisher: str, start: Start) -> None:
-        """Note the start of a migration."""
+        """Record the start of a migration."""
         self._db.execute(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)",
             (publisher, start.base, start.source_first, start.target_first),
@@ -95,8 +95,8 @@ class State:
         self._db.execute("DELETE FROM sent WHERE publisher = ?", (publisher,))
         self._db.execute("DELETE FROM queues WHERE publisher = ?", (publisher,))
 
-    def sending(self, publisher: str, messages: Iterable[tuple[int, bytes]]) -> None:
-        """Note ids and digests of the messages that are sent next."""
+    def record_sent(self, publisher: str, messages: Iterable[tuple[int, bytes]]) -> None:
+        """Record ids and digests of the messages that are sent next."""
         rows = [(publisher, number, digest) for number, digest in messages]
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -108,7 +108,7 @@ class State:
         except sqlite3.Error as error:
             raise StateError(f"{self._path}: {error}") from None
 
-    def sent(self, publisher: str, first: int, last: int) -> list[bytes]:
+    def sent_digests(self, publisher: str, first: int, last: int) -> list[bytes]:
         """Return the known digests of the ids from ``first`` to ``last``."""
         rows = self._db.execute(
             "SELECT digest FROM sent WHERE publisher = ? AND id BETWEEN ? AND ? ORDER BY id",
@@ -135,6 +135,6 @@ def digest_of(message: Message) -> bytes:
         message.app_id,
         message.cluster_id,
     )
-    state = hashlib.blake2b(repr(facts).encode(), digest_size=DIGEST_OCTETS)
+    state = hashlib.blake2b(repr(facts).encode(), digest_size=DIGEST_SIZE)
     state.update(message.body)
     return state.digest()

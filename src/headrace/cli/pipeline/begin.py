@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.pipeline.run import file_argument, given, load_file, pipeline_errors
+from headrace.cli.pipeline.run import file_argument, load_file, parse_parameters, pipeline_errors
 
 if TYPE_CHECKING:
     from headrace.pipeline.trial.trial import Outcome
@@ -126,7 +126,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     from headrace.testing.broker import LocalBroker
 
     with pipeline_errors():
-        made = load_file(file, given(parameters))
+        made = load_file(file, parse_parameters(parameters))
         trial = load_cases(cases or cases_beside(Path(file)), made)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
             spark = session(made, Path(scratch))

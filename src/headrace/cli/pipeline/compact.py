@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.pipeline.run import given, pipeline_errors
+from headrace.cli.pipeline.run import parse_parameters, pipeline_errors
 
 
 @click.command()
@@ -82,7 +82,7 @@ def _iceberg(
     from headrace.pipeline.iceberg.table import IcebergTable
 
     with pipeline_errors():
-        pipeline = load(file, given(parameters))
+        pipeline = load(file, parse_parameters(parameters))
         settings = pipeline.sinks.get(sink)
         if not isinstance(settings, IcebergSink):
             raise PipelineError(f"{file} has no sink {sink!r} of type iceberg")

@@ -20,8 +20,8 @@ from headrace.cli.pipeline.ready_made import archive, dead_letters, replay
 from headrace.cli.pipeline.run import (
     console,
     file_argument,
-    given,
     load_file,
+    parse_parameters,
     pipeline_errors,
     run_pipeline,
 )
@@ -39,7 +39,7 @@ def _state(file: str, parameters: tuple[str, ...]) -> State:
 
     if Path(file).is_dir():
         return state_at(Path(file), Path.cwd())
-    return State(state_of(file, given(parameters)))
+    return State(state_of(file, parse_parameters(parameters)))
 
 
 def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
@@ -50,7 +50,7 @@ def _queries(file: str, parameters: tuple[str, ...]) -> list[str] | None:
     if Path(file).is_dir():
         return None
     try:
-        return [query.name for query in queries_of(load_file(file, given(parameters)))]
+        return [query.name for query in queries_of(load_file(file, parse_parameters(parameters)))]
     except ConfigError:
         return None
 
@@ -65,12 +65,12 @@ def pipeline() -> None:
 def check(file: str, parameters: tuple[str, ...]) -> None:
     """Check FILE without starting Spark; print all problems with their lines."""
     with pipeline_errors():
-        made = load_file(file, given(parameters))
-    parts = (counted(len(made.sources), "source"), counted(len(made.steps), "step"))
+        made = load_file(file, parse_parameters(parameters))
+    parts = (with_noun(len(made.sources), "source"), with_noun(len(made.steps), "step"))
     click.echo(f"{file}: OK ({', '.join(parts)}, sinks: {', '.join(made.sinks)})")
 
 
-def counted(count: int, noun: str) -> str:
+def with_noun(count: int, noun: str) -> str:
     """Return a count with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -86,7 +86,7 @@ def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     from headrace.pipeline.run.session import session
 
     with pipeline_errors():
-        made = load_file(file, given(parameters))
+        made = load_file(file, parse_parameters(parameters))
         for line in described(made):
             click.echo(line)
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
@@ -110,7 +110,7 @@ def run(file: str, parameters: tuple[str, ...], trigger: str | None) -> None:
     or 1 after an error.
     """
     with pipeline_errors():
-        run_pipeline(load_file(file, given(parameters)), trigger)
+        run_pipeline(load_file(file, parse_parameters(parameters)), trigger)
 
 
 @pipeline.command()

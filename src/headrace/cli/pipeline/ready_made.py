@@ -168,11 +168,11 @@ def _show_counters(counters: Counters) -> None:
     if len(most) > SHOWN_MAX:
         table.add_row("…", f"{len(most) - SHOWN_MAX} more", "")
     if counters.first is not None and counters.last is not None:
-        table.caption = f"arrived {_shown(counters.first)} to {_shown(counters.last)}"
+        table.caption = f"arrived {_format_time(counters.first)} to {_format_time(counters.last)}"
     console().print(table)
 
 
-def _shown(moment: datetime | None) -> str:
+def _format_time(moment: datetime | None) -> str:
     return "" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
@@ -230,7 +230,7 @@ def _show_groups(queue: str, columns: tuple[str, ...], groups: list[Group]) -> N
         table.add_column(heading)
     for group in groups:
         counts = (f"{group.messages:,}", f"{group.octets:,}", f"{group.deaths_max:,}")
-        table.add_row(*group.key, *counts, _shown(group.first), _shown(group.last))
+        table.add_row(*group.key, *counts, _format_time(group.first), _format_time(group.last))
     console().print(table)
 
 

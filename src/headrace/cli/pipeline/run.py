@@ -32,7 +32,7 @@ def load_file(file: str, parameters: dict[str, str]) -> Pipeline:
     return load(file, parameters)
 
 
-def given(parameters: tuple[str, ...]) -> dict[str, str]:
+def parse_parameters(parameters: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters of `--set`.
 
     Raises:
@@ -80,7 +80,7 @@ def console() -> Console:
 
 @contextlib.contextmanager
 def lineage(made: Pipeline) -> Iterator[Events | None]:
-    """Give the events of OpenLineage of a run; None if the file wants none.
+    """Give the events of OpenLineage of a run; None if the file has no lineage.
 
     Raises:
         PipelineError: the client's package is not installed.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.commands import Group
-from headrace.cli.management import BY_SOCKET, ask, listed
+from headrace.cli.management import BY_SOCKET, ask, list_items
 
 if TYPE_CHECKING:
     from headrace.cli.output import Row
@@ -24,7 +24,7 @@ def alarm() -> None:
 @BY_SOCKET.command(alarm, "list", columns=("source", "vhost", "reason", "since"))
 def list_alarms(socket: Path) -> Iterator[Row]:
     """Print source, virtual host, reason and start time of each alarm."""
-    return listed(socket, "list alarms")
+    return list_items(socket, "list alarms")
 
 
 @BY_SOCKET.command(alarm, "set")

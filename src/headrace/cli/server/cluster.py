@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from headrace.cli.commands import Group
-from headrace.cli.management import BY_SOCKET, ask, listed
+from headrace.cli.management import BY_SOCKET, ask, list_items
 
 if TYPE_CHECKING:
     from headrace.cli.output import Answer, Row
@@ -32,13 +32,13 @@ def status(socket: Path) -> Answer:
 @BY_SOCKET.command(cluster, "brokers", columns=("name", "address", "state", "vhosts"))
 def brokers(socket: Path) -> Iterator[Row]:
     """Print name, address, state and number of virtual hosts of each broker."""
-    return listed(socket, "list brokers")
+    return list_items(socket, "list brokers")
 
 
 @BY_SOCKET.command(cluster, "vhosts", columns=("vhost", "broker", "epoch", "behind", "trouble"))
 def vhosts(socket: Path) -> Iterator[Row]:
     """Print the owner of each virtual host, and the entries that this broker's copy lacks."""
-    return listed(socket, "list owners")
+    return list_items(socket, "list owners")
 
 
 @BY_SOCKET.command(cluster, "accept")

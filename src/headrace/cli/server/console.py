@@ -142,7 +142,7 @@ def console(
     import asyncio
 
     os.nice(NICENESS)
-    extras.need("aiohttp", "jinja2")
+    extras.require("aiohttp", "jinja2")
     from headrace.console.listening import ConsoleError
     from headrace.console.run import run
     from headrace.console.settings import ConsoleSettings, OAuthClient

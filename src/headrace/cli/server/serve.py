@@ -21,7 +21,7 @@ from headrace.server.config.settings import (
     flag_of,
     former_names,
     load,
-    strange_variables,
+    unknown_variables,
 )
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def serve(config: Path | None, **flags: object) -> None:
     except (SettingError, LogError) as error:
         raise click.ClickException(str(error)) from None
     if settings.console:
-        extras.need("aiohttp", "jinja2")  # Before the broker opens anything.
+        extras.require("aiohttp", "jinja2")  # Before the broker opens anything.
     if settings.cluster:
-        extras.need("psycopg")
-    for text in (*strange_variables(os.environ), *former_names(flags, os.environ, config)):
+        extras.require("psycopg")
+    for text in (*unknown_variables(os.environ), *former_names(flags, os.environ, config)):
         log.warning("%s", text)
     raise_open_files()
     return_large_blocks()
@@ -116,7 +116,7 @@ async def run(settings: Settings, read_settings: Callable[[], Settings], logs: L
         failures.append(why)
         over.set()
 
-    broker = Broker(settings, read_settings=read_settings, logs=logs, failed=fail)
+    broker = Broker(settings, read_settings=read_settings, logs=logs, on_failure=fail)
     loop.add_signal_handler(signal.SIGHUP, hang_up, broker, logs, supervisor)
     try:
         addresses = await broker.start()

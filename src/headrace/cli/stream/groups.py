@@ -11,7 +11,7 @@ import click
 
 from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests, read_place
 from headrace.cli.commands import Group
-from headrace.cli.output import Row, moment
+from headrace.cli.output import Row, iso_time
 
 if TYPE_CHECKING:
     from headrace.client.blocking_pipeline import Requests
@@ -26,7 +26,7 @@ def groups() -> None:
     """List, show and set the positions of stream readers."""
 
 
-def printed(state: Row) -> Row:
+def row_of(state: Row) -> Row:
     """Return a group as a line of the list."""
     owner = state["owner"] or "-"
     owner = owner if state["claimed"] or not state["owner"] else f"({owner})"
@@ -34,7 +34,7 @@ def printed(state: Row) -> Row:
     return {**state, "lag_bytes": state["lag_octets"], "owner": owner, "pin": pin}
 
 
-@BY_REQUEST.command(groups, "list", columns=LISTED, printed=printed)
+@BY_REQUEST.command(groups, "list", columns=LISTED, convert_row=row_of)
 @click.option("--stream", default="", help="Only the groups of this stream.")
 def list_all(requests: Requests, stream: str) -> Iterator[Row]:
     """Print stream, group, position, lag in messages and bytes, owner, and pin.
@@ -55,7 +55,7 @@ def show(requests: Requests, stream: str, group: str) -> Row:
 
     facts = asdict(Groups(requests, group).get([stream])[stream])
     committed_ms = facts.pop("committed_ms")
-    return {**facts, "committed_at": moment(committed_ms)}
+    return {**facts, "committed_at": iso_time(committed_ms)}
 
 
 @groups.command("set")
@@ -80,7 +80,7 @@ def set_position(url: str, pin: bool | None, stream: str, group: str, position: 
             readers.begin({stream: "first" if place is None else place}, pin=pin)
         if place is not None:
             readers.commit({stream: place}, force=True)
-        row = printed(asdict(readers.get([stream])[stream]))
+        row = row_of(asdict(readers.get([stream])[stream]))
     click.echo("\t".join(str(row[name]) for name in LISTED))
 
 

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.broker_url import BY_REQUEST, NAMED, broker_option, open_requests
 from headrace.cli.commands import Group
-from headrace.cli.output import BARE, Row, json_flag, moment, print_facts, print_rows
+from headrace.cli.output import BARE, Row, iso_time, json_flag, print_facts, print_rows
 
 if TYPE_CHECKING:
     from headrace.client.blocking_pipeline import Requests
@@ -24,12 +24,12 @@ def sinks() -> None:
     """List, show and abort sinks: the writers of staged batches."""
 
 
-def printed(sink: Row) -> Row:
+def row_of(sink: Row) -> Row:
     """Return a sink as a line of the list."""
-    return {**sink, "at": moment(sink["at_ms"]) or "-"}
+    return {**sink, "at": iso_time(sink["at_ms"]) or "-"}
 
 
-@BY_REQUEST.command(sinks, "list", columns=LISTED, printed=printed)
+@BY_REQUEST.command(sinks, "list", columns=LISTED, convert_row=row_of)
 def list_all(requests: Requests) -> Iterable[Row]:
     """Print sink, last batch, its time, undecided branches and messages, epoch and owner."""
     rows: Iterable[Row] = requests.ask("sink.list")["sinks"]
@@ -47,9 +47,9 @@ def show(url: str, as_json: bool, sink: str) -> None:
     if as_json:
         print_facts(row, "json")
         return
-    print_rows([printed(row)], LISTED, BARE)
+    print_rows([row_of(row)], LISTED, BARE)
     for branch in row["staged"]:
-        since = moment(branch["since_ms"]) or "-"
+        since = iso_time(branch["since_ms"]) or "-"
         fields = (branch["batch"], branch["branch"], branch["state"], since, branch["messages"])
         click.echo("\t".join(str(field) for field in fields))
 

@@ -27,7 +27,7 @@ def of_socket(error: OSError, settings: Settings) -> str:
         case socket.gaierror():
             return f"the host name '{settings.host}' is not known"
         case ssl.SSLCertVerificationError():
-            text = certificate_faults.said(error)
+            text = certificate_faults.fault_text(error)
             if error.verify_code in _UNTRUSTED:
                 text += "; ?cacertfile= in the URL names the authority that signed it"
             return f"the broker's certificate is refused: {text}"

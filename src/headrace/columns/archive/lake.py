@@ -72,7 +72,7 @@ def _files_of_delta(where: str) -> list[str]:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
     except ModuleNotFoundError as error:
-        raise ArchiveError(f"Delta tables: {extras.said(error)}") from None
+        raise ArchiveError(f"Delta tables: {extras.describe_missing(error)}") from None
     try:
         return sorted(_path_of(str(uri)) for uri in DeltaTable(where).file_uris())
     except DeltaError as error:

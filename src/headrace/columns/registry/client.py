@@ -151,7 +151,7 @@ class Registry:
             refused = certificate_faults.of(error)
             why = str(getattr(error, "reason", None) or error)[:TEXT_MAX]
             if refused is not None:
-                why = f"its certificate is refused: {certificate_faults.said(refused)}"
+                why = f"its certificate is refused: {certificate_faults.fault_text(refused)}"
             raise _AgainError(f"cannot be asked: {why}") from None
         if len(octets) > ANSWER_BYTES_MAX:
             raise RegistryError(f"{self._named(path)} is longer than {ANSWER_BYTES_MAX} bytes")

@@ -81,10 +81,10 @@ def exchange_default(site: Site) -> None:
 def exchange_default_is_not_named(site: Site) -> None:
     """The default exchange cannot be bound to, unbound from, declared or deleted."""
     peer, queue = site.session_queue()
-    peer.refused(ExchangeBind(queue=queue, exchange="", binding_key="k"))
-    peer.refused(ExchangeUnbind(queue=queue, exchange="", binding_key=queue))
-    peer.refused(ExchangeDelete(exchange=""))
-    peer.refused(ExchangeDeclare(exchange="", type="direct"))
+    peer.expect_refusal(ExchangeBind(queue=queue, exchange="", binding_key="k"))
+    peer.expect_refusal(ExchangeUnbind(queue=queue, exchange="", binding_key=queue))
+    peer.expect_refusal(ExchangeDelete(exchange=""))
+    peer.expect_refusal(ExchangeDeclare(exchange="", type="direct"))
 
 
 @check("0-10/s144")
@@ -100,15 +100,15 @@ def exchange_reserved_names(site: Site) -> None:
     """An exchange whose name begins with amq. is refused."""
     name = f"amq.{site.exchange()}"
     site.exchanges.append(name)
-    site.session().refused(ExchangeDeclare(exchange=name, type="direct"))
+    site.session().expect_refusal(ExchangeDeclare(exchange=name, type="direct"))
 
 
 @check("0-10/s146", "0-10/s159")
 def exchange_needs_a_name(site: Site) -> None:
     """exchange.declare and exchange.delete without a name are refused."""
     peer = site.session()
-    peer.refused(ExchangeDeclare(type="direct"))
-    peer.refused(ExchangeDelete())
+    peer.expect_refusal(ExchangeDeclare(type="direct"))
+    peer.expect_refusal(ExchangeDelete())
 
 
 @check("0-10/s147")
@@ -117,13 +117,13 @@ def exchange_keeps_its_type(site: Site) -> None:
     peer = site.session()
     name = peer.exchange(site.exchange(), "direct")
     peer.exchange(name, "direct")
-    peer.refused(ExchangeDeclare(exchange=name, type="fanout"))
+    peer.expect_refusal(ExchangeDeclare(exchange=name, type="fanout"))
 
 
 @check("0-10/s148")
 def exchange_unknown_type(site: Site) -> None:
     """An exchange of a type that the broker does not know is refused."""
-    site.session().refused(ExchangeDeclare(exchange=site.exchange(), type="x-no-such-type"))
+    site.session().expect_refusal(ExchangeDeclare(exchange=site.exchange(), type="x-no-such-type"))
 
 
 @check("0-10/s149")
@@ -141,7 +141,9 @@ def exchange_keeps_its_alternate(site: Site) -> None:
     peer = site.session()
     name = peer.exchange(site.exchange(), alternate_exchange="amq.fanout")
     peer.exchange(name)
-    peer.refused(ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.topic"))
+    peer.expect_refusal(
+        ExchangeDeclare(exchange=name, type="direct", alternate_exchange="amq.topic")
+    )
 
 
 @check("0-10/s151", "0-10/s152")
@@ -163,7 +165,7 @@ def exchange_passive(site: Site) -> None:
     """A passive exchange.declare is refused when there is no such exchange."""
     peer = site.session()
     peer.exchange("amq.direct", "direct", passive=True)
-    peer.refused(ExchangeDeclare(exchange=site.exchange(), type="direct", passive=True), 404)
+    peer.expect_refusal(ExchangeDeclare(exchange=site.exchange(), type="direct", passive=True), 404)
 
 
 @check("0-10/s155", "0-10/s156")
@@ -188,13 +190,13 @@ def exchange_durable_or_not(site: Site) -> None:
 def exchange_arguments(site: Site) -> None:
     """Arguments of exchange.declare that the broker does not know are refused."""
     command = ExchangeDeclare(exchange=site.exchange(), type="direct", arguments={"what.is.it": 1})
-    site.session().refused(command)
+    site.session().expect_refusal(command)
 
 
 @check("0-10/s158")
 def exchange_delete_missing(site: Site) -> None:
-    """An exchange that is not there cannot be deleted."""
-    site.session().refused(ExchangeDelete(exchange=site.exchange()), 404)
+    """An exchange that does not exist cannot be deleted."""
+    site.session().expect_refusal(ExchangeDelete(exchange=site.exchange()), 404)
 
 
 @check("0-10/s160")
@@ -203,9 +205,9 @@ def exchange_delete_alternate(site: Site) -> None:
     peer = site.session()
     of_queue, of_exchange = peer.exchange(site.exchange()), peer.exchange(site.exchange())
     peer.declare(site.queue(), alternate_exchange=of_queue)
-    peer.refused(ExchangeDelete(exchange=of_queue))
+    peer.expect_refusal(ExchangeDelete(exchange=of_queue))
     user = peer.exchange(site.exchange(), alternate_exchange=of_exchange)
-    peer.refused(ExchangeDelete(exchange=of_exchange))
+    peer.expect_refusal(ExchangeDelete(exchange=of_exchange))
     peer.call(ExchangeDelete(exchange=user))
     peer.call(ExchangeDelete(exchange=of_exchange))
 
@@ -216,7 +218,7 @@ def exchange_delete_if_unused(site: Site) -> None:
     peer = site.session()
     used, unused = peer.exchange(site.exchange()), peer.exchange(site.exchange())
     peer.bind(peer.declare(site.queue()), used, "k")
-    peer.refused(ExchangeDelete(exchange=used, if_unused=True))
+    peer.expect_refusal(ExchangeDelete(exchange=used, if_unused=True))
     must(not peer.call(ExchangeQuery(name=used)).not_found, "the exchange in use is still there")
     peer.call(ExchangeDelete(exchange=unused, if_unused=True))
     must(peer.call(ExchangeQuery(name=unused)).not_found, "the other one is gone")
@@ -224,7 +226,7 @@ def exchange_delete_if_unused(site: Site) -> None:
 
 @check("0-10/s162")
 def binding_twice(site: Site) -> None:
-    """Binding a queue a second time is no error, and messages come once."""
+    """Binding a queue a second time is not an error, and messages come once."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     for _ in range(2):
@@ -261,13 +263,15 @@ def binding_many(site: Site) -> None:
 
 @check("0-10/s166", "0-10/s167", "0-10/s168", "0-10/s169")
 def binding_what_is_not_there(site: Site) -> None:
-    """exchange.bind is refused when the queue or the exchange is not there, or not named."""
+    """exchange.bind is refused when the queue or the exchange does not exist, or is not named."""
     peer, queue = site.session_queue()
-    peer.refused(ExchangeBind(queue="", exchange="amq.direct", binding_key="k"))
-    peer.refused(ExchangeBind(exchange="amq.direct", binding_key="k"))
-    peer.refused(ExchangeBind(queue=site.queue(), exchange="amq.direct", binding_key="k"), 404)
-    peer.refused(ExchangeBind(queue=queue, exchange=site.exchange(), binding_key="k"), 404)
-    peer.refused(ExchangeBind(queue=queue, exchange="", binding_key="k"))
+    peer.expect_refusal(ExchangeBind(queue="", exchange="amq.direct", binding_key="k"))
+    peer.expect_refusal(ExchangeBind(exchange="amq.direct", binding_key="k"))
+    peer.expect_refusal(
+        ExchangeBind(queue=site.queue(), exchange="amq.direct", binding_key="k"), 404
+    )
+    peer.expect_refusal(ExchangeBind(queue=queue, exchange=site.exchange(), binding_key="k"), 404)
+    peer.expect_refusal(ExchangeBind(queue=queue, exchange="", binding_key="k"))
 
 
 @check("0-10/s170")
@@ -276,19 +280,19 @@ def binding_arguments(site: Site) -> None:
     peer = site.session()
     command = ExchangeBind(queue=peer.declare(site.queue()), exchange="amq.direct")
     command.binding_key, command.arguments = command.queue, {"what.is.it": 1}
-    peer.refused(command)
+    peer.expect_refusal(command)
 
 
 @check("0-10/s171", "0-10/s172", "0-10/s173", "0-10/s174")
 def unbinding_what_is_not_there(site: Site) -> None:
-    """exchange.unbind is refused when queue, exchange or binding is not there."""
+    """exchange.unbind is refused when queue, exchange or binding does not exist."""
     peer = site.session()
     queue, exchange = peer.declare(site.queue()), peer.exchange(site.exchange())
     peer.bind(queue, exchange, "k")
-    peer.refused(ExchangeUnbind(queue=site.queue(), exchange=exchange, binding_key="k"), 404)
-    peer.refused(ExchangeUnbind(queue=queue, exchange=site.exchange(), binding_key="k"), 404)
-    peer.refused(ExchangeUnbind(queue=queue, exchange="", binding_key="k"))
-    peer.refused(ExchangeUnbind(queue=queue, exchange=exchange, binding_key="other"))
+    peer.expect_refusal(ExchangeUnbind(queue=site.queue(), exchange=exchange, binding_key="k"), 404)
+    peer.expect_refusal(ExchangeUnbind(queue=queue, exchange=site.exchange(), binding_key="k"), 404)
+    peer.expect_refusal(ExchangeUnbind(queue=queue, exchange="", binding_key="k"))
+    peer.expect_refusal(ExchangeUnbind(queue=queue, exchange=exchange, binding_key="other"))
     peer.call(ExchangeUnbind(queue=queue, exchange=exchange, binding_key="k"))
     peer.publish("k", b"x", exchange=exchange)
     must(peer.bodies(queue) == [], "no message by a binding that was removed")

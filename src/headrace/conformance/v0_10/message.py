@@ -62,10 +62,10 @@ def message_redelivered(site: Site) -> None:
     peer, other = site.session(), site.session()
     queue = other.declare(site.queue())
     other.publish(queue, b"x")
-    (first,) = peer.taken(peer.subscribe(queue), 1)
+    (first,) = peer.take_transfers(peer.subscribe(queue), 1)
     must(not first.redelivered, "it is new at first")
     peer.session.close()
-    (again,) = other.taken(other.subscribe(queue), 1)
+    (again,) = other.take_transfers(other.subscribe(queue), 1)
     must(again.body == b"x" and again.redelivered, "it comes again, as redelivered")
 
 
@@ -78,7 +78,7 @@ def message_says_its_exchange(site: Site) -> None:
     header = DeliveryProperties(routing_key="k")  # The sender does not say it.
     command = MessageTransfer(destination=exchange, accept_mode=1, acquire_mode=0)
     peer.session.call(command, headers=[header], body=b"x")
-    (got,) = peer.taken(peer.subscribe(queue), 1)
+    (got,) = peer.take_transfers(peer.subscribe(queue), 1)
     must(got.exchange == exchange, f"the name of the exchange, not {got.exchange!r}")
 
 
@@ -89,7 +89,7 @@ def message_ids(site: Site) -> None:
     queue, name = peer.declare(site.queue()), str(uuid4())
     for body in (b"1", b"2"):
         peer.publish(queue, body, message_id=name)
-    (got,) = peer.taken(peer.subscribe(queue, 1), 1)
+    (got,) = peer.take_transfers(peer.subscribe(queue, 1), 1)
     must(got.message_id == name, f"the id of its sender, not {got.message_id}")
 
 
@@ -100,7 +100,9 @@ def message_of_somebody_else(site: Site) -> None:
     peer.publish(queue, b"mine", user_id=site.settings.username)
     headers = [DeliveryProperties(routing_key=queue), MessageProperties(user_id=b"nobody-else")]
     command = MessageTransfer(destination="", accept_mode=1, acquire_mode=0)
-    peer.refuses(lambda: peer.session.call(command, headers=headers), "message.transfer", 403)
+    peer.expect_failure(
+        lambda: peer.session.call(command, headers=headers), "message.transfer", 403
+    )
 
 
 @check("0-10/s078")
@@ -108,7 +110,7 @@ def message_to_nowhere(site: Site) -> None:
     """A transfer to an exchange that does not exist ends the session."""
     peer = site.session()
     exchange = site.exchange()
-    peer.refuses(lambda: peer.session.transfer(b"x", "k", exchange), "message.transfer")
+    peer.expect_failure(lambda: peer.session.transfer(b"x", "k", exchange), "message.transfer")
 
 
 @check("0-10/s079", "0-10/s082", "0-10/s083")
@@ -116,12 +118,12 @@ def message_not_acquired(site: Site) -> None:
     """A browsed message is neither accepted nor rejected; its reject is ignored."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"x")
-    (shown,) = peer.taken(peer.subscribe(queue, acquire=False), 1)
+    (shown,) = peer.take_transfers(peer.subscribe(queue, acquire=False), 1)
     peer.rejects(shown)
     must(peer.count(queue) == 1, "the message is still there after a reject")
     peer.session.close()
     other = site.session()
-    (shown,) = other.taken(other.subscribe(queue, acquire=False), 1)
+    (shown,) = other.take_transfers(other.subscribe(queue, acquire=False), 1)
     try:
         other.accepts(shown)
     except ClientError:
@@ -137,7 +139,7 @@ def message_rejected(site: Site) -> None:
     peer.bind(rejects, exchange)
     queue = peer.declare(site.queue(), alternate_exchange=exchange)
     peer.publish(queue, b"x")
-    peer.rejects(*peer.taken(peer.subscribe(queue), 1))
+    peer.rejects(*peer.take_transfers(peer.subscribe(queue), 1))
     must(peer.holds(rejects, 1), "the message by the alternate exchange")
     must(peer.count(queue) == 0, "and gone from its queue")
 
@@ -148,7 +150,7 @@ def message_released(site: Site) -> None:
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     with peer.subscribe(queue, 2) as subscription:
-        peer.session.release(*peer.taken(subscription, 2))
+        peer.session.release(*peer.take_transfers(subscription, 2))
         subscription.stop()
     must(peer.bodies(queue) == [b"a", b"b", b"c"], "all of them in the first order")
 
@@ -159,8 +161,8 @@ def message_acquire(site: Site) -> None:
     peer, other = site.session(), site.session()
     queue = peer.declare(site.queue())
     peer.publish(queue, b"a", b"b")
-    first = peer.taken(peer.subscribe(queue, acquire=False), 2)
-    late = other.taken(other.subscribe(queue, acquire=False), 2)
+    first = peer.take_transfers(peer.subscribe(queue, acquire=False), 2)
+    late = other.take_transfers(other.subscribe(queue, acquire=False), 2)
     must(peer.session.acquire(first[0]) == [first[0]], "a free message is acquired")
     must(other.session.acquire(late[0]) == [], "an acquired message is not acquired again")
     must(other.session.acquire(*late) == [late[1]], "of several those that can be had")
@@ -173,7 +175,7 @@ def message_resume(site: Site) -> None:
     resume_id = str(uuid4())
     result = peer.call(MessageResume(destination="amq.direct", resume_id=resume_id))
     must(not result.offset, f"the offset is 0, not {result.offset}")
-    peer.refused(MessageResume(destination=site.exchange(), resume_id=resume_id))
+    peer.expect_refusal(MessageResume(destination=site.exchange(), resume_id=resume_id))
 
 
 @check("0-10/s089")
@@ -183,7 +185,7 @@ def message_many_subscriptions(site: Site) -> None:
     subscriptions = [peer.subscribe(queue, 1) for _ in range(SUBSCRIPTIONS_MIN)]
     peer.publish(queue, *[b"x"] * SUBSCRIPTIONS_MIN)
     for subscription in subscriptions:
-        peer.taken(subscription, 1)
+        peer.take_transfers(subscription, 1)
 
 
 @check("0-10/s090")
@@ -193,13 +195,13 @@ def message_queue_deleted(site: Site) -> None:
     queue = other.declare(site.queue())
     subscription = peer.subscribe(queue)
     other.call(QueueDelete(queue=queue))
-    peer.refuses(lambda: subscription.receive(peer.answer_s), "the subscription")
+    peer.expect_failure(lambda: subscription.receive(peer.answer_s), "the subscription")
 
 
 @check("0-10/s091")
 def message_queue_missing(site: Site) -> None:
     """A subscription to a queue that does not exist ends the session."""
-    site.session().refused(MessageSubscribe(queue=site.queue(), destination="d"), 404)
+    site.session().expect_refusal(MessageSubscribe(queue=site.queue(), destination="d"), 404)
 
 
 @check("0-10/s092")
@@ -207,7 +209,7 @@ def message_destination_in_use(site: Site) -> None:
     """A destination cannot be given to two subscriptions of a session."""
     peer, queue = site.session_queue()
     peer.call(MessageSubscribe(queue=queue, destination="d"))
-    peer.refused(MessageSubscribe(queue=queue, destination="d"))
+    peer.expect_refusal(MessageSubscribe(queue=queue, destination="d"))
 
 
 @check("0-10/s093")
@@ -217,10 +219,10 @@ def message_exclusive_subscription(site: Site) -> None:
     queue = peer.declare(site.queue())
     alone = MessageSubscribe(queue=queue, destination="d", exclusive=True)
     peer.call(MessageSubscribe(queue=queue, destination="d"))
-    other.refused(alone)
+    other.expect_refusal(alone)
     peer.call(MessageCancel(destination="d"))
     other.call(alone)
-    peer.refused(MessageSubscribe(queue=queue, destination="e"))
+    peer.expect_refusal(MessageSubscribe(queue=queue, destination="e"))
 
 
 @check("0-10/s094", "0-10/s095")
@@ -229,27 +231,27 @@ def message_after_cancel(site: Site) -> None:
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue)
-    first, second, third = peer.taken(subscription, 3)
+    first, second, third = peer.take_transfers(subscription, 3)
     subscription.cancel()
     peer.accepts(first)
     peer.rejects(second)
     peer.session.release(third)
     must(peer.holds(queue, 1), "the released one is back, the others are gone")
     browser = peer.subscribe(queue, acquire=False)
-    (shown,) = peer.taken(browser, 1)
+    (shown,) = peer.take_transfers(browser, 1)
     browser.cancel()
     must(peer.session.acquire(shown) == [shown], "the one that was looked at can be acquired")
 
 
 @check("0-10/s096")
 def message_no_subscription(site: Site) -> None:
-    """Commands about a subscription that is not there end the session."""
+    """Commands about a subscription that does not exist end the session."""
     peer = site.session()
-    peer.refused(MessageCancel(destination="d"))
-    peer.refused(MessageFlow(destination="d", unit=0, value=1))
-    peer.refused(MessageFlush(destination="d"))
-    peer.refused(MessageStop(destination="d"))
-    peer.refused(MessageSetFlowMode(destination="d", flow_mode=0))
+    peer.expect_refusal(MessageCancel(destination="d"))
+    peer.expect_refusal(MessageFlow(destination="d", unit=0, value=1))
+    peer.expect_refusal(MessageFlush(destination="d"))
+    peer.expect_refusal(MessageStop(destination="d"))
+    peer.expect_refusal(MessageSetFlowMode(destination="d", flow_mode=0))
 
 
 @check("0-10/s097")
@@ -259,9 +261,9 @@ def message_is_whole(site: Site) -> None:
     peer.publish(queue, b"x" * 1000)
     subscription = peer.session.subscribe(queue)
     subscription.flow(1, 500)
-    peer.silent(subscription, "there is credit for half of it")
+    peer.expect_silence(subscription, "there is credit for half of it")
     subscription.flow(None, 5000)
-    must(peer.taken(subscription, 1)[0].body == b"x" * 1000, "all of it")
+    must(peer.take_transfers(subscription, 1)[0].body == b"x" * 1000, "all of it")
 
 
 @check("0-10/s098")
@@ -270,10 +272,10 @@ def message_window(site: Site) -> None:
     peer, queue = site.session_queue()
     peer.publish(queue, b"a", b"b", b"c")
     subscription = peer.subscribe(queue, 2)
-    first, _ = peer.taken(subscription, 2)
-    peer.silent(subscription, "the credit is used up")
+    first, _ = peer.take_transfers(subscription, 2)
+    peer.expect_silence(subscription, "the credit is used up")
     peer.session.accept(first)  # Which completes it.
-    must(peer.taken(subscription, 1)[0].body == b"c", "the next one")
+    must(peer.take_transfers(subscription, 1)[0].body == b"c", "the next one")
 
 
 @check("0-10/s099")
@@ -283,9 +285,9 @@ def message_stop(site: Site) -> None:
     subscription = peer.subscribe(queue)
     subscription.stop()
     peer.publish(queue, b"x")
-    peer.silent(subscription, "the credit is gone")
+    peer.expect_silence(subscription, "the credit is gone")
     subscription.flow(1)
-    peer.taken(subscription, 1)
+    peer.take_transfers(subscription, 1)
 
 
 @check("0-10/s100")
@@ -297,4 +299,4 @@ def message_flush(site: Site) -> None:
     subscription.flush()
     must(subscription.receive_nowait() is not None, "ready messages come before the completion")
     peer.session.transfer(Message(b"b"), queue)
-    peer.silent(subscription, "the credit is gone")
+    peer.expect_silence(subscription, "the credit is gone")

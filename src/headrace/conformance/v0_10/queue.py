@@ -31,7 +31,7 @@ def queue_reserved_names(site: Site) -> None:
     """A queue whose name begins with amq. is refused."""
     name = f"amq.{site.queue()}"
     site.queues.append(name)
-    site.session().refused(QueueDeclare(queue=name))
+    site.session().expect_refusal(QueueDeclare(queue=name))
 
 
 @check("0-10/s179", "0-10/s180")
@@ -54,8 +54,8 @@ def queue_keeps_its_alternate(site: Site) -> None:
     peer = site.session()
     queue = peer.declare(site.queue(), alternate_exchange="amq.fanout")
     peer.declare(queue)
-    peer.refused(QueueDeclare(queue=queue, alternate_exchange="amq.topic"))
-    peer.refused(QueueDeclare(queue=site.queue(), alternate_exchange=site.exchange()))
+    peer.expect_refusal(QueueDeclare(queue=queue, alternate_exchange="amq.topic"))
+    peer.expect_refusal(QueueDeclare(queue=site.queue(), alternate_exchange=site.exchange()))
 
 
 @check("0-10/s182")
@@ -64,7 +64,7 @@ def queue_passive(site: Site) -> None:
     peer = site.session()
     peer.declare(peer.declare(site.queue()), passive=True)
     missing = site.queue()
-    peer.refused(QueueDeclare(queue=missing, passive=True), 404)
+    peer.expect_refusal(QueueDeclare(queue=missing, passive=True), 404)
     must(not peer.exists(missing), "no queue comes of asking for it")
 
 
@@ -95,9 +95,9 @@ def queue_exclusive(site: Site) -> None:
     """Other sessions cannot declare, bind or subscribe to an exclusive queue."""
     owner, other = site.session(), site.session()
     queue = owner.declare(site.queue(), exclusive=True)
-    other.refused(QueueDeclare(queue=queue), 405)
-    other.refused(ExchangeBind(queue=queue, exchange="amq.direct", binding_key=queue), 405)
-    other.refused(MessageSubscribe(queue=queue, destination="d"), 405)
+    other.expect_refusal(QueueDeclare(queue=queue), 405)
+    other.expect_refusal(ExchangeBind(queue=queue, exchange="amq.direct", binding_key=queue), 405)
+    other.expect_refusal(MessageSubscribe(queue=queue, destination="d"), 405)
 
 
 @check("0-10/s188")
@@ -107,21 +107,21 @@ def queue_goes_with_its_session(site: Site) -> None:
     queue = peer.declare(site.queue(), exclusive=True, auto_delete=True)
     must(other.exists(queue), "the queue is there")
     peer.session.close()
-    must(other.comes(lambda: not other.exists(queue)), "the queue goes with the session")
+    must(other.becomes(lambda: not other.exists(queue)), "the queue goes with the session")
 
 
 @check("0-10/s190")
 def queue_arguments(site: Site) -> None:
     """Arguments of queue.declare that the broker does not know are refused."""
-    site.session().refused(QueueDeclare(queue=site.queue(), arguments={"what.is.it": 1}))
+    site.session().expect_refusal(QueueDeclare(queue=site.queue(), arguments={"what.is.it": 1}))
 
 
 @check("0-10/s191", "0-10/s192")
 def queue_delete_missing(site: Site) -> None:
-    """queue.delete is refused when no queue is named, or it is not there."""
+    """queue.delete is refused when no queue is named, or it does not exist."""
     peer = site.session()
-    peer.refused(QueueDelete(queue=""))
-    peer.refused(QueueDelete(queue=site.queue()), 404)
+    peer.expect_refusal(QueueDelete(queue=""))
+    peer.expect_refusal(QueueDelete(queue=site.queue()), 404)
 
 
 @check("0-10/s193")
@@ -130,7 +130,7 @@ def queue_delete_if_unused(site: Site) -> None:
     peer, other = site.session(), site.session()
     queue = peer.declare(site.queue())
     with peer.subscribe(queue):
-        other.refused(QueueDelete(queue=queue, if_unused=True))
+        other.expect_refusal(QueueDelete(queue=queue, if_unused=True))
     must(other.exists(queue), "the queue in use is still there")
     other.call(QueueDelete(queue=queue, if_unused=True))
     must(not other.exists(queue), "the unused queue is gone")
@@ -141,7 +141,7 @@ def queue_delete_if_empty(site: Site) -> None:
     """With if-empty a queue that has messages is not deleted, and they stay."""
     peer, queue = site.session_queue()
     peer.publish(queue, b"x")
-    peer.refused(QueueDelete(queue=queue, if_empty=True))
+    peer.expect_refusal(QueueDelete(queue=queue, if_empty=True))
     must(peer.bodies(queue) == [b"x"], "the message is still there")
     peer.call(QueueDelete(queue=queue, if_empty=True))
 
@@ -153,7 +153,7 @@ def queue_purge(site: Site) -> None:
     queue = other.declare(site.queue())
     other.publish(queue, b"sent", b"ready")
     subscription = peer.subscribe(queue, 1)
-    peer.taken(subscription, 1)
+    peer.take_transfers(subscription, 1)
     other.call(QueuePurge(queue=queue))
     must(other.count(queue) == 0, "nothing is ready after a purge")
     peer.session.close()
@@ -163,7 +163,7 @@ def queue_purge(site: Site) -> None:
 
 @check("0-10/s199", "0-10/s200", "0-10/s201")
 def queue_purge_missing(site: Site) -> None:
-    """queue.purge is refused when no queue is named, or it is not there."""
+    """queue.purge is refused when no queue is named, or it does not exist."""
     peer = site.session()
-    peer.refused(QueuePurge(queue=""))
-    peer.refused(QueuePurge(queue=site.queue()), 404)
+    peer.expect_refusal(QueuePurge(queue=""))
+    peer.expect_refusal(QueuePurge(queue=site.queue()), 404)

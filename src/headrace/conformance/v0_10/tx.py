@@ -36,7 +36,7 @@ def tx_select_twice(site: Site) -> None:
     """tx.select is refused on a session that has transactions already."""
     peer = site.session()
     peer.call(TxSelect())
-    peer.refused(TxSelect())
+    peer.expect_refusal(TxSelect())
 
 
 @check("0-10/s104")
@@ -44,7 +44,7 @@ def tx_select_of_dtx(site: Site) -> None:
     """tx.select is refused on a session that works for a distributed transaction."""
     peer = site.session()
     xid = begin(peer)
-    peer.refused(TxSelect())
+    peer.expect_refusal(TxSelect())
     undo(site, xid)
 
 
@@ -53,21 +53,21 @@ def tx_accepts_explicitly(site: Site) -> None:
     """Transactions and subscriptions that need no accept exclude each other."""
     peer, queue = site.session_queue()
     peer.call(TxSelect())
-    peer.refused(MessageSubscribe(queue=queue, destination="d", accept_mode=AcceptMode.NONE))
+    peer.expect_refusal(MessageSubscribe(queue=queue, destination="d", accept_mode=AcceptMode.NONE))
     peer.subscribe(queue, accept=False)
-    peer.refused(TxSelect())
+    peer.expect_refusal(TxSelect())
 
 
 @check("0-10/s107")
 def tx_commit_without_select(site: Site) -> None:
     """tx.commit is refused on a session without transactions."""
-    site.session().refused(TxCommit())
+    site.session().expect_refusal(TxCommit())
 
 
 @check("0-10/s108")
 def tx_rollback_without_select(site: Site) -> None:
     """tx.rollback is refused on a session without transactions."""
-    site.session().refused(TxRollback())
+    site.session().expect_refusal(TxRollback())
 
 
 def begin(peer: SessionPeer) -> Xid:
@@ -111,8 +111,8 @@ def dtx_select_first(site: Site) -> None:
     """dtx.start and dtx.end are refused on a session without dtx.select."""
     peer = site.session()
     xid = Xid(format=1, global_id=uuid4().bytes, branch_id=b"")
-    peer.refused(DtxStart(xid=xid))
-    peer.refused(DtxEnd(xid=xid))
+    peer.expect_refusal(DtxStart(xid=xid))
+    peer.expect_refusal(DtxEnd(xid=xid))
 
 
 @check("0-10/s111", "0-10/s113")
@@ -121,7 +121,7 @@ def dtx_start_twice(site: Site) -> None:
     peer = site.session()
     xid = begin(peer)
     done(peer, DtxEnd(xid=xid))
-    peer.refused(DtxStart(xid=xid))
+    peer.expect_refusal(DtxStart(xid=xid))
     undo(site, xid)
 
 
@@ -131,10 +131,10 @@ def dtx_flags(site: Site) -> None:
     peer = site.session()
     xid = begin(peer)
     done(peer, DtxEnd(xid=xid, suspend=True))
-    peer.refused(DtxStart(xid=xid, join=True, resume=True))
+    peer.expect_refusal(DtxStart(xid=xid, join=True, resume=True))
     peer = site.session()
     xid = begin(peer)
-    peer.refused(DtxEnd(xid=xid, suspend=True, fail=True))
+    peer.expect_refusal(DtxEnd(xid=xid, suspend=True, fail=True))
 
 
 @check("0-10/s117")
@@ -157,9 +157,9 @@ def dtx_end_by_another(site: Site) -> None:
     peer, other = site.session(), site.session()
     xid = begin(peer)
     other.call(DtxSelect())
-    other.refused(DtxEnd(xid=xid))
+    other.expect_refusal(DtxEnd(xid=xid))
     other.call(DtxSelect())
-    other.refused(DtxEnd(xid=Xid(format=1, global_id=uuid4().bytes, branch_id=b"")))
+    other.expect_refusal(DtxEnd(xid=Xid(format=1, global_id=uuid4().bytes, branch_id=b"")))
     done(peer, DtxEnd(xid=xid))
     undo(site, xid)
 
@@ -188,7 +188,7 @@ def dtx_unknown_xid(site: Site) -> None:
         DtxRollback(xid=xid),
         DtxSetTimeout(xid=xid, timeout=1),
     ):
-        peer.refused(command)
+        peer.expect_refusal(command)
 
 
 @check("0-10/s123", "0-10/s128", "0-10/s132", "0-10/s135")
@@ -198,7 +198,7 @@ def dtx_still_at_work(site: Site) -> None:
     xid = begin(peer)
     commit = DtxCommit(xid=xid, one_phase=True)
     for command in (commit, DtxForget(xid=xid), DtxPrepare(xid=xid), DtxRollback(xid=xid)):
-        other.refused(command)
+        other.expect_refusal(command)
     done(peer, DtxEnd(xid=xid))
     undo(site, xid)
 
@@ -211,9 +211,9 @@ def dtx_order_of_outcomes(site: Site) -> None:
     xid = begin(peer)
     peer.publish(queue, b"x")
     done(peer, DtxEnd(xid=xid))
-    manager.refused(DtxCommit(xid=xid, one_phase=False))
+    manager.expect_refusal(DtxCommit(xid=xid, one_phase=False))
     done(manager, DtxPrepare(xid=xid))
-    manager.refused(DtxCommit(xid=xid, one_phase=True))
-    manager.refused(DtxPrepare(xid=xid))
+    manager.expect_refusal(DtxCommit(xid=xid, one_phase=True))
+    manager.expect_refusal(DtxPrepare(xid=xid))
     done(manager, DtxCommit(xid=xid))
     must(manager.bodies(queue) == [b"x"], "the commit of what was prepared takes effect")

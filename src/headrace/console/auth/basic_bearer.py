@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from headrace.console.auth.addresses import peer_of
 from headrace.console.auth.broker_login import LoggedIn, log_in, refused_login
 from headrace.console.http_errors import HttpError
-from headrace.operator_logins import KeptLogins
+from headrace.operator_logins import LoginCache
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -46,7 +46,7 @@ class Authentication:
 
     def __init__(self, link: BrokerLink) -> None:
         self._link = link
-        self._remembered: KeptLogins[LoggedIn] = KeptLogins()
+        self._remembered: LoginCache[LoggedIn] = LoginCache()
         self._locks: dict[bytes, asyncio.Lock] = {}
 
     def remembers(self, request: BaseRequest) -> bool:

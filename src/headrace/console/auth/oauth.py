@@ -187,7 +187,7 @@ async def post(client: OAuthClient, form: Mapping[str, str]) -> JsonObject:
         text = "the authorization server does not answer"
         refused = certificate_faults.of(error)
         if refused is not None:
-            text = f"{text}: its certificate is refused: {certificate_faults.said(refused)}"
+            text = f"{text}: its certificate is refused: {certificate_faults.fault_text(refused)}"
         raise AuthorizationError(text) from None
     except (ValueError, RecursionError):
         raise AuthorizationError("the authorization server's answer is not valid JSON") from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.auth.broker_login import LoggedIn
 from headrace.console.auth.oauth import LoginAttempts
-from headrace.operator_logins import KeptLogins, is_over
+from headrace.operator_logins import LoginCache, is_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ class Sessions:
         self._link = link
         self._clock = clock
         self.attempts = LoginAttempts()
-        self._sessions: KeptLogins[Session] = KeptLogins()
+        self._sessions: LoginCache[Session] = LoginCache()
 
     def __len__(self) -> int:
         return len(self._sessions)

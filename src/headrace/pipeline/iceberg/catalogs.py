@@ -59,7 +59,7 @@ def opened(pipeline: Pipeline, name: str) -> Catalog:
     try:
         from pyiceberg.catalog import load_catalog
     except ModuleNotFoundError as error:
-        raise PipelineError(f"Iceberg tables: {extras.said(error)}") from None
+        raise PipelineError(f"Iceberg tables: {extras.describe_missing(error)}") from None
     with about(f"catalog {name!r}", properties):
         catalog = load_catalog(name, **properties)
         if properties["type"] == "sql":
@@ -113,7 +113,7 @@ def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
         if isinstance(error, CommitFailedException):
             raise  # The writer looks again.
         if isinstance(error, ModuleNotFoundError):
-            raise PipelineError(f"{what}: {extras.said(error) or error}") from None
+            raise PipelineError(f"{what}: {extras.describe_missing(error) or error}") from None
         lines = str(error).strip().splitlines()
         text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
         raise PipelineError(f"{what}: {scrubbed(text, properties)}") from None

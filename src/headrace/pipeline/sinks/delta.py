@@ -32,7 +32,7 @@ def table_at(path: str) -> DeltaTable | None:
     try:
         from deltalake import DeltaTable
     except ModuleNotFoundError as error:
-        raise PipelineError(f"Delta tables: {extras.said(error)}") from None
+        raise PipelineError(f"Delta tables: {extras.describe_missing(error)}") from None
     return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
 
 

@@ -107,7 +107,7 @@ class RelayedOpening(Endpoint):
             text, mac = cut(d, at + 4, at + 4 + size), cut(d, end - MAC_SIZE, end)
             self.made = self.accept(self, text, mac)
         if self.made is None:
-            transport.lost()
+            transport.abort()
             return n
         self.spent = True  # The transport goes on with what is left in another turn.
         return end

@@ -30,7 +30,7 @@ from headrace.server.cluster_relay.preamble import (
     pack,
     unpack,
 )
-from headrace.server.net.client_socket import seen_from
+from headrace.server.net.client_socket import with_peer
 from headrace.server.net.transport import Transport
 from headrace.spec.tables import V0_8, V0_9, V0_9_1
 
@@ -172,7 +172,7 @@ class Relays:
         transport.flush()
         connection.ended = True
         transport.become(client)
-        transport.opened()
+        transport.stop_handshake_timer()
         transport.set_heartbeat(0)  # They pass through.
         self._context.forget(connection)
         Transport(self._reactor, sock, server)
@@ -272,7 +272,7 @@ class Relays:
         connection.mechanism = preamble.mechanism
         introduce(connection, preamble.properties)
         transport = cast("Transport", opening.transport)
-        transport.sock = seen_from(transport.sock, (preamble.host, preamble.port))
+        transport.sock = with_peer(transport.sock, (preamble.host, preamble.port))
         return connection
 
     def _user(self, preamble: Preamble, peer: RemotePeer) -> User:

@@ -41,6 +41,6 @@ def table_as_json(table: Mapping[str, object]) -> dict[str, Json]:
     return {name: as_json(value) for name, value in table.items()}
 
 
-def moment(ms: int) -> str:
+def iso_time(ms: int) -> str:
     """Return Unix time in ISO 8601."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.server.config.repeated_lines import Repeats
+from headrace.server.config.repeated_lines import RepeatedLines
 
 if TYPE_CHECKING:
     from headrace.server.config.settings import Settings
@@ -36,7 +36,7 @@ class LogError(Exception):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record."""
+    """One JSON object per record."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """One line a record: control characters in names of clients are escaped."""
+    """One line per record: control characters in names of clients are escaped."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging calls it so
         if not record.message.isprintable():
@@ -88,7 +88,7 @@ class Logs:
         self.path: Path | None = None
         self.facts: Facts | None = None
         self._handler: logging.Handler | None = None
-        self._repeats = Repeats()
+        self._repeats = RepeatedLines()
         self.use(self.handler(settings), settings)
 
     def handler(self, settings: Settings) -> logging.Handler:
@@ -106,7 +106,7 @@ class Logs:
                 raise LogError(f"log_file {settings.log_file}: {error.strerror}") from None
         if settings.log_format == "json":
             formatter = JsonFormatter()
-            formatter.facts = self.known_of
+            formatter.facts = self.connection_facts
             handler.setFormatter(formatter)
         else:
             handler.setFormatter(TextFormatter(TEXT_FORMAT))
@@ -115,7 +115,7 @@ class Logs:
 
     def log_repeats(self) -> None:
         """Log the counts of suppressed lines whose minute is over."""
-        for record in self._repeats.over(time.time()):
+        for record in self._repeats.take_ended(time.time()):
             if self._handler is not None:
                 self._handler.emit(record)
 
@@ -132,7 +132,7 @@ class Logs:
         self._handler = handler
         self.path = settings.log_file
 
-    def known_of(self, number: int) -> dict[str, object]:
+    def connection_facts(self, number: int) -> dict[str, object]:
         """Return the facts of a connection."""
         return {} if self.facts is None else dict(self.facts(number))
 
@@ -180,7 +180,7 @@ def shift(path: Path, keep: int) -> Path:
     """
     if not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file")
-    for number in range(KEPT_MAX, 0, -1):  # More than ``keep`` may be there from before.
+    for number in range(KEPT_MAX, 0, -1):  # There may be more than ``keep`` from before.
         older = path.with_name(f"{path.name}.{number}")
         if older.exists() and number >= keep:
             older.unlink()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of what the broker offers to clients of 0-8 and 0-9."""
+"""Settings of the broker's offers to clients of 0-8 and 0-9."""
 
 from __future__ import annotations
 

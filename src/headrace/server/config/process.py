@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.model.counters import Counters
     from headrace.protocol.output import BufferPool
 
-RETURNED_MIN = 32 << 20  # Bytes; returning less is not worth the walk through the heap.
+RETURNED_MIN = 32 << 20  # Bytes; to return less costs more than it saves.
 OUTPUT_SHARE = 4  # Outputs and inputs may take 1/4 of the memory before reads get smaller.
 # Thresholds of the three generations. A connection that ended is some 30 objects in a circle, so
 # that the first one bounds what waits for a collection to 1 MiB.
@@ -34,14 +34,14 @@ class MemoryReturn:
     """Returns memory to the system when much less is in use than before."""
 
     def __init__(self) -> None:
-        self._most = 0  # Highest bytes in use since memory was last returned.
+        self._peak = 0  # The highest use in bytes since memory was last returned.
 
-    def note(self, used: int) -> bool:
-        """Note the bytes in use; return True if memory was returned."""
-        self._most = max(self._most, used)
-        if self._most - used < RETURNED_MIN or used > self._most // 2:
+    def update(self, used: int) -> bool:
+        """Set the bytes in use; return True if memory was returned."""
+        self._peak = max(self._peak, used)
+        if self._peak - used < RETURNED_MIN or used > self._peak // 2:
             return False
-        self._most = used
+        self._peak = used
         trim_memory()
         return True
 
@@ -49,7 +49,7 @@ class MemoryReturn:
 def collect_rarely() -> None:
     """Have the garbage collector run rarely, also during recovery.
 
-    It does not track messages, only connections, channels and the like.
+    It tracks no messages, only objects such as connections and channels.
     """
     gc.set_threshold(*COLLECT_RARELY)
 
@@ -73,12 +73,12 @@ def freeze_objects() -> None:
 
 def memory_available() -> int:
     """Return the bytes of memory of the machine, or of the process's control group."""
-    octets = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = CGROUP_MEMORY_MAX.read_text().strip()
     except OSError:  # No control groups, or those of version 1.
-        return octets
-    return min(octets, int(limit)) if limit.isdigit() else octets
+        return available
+    return min(available, int(limit)) if limit.isdigit() else available
 
 
 def memory_max(setting: int) -> int:

@@ -17,19 +17,19 @@ KINDS_MAX = 512  # Kinds of lines that are counted; beyond it a line is written.
 
 
 @dataclass(slots=True)
-class Kind:
-    """Count of one kind of line in its minute."""
+class LineCount:
+    """The lines of one kind in its minute."""
 
     since: float
     lines: int = 0
 
 
-class Repeats(logging.Filter):
+class RepeatedLines(logging.Filter):
     """A filter that suppresses lines beyond the limit of their kind."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[tuple[str, int, str], Kind] = {}
+        self._kinds: dict[tuple[str, int, str], LineCount] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return True if a line is to be written."""
@@ -40,16 +40,16 @@ class Repeats(logging.Filter):
         if kind is None or record.created - kind.since >= WINDOW_S:
             if kind is None and len(self._kinds) >= KINDS_MAX:
                 return True
-            left_out = 0 if kind is None else kind.lines - LINES_MAX
-            kind = self._kinds[key] = Kind(record.created)
-            if left_out > 0:
-                record.msg = f"{record.getMessage()} ({counted(left_out)})"
+            suppressed = 0 if kind is None else kind.lines - LINES_MAX
+            kind = self._kinds[key] = LineCount(record.created)
+            if suppressed > 0:
+                record.msg = f"{record.getMessage()} ({format_count(suppressed)})"
                 record.args = ()
         kind.lines += 1
         return kind.lines <= LINES_MAX
 
-    def over(self, now: float) -> list[logging.LogRecord]:
-        """Forget the windows that are over; return a line for each with suppressed lines."""
+    def take_ended(self, now: float) -> list[logging.LogRecord]:
+        """Forget the ended windows; return a line for each that suppressed lines."""
         lines = []
         for key, kind in list(self._kinds.items()):
             if now - kind.since < WINDOW_S:
@@ -57,11 +57,11 @@ class Repeats(logging.Filter):
             del self._kinds[key]
             if kind.lines > LINES_MAX:
                 name, level, words = key
-                text = f"{counted(kind.lines - LINES_MAX)}: {words}"
+                text = f"{format_count(kind.lines - LINES_MAX)}: {words}"
                 lines.append(logging.LogRecord(name, level, "", 0, text, (), None))
         return lines
 
 
-def counted(lines: int) -> str:
+def format_count(lines: int) -> str:
     """Return the count of suppressed lines as text."""
     return f"{lines} more line{'s' if lines > 1 else ''} like this within {WINDOW_S:.0f} s"

@@ -3,8 +3,8 @@
 
 A field of `Settings` is a flag of ``headrace serve`` (``--frame-max``), an environment variable
 (``HEADRACE_FRAME_MAX``), a key of the TOML file given by ``--config`` (``frame_max``), and a row
-of ``docs/reference/settings.md``. A flag beats a variable, that beats the file, and that the
-default.
+of ``docs/reference/settings.md``. A flag overrides a variable, a variable the file, and the
+file the default.
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ class SettingError(ValueError):
 
 def setting(
     default: object,
-    words: str,
+    help_text: str,
     *,
     unit: str = "",
     low: float | None = None,
@@ -88,7 +88,7 @@ def setting(
 
     ``former`` is its name in earlier versions.
     """
-    about = {"help": words, "unit": unit, "low": low, "high": high, "choices": choices}
+    about = {"help": help_text, "unit": unit, "low": low, "high": high, "choices": choices}
     about |= {"many": many, "former": former}
     return dataclasses.field(default=default, repr=not secret, metadata=about | {"secret": secret})
 
@@ -164,7 +164,7 @@ class Settings:
     cluster_lag_max: int = setting(
         64 * MIB,
         "Data of one virtual host that may wait for replication; beyond it publishers wait.",
-        unit="octets",
+        unit="bytes",
         low=1 * MIB,
         high=1 << 40,
     )
@@ -178,7 +178,7 @@ class Settings:
     frame_max: int = setting(
         131072,
         "Largest frame that the broker proposes to clients.",
-        unit="octets",
+        unit="bytes",
         low=4096,
         high=16 * MIB,
     )
@@ -200,20 +200,20 @@ class Settings:
         high=3600,
     )
     body_size_max: int = setting(
-        128 * MIB, "Largest message body.", unit="octets", low=0, high=4 * GIB
+        128 * MIB, "Largest message body.", unit="bytes", low=0, high=4 * GIB
     )
     connections_max: int = setting(65536, "Maximum number of connections.", low=1, high=1 << 22)
     read_size: int = setting(
         64 * KIB,
         "Maximum number of bytes read from a socket at once.",
-        unit="octets",
+        unit="bytes",
         low=4096,
         high=16 * MIB,
     )
     output_size_max: int = setting(
         1 * MIB,
         "Pending output of a connection above which its consumers get no more deliveries.",
-        unit="octets",
+        unit="bytes",
         low=4096,
         high=1 * GIB,
     )
@@ -222,19 +222,19 @@ class Settings:
         2 * GIB,
         "Memory for queued messages, at most two fifths of the machine's; above it messages "
         "are paged out to disk, well above it publishers wait.",
-        unit="octets",
+        unit="bytes",
         low=1 * MIB,
         high=1 << 50,
     )
     disk_free_min: int = setting(
         128 * MIB,
         "Free disk space below which persistent publishers are blocked.",
-        unit="octets",
+        unit="bytes",
         low=0,
         high=1 << 50,
     )
     segment_size: int = setting(
-        64 * MIB, "Size of one file of the journal.", unit="octets", low=1 * MIB, high=2 * GIB
+        64 * MIB, "Size of one file of the journal.", unit="bytes", low=1 * MIB, high=2 * GIB
     )
 
     stream_store: str = setting(
@@ -245,14 +245,14 @@ class Settings:
     stream_cache_size: int = setting(
         GIB,
         "Disk space for segments that readers fetch from stream_store.",
-        unit="octets",
+        unit="bytes",
         low=64 * MIB,
         high=1 << 50,
     )
     staging_size_max: int = setting(
         64 * GIB,
         "Disk space for the files of one virtual host, staged or queued; beyond it senders wait.",
-        unit="octets",
+        unit="bytes",
         low=1 * MIB,
         high=1 << 50,
     )
@@ -290,7 +290,7 @@ class Settings:
     group_pin_size_max: int = setting(
         1 * GIB,
         "Data that a stream may keep beyond its limits for groups that pin it.",
-        unit="octets",
+        unit="bytes",
         low=0,
         high=1 << 50,
     )
@@ -331,7 +331,7 @@ class Settings:
         DEFAULT_OCTETS_MAX,
         "Memory for queues, exchanges and bindings of a virtual host, with names and "
         "arguments, if the virtual host has no limit max-definitions-size.",
-        unit="octets",
+        unit="bytes",
         low=1 << 20,
         high=1 << 50,
     )
@@ -514,7 +514,7 @@ class Settings:
     audit_log_size_max: int = setting(
         128 * MIB,
         "Size at which the audit log is renamed and a new file begins; 0: never.",
-        unit="octets",
+        unit="bytes",
         low=0,
         high=1 << 50,
     )
@@ -710,8 +710,8 @@ class Setting:
         if self.optional and (value is None or value == ""):
             return None
         if self.many and isinstance(value, list | tuple):
-            value = ",".join([str(self._typed(item, source)) for item in value])
-        typed = self._typed(value, source)
+            value = ",".join([str(self._convert(item, source)) for item in value])
+        typed = self._convert(value, source)
         if isinstance(typed, (int, float)) and not isinstance(typed, bool):
             if self.low is not None and typed < self.low:
                 raise SettingError(self.name, source, f"{typed} is less than {self.low:.15g}")
@@ -723,36 +723,36 @@ class Setting:
             )
         return typed
 
-    def _typed(self, value: object, source: str) -> object:
-        shown = "the value" if self.secret else repr(value)
+    def _convert(self, value: object, source: str) -> object:
+        text = "the value" if self.secret else repr(value)
         if self.kind is bool:
             if isinstance(value, bool):
                 return value
             if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
                 return value.lower() in _TRUE
-            raise SettingError(self.name, source, f"{shown} must be true or false")
+            raise SettingError(self.name, source, f"{text} must be true or false")
         if self.kind is int:
             if isinstance(value, int) and not isinstance(value, bool):
                 return value
             if isinstance(value, str) and (number := self._whole(value)) is not None:
                 return number
-            wanted_type = "size, e.g. 64MiB" if self.unit == "octets" else "whole number"
-            raise SettingError(self.name, source, f"{shown} is not a {wanted_type}")
+            expected = "size, e.g. 64MiB" if self.unit == "bytes" else "whole number"
+            raise SettingError(self.name, source, f"{text} is not a {expected}")
         if self.kind is float:
             try:
                 if isinstance(value, (int, float, str)) and not isinstance(value, bool):
-                    real = float(value)
-                    if math.isfinite(real):
-                        return real
+                    parsed = float(value)
+                    if math.isfinite(parsed):
+                        return parsed
             except ValueError:
                 pass
-            raise SettingError(self.name, source, f"{shown} is not a number")
+            raise SettingError(self.name, source, f"{text} is not a number")
         if not isinstance(value, str | Path):
-            raise SettingError(self.name, source, f"{shown} is not a string")
+            raise SettingError(self.name, source, f"{text} is not a string")
         return Path(value) if self.kind is Path else str(value)
 
     def _whole(self, text: str) -> int | None:
-        if self.unit == "octets":
+        if self.unit == "bytes":
             return size_of(text)
         match = _SIZE.fullmatch(text.strip())
         return int(match[1]) if match is not None and not match[2] else None
@@ -793,7 +793,7 @@ def load(
     file, keys = _read_file(environment, config)
     for name in keys:
         if name not in BY_NAME:
-            raise SettingError(name, file, f"there is no such setting{closest(name)}")
+            raise SettingError(name, file, f"there is no such setting{suggestion_for(name)}")
     for row in SETTINGS:
         for name in row.names:
             if name in keys:
@@ -803,11 +803,11 @@ def load(
             if text is not None and not is_service_link(variable, text):
                 values[row.name] = row.read(text, variable)
         for name in row.names:
-            given = flags.get(name)
-            if given is None or given == ():
+            value = flags.get(name)
+            if value is None or value == ():
                 continue
-            values[row.name] = row.read(given, flag_of(name))
-            if row.name == "cluster" and has_password(str(given)):
+            values[row.name] = row.read(value, flag_of(name))
+            if row.name == "cluster" and has_password(str(value)):
                 raise SettingError(
                     row.name,
                     row.flag,
@@ -846,14 +846,14 @@ def has_password(url: str) -> bool:
     return re.search(r"//[^@]*:[^@]*@|password\s*=", url) is not None
 
 
-def closest(name: str, names: Iterable[str] | None = None) -> str:
-    """Return a question that names the setting that was probably meant; "" when none is close."""
+def suggestion_for(name: str, names: Iterable[str] | None = None) -> str:
+    """Return the question that suggests a setting with a similar name; "" without one."""
     candidates = [row.name for row in SETTINGS] if names is None else names
     close = difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def strange_variables(environment: Mapping[str, str]) -> list[str]:
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return a warning for each variable with the prefix of settings that is not a setting."""
     warnings = []
     for variable in sorted(environment):
@@ -869,10 +869,10 @@ def strange_variables(environment: Mapping[str, str]) -> list[str]:
         is_known = name in BY_NAME or name in OTHER_VARIABLES
         if is_known or name == variable.lower() or name.startswith(FOREIGN_VARIABLES):
             continue
-        meant = closest(name, [*BY_NAME, *OTHER_VARIABLES])
-        if meant:
-            meant = f"; did you mean {ENVIRONMENT_PREFIX}{meant.split()[-1].upper()}"
-        warnings.append(f"the variable {variable} is not a setting and is ignored{meant}")
+        suggestion = suggestion_for(name, [*BY_NAME, *OTHER_VARIABLES])
+        if suggestion:
+            suggestion = f"; did you mean {ENVIRONMENT_PREFIX}{suggestion.split()[-1].upper()}"
+        warnings.append(f"the variable {variable} is not a setting and is ignored{suggestion}")
     return warnings
 
 
@@ -881,17 +881,17 @@ def is_service_link(variable: str, text: str) -> bool:
     return variable.endswith("_PORT") and _LINK.match(text) is not None
 
 
-def misspelt(variable: str, environment: Mapping[str, str]) -> list[str]:
+def similar_variables(variable: str, environment: Mapping[str, str]) -> list[str]:
     """Return unused variables with a name close to this one."""
     variables = {*map(variable_of, BY_NAME), *map(variable_of, OTHER_VARIABLES)}
-    strange = [
+    unknown = [
         name
         for name in environment
         if name.startswith(ENVIRONMENT_PREFIX[:4])
         and name not in variables
         and not name.startswith(tuple(map(variable_of, FOREIGN_VARIABLES)))
     ]
-    return sorted(difflib.get_close_matches(variable, strange, cutoff=MISSPELT))
+    return sorted(difflib.get_close_matches(variable, unknown, cutoff=MISSPELT))
 
 
 def flag_of(name: str) -> str:

@@ -7,7 +7,7 @@ from headrace.server.config.settings import GIB, KIB, MIB, NEEDS_RESTART, SETTIN
 
 
 def manual() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     lines = [
         "# Settings",
         "",
@@ -36,30 +36,30 @@ def manual() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_shown(row)} | {_bounds(row)} | "
-        f"{_reloads(row.name)} | {_help(row)} |"
+        f"| `{row.name}` | `{row.flag}` | `{row.variable}` | {_format_default(row)} | "
+        f"{_bounds(row)} | {_reloads(row.name)} | {_help(row)} |"
         for row in SETTINGS
     ]
     return "\n".join(lines) + "\n"
 
 
 def _help(row: Setting) -> str:
-    """Return what a setting does, with its former name."""
+    """Return the description of a setting, with its former name."""
     return f"{row.help} Its former name is `{row.former}`." if row.former else row.help
 
 
 def _reloads(name: str) -> str:
-    """Return whether a reload applies a setting, or why not."""
+    """Return "yes" if a reload applies a setting, else "no" with the reason."""
     return f"no: {NEEDS_RESTART[name]}" if name in NEEDS_RESTART else "yes"
 
 
-def _shown(row: Setting) -> str:
+def _format_default(row: Setting) -> str:
     default = row.default
     if default is None:
         return "none"
     if isinstance(default, bool):
         return "true" if default else "false"
-    if isinstance(default, int) and row.unit == "octets":
+    if isinstance(default, int) and row.unit == "bytes":
         return _size(default)
     if default == "":
         return "empty"
@@ -72,13 +72,13 @@ def _bounds(row: Setting) -> str:
         return ", ".join(f"`{choice}`" for choice in row.choices)
     if row.low is None or row.high is None:
         return ""
-    if row.unit == "octets":
+    if row.unit == "bytes":
         return f"{_size(int(row.low))} to {_size(int(row.high))}"
     return f"{row.low:.15g} to {row.high:.15g}"
 
 
-def _size(octets: int) -> str:
+def _size(count: int) -> str:
     for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
-        if octets >= size and octets % size == 0:
-            return f"{octets // size} {unit}"
-    return str(octets)
+        if count >= size and count % size == 0:
+            return f"{count // size} {unit}"
+    return str(count)

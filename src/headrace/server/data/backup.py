@@ -65,7 +65,7 @@ async def back_up(
 
     Raises:
         StoreError: the directory or the base cannot be used, or the disk fails.
-        OSError: likewise.
+        OSError: the same.
     """
     if storage.data is None:
         raise StoreError("this broker keeps everything in memory")
@@ -77,26 +77,26 @@ async def back_up(
     links = data / LINKS
     await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     manifest = Manifest(__version__, storage.identity, now())
-    over = threading.Event()  # Tells the threads of this backup to stop.
+    cancelled = threading.Event()  # Set to stop the threads of this backup.
     manifest.vhosts = {str(number): name for name, number in storage.vhost_ids.items()}
     try:
         if not await wait_for_disk():
             raise StoreError("the backup cannot be written to the disk")
-        parts: dict[str, int] = {}
+        lengths: dict[str, int] = {}
         for name, number in list(storage.vhost_ids.items()):
-            parts |= await link_vhost(storage, name, number, links)
+            lengths |= await link_vhost(storage, name, number, links)
             await report({"step": "linked", "vhost": name})
         await asyncio.to_thread(
-            copy_all, data, links, directory, parts, manifest, base, base_manifest, over
+            copy_all, data, links, directory, lengths, manifest, base, base_manifest, cancelled
         )
         await report({"step": "copied", "files": len(manifest.files)})
         manifest.finished = now()
         await asyncio.to_thread(backup.write_manifest, directory, manifest)
         if verify:
-            await asyncio.to_thread(backup.verify, directory, lambda _: go_on(over))
+            await asyncio.to_thread(backup.verify, directory, lambda _: check_running(cancelled))
             await report({"step": "verified"})
     finally:
-        over.set()
+        cancelled.set()
         await asyncio.to_thread(shutil.rmtree, links, ignore_errors=True)
     return backup.summary(manifest)
 
@@ -107,42 +107,42 @@ async def link_vhost(storage: Storage, name: str, number: int, links: Path) -> d
     store = storage.stores.get(name)
     if not isinstance(store, Journal):  # It was deleted meanwhile.
         return {}
-    home, into = storage.data.vhost(number), links / "vhosts" / str(number)
-    await asyncio.to_thread(link_tree, home / "staging", into / "staging")
-    done: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
+    home, target = storage.data.vhost(number), links / "vhosts" / str(number)
+    await asyncio.to_thread(link_tree, home / "staging", target / "staging")
+    finished: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
 
-    def taken(snapshot: Snapshot) -> None:
-        if not done.done():
-            done.set_result(snapshot)
+    def on_snapshot(snapshot: Snapshot) -> None:
+        if not finished.done():
+            finished.set_result(snapshot)
 
-    snapshot = Snapshot(str(home), str(into), store.growing, taken)
+    snapshot = Snapshot(str(home), str(target), store.growing, on_snapshot)
     store.writer.submit(snapshot)
     try:
-        await asyncio.wait_for(done, SNAPSHOT_S)
+        await asyncio.wait_for(finished, SNAPSHOT_S)
     except TimeoutError:
         raise StoreError(
             f"the journal of vhost '{name}' made no snapshot within {SNAPSHOT_S:g} s"
         ) from None
     if snapshot.error is not None:
         raise snapshot.error
-    await asyncio.to_thread(link_tree, home / "staging", into / "staging")
-    return {f"vhosts/{number}/{path}": octets for path, octets in snapshot.extents.items()}
+    await asyncio.to_thread(link_tree, home / "staging", target / "staging")
+    return {f"vhosts/{number}/{path}": size for path, size in snapshot.extents.items()}
 
 
 def copy_all(
     data: Path,
     links: Path,
     directory: Path,
-    parts: dict[str, int],
+    lengths: dict[str, int],
     manifest: Manifest,
     base: Path | None,
     base_manifest: Manifest | None,
-    over: threading.Event,
+    cancelled: threading.Event,
 ) -> None:
-    """Copy the definitions, and the linked files; ``parts`` has the lengths of growing ones.
+    """Copy the definitions, and the linked files; ``lengths`` has those of growing ones.
 
     Raises:
-        StoreError: a file cannot be copied, or ``over`` was set meanwhile.
+        StoreError: a file cannot be copied, or ``cancelled`` was set meanwhile.
     """
     backup.copy_definitions(data / backup.DEFINITIONS, directory / backup.DEFINITIONS)
     path = directory / backup.DEFINITIONS
@@ -151,11 +151,11 @@ def copy_all(
     for name in COPIED:
         keep(manifest, name, backup.copy_file(data / name, directory / name), whole=False)
     for name in backup.files_below(links):
-        go_on(over)
-        octets = parts.get(name)
-        if octets == 0:
+        check_running(cancelled)
+        length = lengths.get(name)
+        if length == 0:
             continue  # No record in it is durable yet.
-        whole = octets is None and not name.endswith(".part")
+        whole = length is None and not name.endswith(".part")
         before = base_manifest.files.get(name) if base_manifest is not None and whole else None
         if (
             base is not None
@@ -164,22 +164,22 @@ def copy_all(
             and (
                 before.whole
                 and base_manifest.identity == manifest.identity
-                and linked(links / name, base / name, directory / name)
+                and link_from_base(links / name, base / name, directory / name)
             )
         ):
             manifest.files[name] = before
             continue
-        keep(manifest, name, backup.copy_file(links / name, directory / name, octets), whole=whole)
+        keep(manifest, name, backup.copy_file(links / name, directory / name, length), whole=whole)
 
 
-def go_on(over: threading.Event) -> None:
+def check_running(cancelled: threading.Event) -> None:
     """Raise StoreError when the backup was cancelled."""
-    if over.is_set():
+    if cancelled.is_set():
         raise StoreError("the backup was given up")
 
 
-def linked(source: Path, base: Path, target: Path) -> bool:
-    """Link a file to the same one of an earlier backup; return False if there is none."""
+def link_from_base(source: Path, base: Path, target: Path) -> bool:
+    """Link the same file of an earlier backup; return False if it has none."""
     try:
         if not backup.same_ends(source, base):
             return False

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data without a record, and records without data, at the start of a broker.
 
-Only what ``definitions.db`` is known to have deleted is deleted: it is the file of these data, no
-older copy, and had given the number to another virtual host before. Other data is set aside under a
-name, or the start is refused.
+Only data that ``definitions.db`` certainly deleted is deleted: the file belongs to these data, is
+not an older copy, and has given out a higher number since. Other data is set aside under a name, or
+the start is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Not in ``vhosts``, where earlier versions delete what they do not know.
+#: Outside of ``vhosts``, where earlier versions delete unknown directories.
 ASIDE = "unrecorded"
 
 
@@ -85,7 +85,7 @@ def _nameless(data: DataDirectory, state: str) -> str:
 
 
 def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bool) -> None:
-    """Delete the data of deleted virtual hosts, and set aside what is not recorded.
+    """Delete the data of deleted virtual hosts, and set aside unrecorded data.
 
     ``is_shared``: the users are those of a cluster, whose record is the only one.
 
@@ -102,18 +102,18 @@ def settle_leftovers(data: DataDirectory, users: UserDirectory, *, is_shared: bo
                     "make an empty directory of that name to continue without its messages"
                 )
     try:
-        for directory in _sorted(home):
+        for directory in _subdirectories(home):
             if directory.name.isdigit():
                 _settle(data, users, directory, names, is_shared=is_shared)
         if not is_shared:
-            for directory in _sorted(data.path / ASIDE):
-                _bring_back(data, directory, names)
+            for directory in _subdirectories(data.path / ASIDE):
+                _restore(data, directory, names)
     except OSError as error:
         raise StoreError(f"{home}: {error.strerror or error}") from error
 
 
-def _sorted(home: Path) -> list[Path]:
-    return sorted(place for place in home.iterdir() if place.is_dir()) if home.is_dir() else []
+def _subdirectories(home: Path) -> list[Path]:
+    return sorted(path for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
 
 
 def _settle(
@@ -146,12 +146,12 @@ def _settle(
 
 
 def set_aside_behind(data: DataDirectory, last_id: int) -> None:
-    """Set aside what virtual hosts have whose numbers are higher than any that was recorded.
+    """Set aside the data of virtual hosts with higher numbers than any recorded one.
 
     Raises:
         OSError: it cannot be moved.
     """
-    for directory in _sorted(data.path / "vhosts"):
+    for directory in _subdirectories(data.path / "vhosts"):
         if directory.name.isdigit() and int(directory.name) > last_id:
             set_aside(data, directory)
 
@@ -180,20 +180,20 @@ def set_aside(data: DataDirectory, directory: Path) -> None:
     )
 
 
-def _bring_back(data: DataDirectory, directory: Path, names: dict[int, str]) -> None:
-    """Give what was set aside to its virtual host, if that is recorded again and has no data."""
+def _restore(data: DataDirectory, directory: Path, names: dict[int, str]) -> None:
+    """Move a directory back to its virtual host, if that is recorded again and has no data."""
     owner = read_owner(data.disk, directory)
     numbers = [number for number, name in names.items() if owner and owner.vhost == name]
     for number in numbers:
-        place = data.vhost(number)
-        if place.exists() and any(place.iterdir()):
-            log.warning("%s stays: vhost '%s' has data of its own", directory, names[number])
+        target = data.vhost(number)
+        if target.exists() and any(target.iterdir()):
+            log.warning("%s stays: vhost %r has data of its own", directory, names[number])
             continue
-        if place.exists():
-            place.rmdir()
-        data.disk.make_directory(str(place.parent))
-        _move(data, directory, place)
-        log.warning("%s is the data of vhost '%s' again: %s", directory, names[number], place)
+        if target.exists():
+            target.rmdir()
+        data.disk.make_directory(str(target.parent))
+        _move(data, directory, target)
+        log.warning("%s is the data of vhost %r again: %s", directory, names[number], target)
 
 
 def _move(data: DataDirectory, source: Path, target: Path) -> None:
@@ -226,8 +226,8 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
         )
 
 
-def note_owner(data: DataDirectory, number: int, owner: Owner) -> None:
-    """Write down whose data a directory has."""
+def record_owner(data: DataDirectory, number: int, owner: Owner) -> None:
+    """Record the virtual host whose data a directory has."""
     home = data.vhost(number)
     try:
         if read_owner(data.disk, home) != owner:
@@ -239,5 +239,5 @@ def note_owner(data: DataDirectory, number: int, owner: Owner) -> None:
 def highest_stream(home: Path) -> int:
     """Return the highest queue id of the directories of streams: no new queue may get it."""
     streams = home / "streams"
-    names = (place.name for place in streams.iterdir()) if streams.is_dir() else ()
+    names = (path.name for path in streams.iterdir()) if streams.is_dir() else ()
     return max((int(name) for name in names if name.isdigit()), default=0)

@@ -37,7 +37,7 @@ from headrace.server.data.leftovers import (
     check_journal,
     highest_stream,
     is_new,
-    note_owner,
+    record_owner,
     remove_tree,
     set_aside_behind,
     settle_leftovers,
@@ -102,7 +102,7 @@ class Storage:
         Raises:
             StoreError, AccountError: it cannot be used.
         """
-        self.settings = settings  # Those that apply now; replaced on reload.
+        self.settings = settings  # The settings in effect; replaced on reload.
         self.counters = counters
         self.first_account: Account | None = None  # Made by this start, with the default password.
         #: Reads and writes the file of users, one call after the other, while the broker runs.
@@ -144,8 +144,8 @@ class Storage:
                 shutil.rmtree(self.data.path / LINKS, ignore_errors=True)
                 settle_leftovers(self.data, self.users, is_shared=shared is not None)
                 self.catalog_id = self.users.lineage()[0]
-                self.users.written = self.note_catalog
-                self.note_catalog()
+                self.users.written = self.record_catalog
+                self.record_catalog()
             opened.pop_all()
 
     def open_tier(self, post: Post) -> None:
@@ -183,8 +183,8 @@ class Storage:
             if settings.default_vhost:
                 self.users.set_permission(account.name, settings.default_vhost, EVERYTHING)
 
-    def note_catalog(self) -> None:
-        """Note how often ``definitions.db`` was changed, so that a start knows an older copy."""
+    def record_catalog(self) -> None:
+        """Record the changes of ``definitions.db``, so that a start detects an older copy."""
         if self.data is None:
             return
         try:
@@ -212,7 +212,7 @@ class Storage:
         store.read()
         self.definitions[vhost] = NoDefinitions()
         if self.data is not None:
-            note_owner(self.data, vhost_id, Owner(vhost, self.catalog_id))
+            record_owner(self.data, vhost_id, Owner(vhost, self.catalog_id))
         if isinstance(store, Journal) and self.earlier is not None:
             earlier = self.earlier.load(vhost)
             assert self.data is not None
@@ -275,7 +275,7 @@ class Storage:
             remove_tree(self.data.vhost(number))
 
     def set_aside_behind(self, last_id: int) -> None:
-        """Move the data of virtual hosts with higher numbers to where no other one gets it."""
+        """Set aside the data of virtual hosts with higher numbers than ``last_id``."""
         try:
             if self.data is not None:
                 set_aside_behind(self.data, last_id)
@@ -292,7 +292,7 @@ class Storage:
         del self.definitions[vhost]
 
     def store_redelivered(self, vhosts: Iterable[VirtualHost]) -> None:
-        """Write which messages were delivered, so that the next start marks them as redelivered."""
+        """Write the delivered messages, so that the next start marks them as redelivered."""
         for vhost in vhosts:
             vhost.jobs.close()
             vhost.branches.close()
@@ -372,8 +372,8 @@ class Storage:
         put_back(recovered, queues, not store.waits, restore)
         for queue, count in lost.items():
             log.error(
-                "vhost '%s': %d messages are owed by a queue with the id %d, which no definition "
-                "names; they are in queue '%s'",
+                "vhost %r: %d messages are owed by a queue with the id %d, which no definition "
+                "names; they are in queue %r",
                 *(vhost.name, count, queue.id, queue.name),
             )
         store.waits = {}
@@ -387,19 +387,19 @@ class Storage:
         if isinstance(store, Journal):
             self.counters.next_seq = max(self.counters.next_seq, store.last_seq + 1)
 
-    def warn_of_unnamed_streams(self, vhost: str, named: Container[int]) -> None:
+    def warn_of_unnamed_streams(self, vhost: str, ids: Container[int]) -> None:
         """Log the directories of streams without a definition; they are left alone."""
         if self.data is None:
             return
         home = self.data.vhost(self.vhost_ids[vhost]) / "streams"
-        numbers = (place.name for place in home.iterdir()) if home.is_dir() else ()
-        left = sorted(int(number) for number in numbers if number.isdigit())
-        left = [number for number in left if number not in named]
-        if left:
+        names = (path.name for path in home.iterdir()) if home.is_dir() else ()
+        numbers = sorted(int(name) for name in names if name.isdigit())
+        unnamed = [number for number in numbers if number not in ids]
+        if unnamed:
             log.warning(
-                "vhost '%s': no definition names these directories of streams, which stay as they "
+                "vhost %r: no definition names these directories of streams, which stay as they "
                 "are: %s in %s",
-                *(vhost, ", ".join(map(str, left)), home),
+                *(vhost, ", ".join(map(str, unnamed)), home),
             )
 
     def migrate_definitions(self, vhost: str) -> None:
@@ -417,13 +417,13 @@ class Storage:
         if store.synced < store.defined:
             raise StoreError(f"{store.directory} cannot be written")
         self.earlier.delete(vhost)
-        log.warning("vhost '%s': its definitions are in its journal from now on", vhost)
+        log.warning("vhost %r: its definitions are in its journal from now on", vhost)
 
     def finish_migration(self) -> None:
-        """Note that the definitions of all virtual hosts are in their journals.
+        """Record that the definitions of all virtual hosts are in their journals.
 
         Raises:
-            StoreError: the note cannot be written.
+            StoreError: the record cannot be written.
         """
         if self.earlier is not None:
             self.earlier.finish()
@@ -445,7 +445,7 @@ class Storage:
         if self.tier is not None:
             self.tier.close()
         self.users_thread.shutdown(cancel_futures=True)  # A running call ends first.
-        self.note_catalog()
+        self.record_catalog()
         self.users.close()
         if self.data is not None:
             self.data.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of definitions that wait for the disk: awaited, or refused when the disk fails."""
+"""Changes of definitions that wait for the disk; they are refused when the disk fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.model.ports import Store
 
-FAILING_TICKS = 4  # A change is refused after a store has failed for so many ticks.
+FAILING_TICKS = 4  # Ticks of a failing store after which changes are refused.
 
 
 class SyncWaiter:

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 USERS_S = 1.0  # How often the file is checked for changes by another process.
-RECHECK_NS = 5_000_000  # How long connections are rechecked before the loop serves others.
+RECHECK_NS = 5_000_000  # The time of a recheck before the loop serves others.
 
 
 class UsersRead(NamedTuple):
@@ -43,8 +43,8 @@ class UsersRead(NamedTuple):
 
     snapshot: Snapshot | None = None  # None: unchanged.
     last_vhost_id: int = 0  # With a snapshot: the highest that a virtual host ever had.
-    notes: Sequence[ChangeNote] = ()  # Commands that changed something, or were refused.
-    trouble: str = ""  # Why the file cannot be read.
+    notes: Sequence[ChangeNote] = ()  # Of commands that changed something, or were refused.
+    error: str = ""  # The reason why the file cannot be read.
 
 
 def read(users: UserDirectory) -> UsersRead:
@@ -52,16 +52,16 @@ def read(users: UserDirectory) -> UsersRead:
     try:
         users.refresh()
     except OSError as error:
-        log.debug("users of the cluster: %s", error)  # Its heartbeats say so.
+        log.debug("users of the cluster: %s", error)  # Its heartbeats report that.
     except AccountError as error:
-        return UsersRead(trouble=str(error))
+        return UsersRead(error=str(error))
     last_vhost_id = 0
     try:
         snapshot = users.snapshot() if users.changed() else None
         if snapshot is not None:
             last_vhost_id = users.last_vhost_id()
     except AccountError as error:
-        return UsersRead(trouble=str(error))
+        return UsersRead(error=str(error))
     if snapshot is not None:
         users.written()
     try:
@@ -71,15 +71,17 @@ def read(users: UserDirectory) -> UsersRead:
         return UsersRead(snapshot, last_vhost_id)
 
 
-def write(users: UserDirectory, work: Callable[[UserDirectory], Made]) -> tuple[Made, UsersRead]:
+def write(
+    users: UserDirectory, work: Callable[[UserDirectory], Result]
+) -> tuple[Result, UsersRead]:
     """Change the file and read it again; runs on the users thread.
 
     Raises:
         AccountError: nothing was changed.
     """
-    made = work(users)
+    result = work(users)
     users.wrote()
-    return made, read(users)
+    return result, read(users)
 
 
 class AccountChanges:
@@ -116,7 +118,7 @@ class AccountChanges:
         self.down: dict[str, str] = {}
 
     async def poll(self) -> None:
-        """Apply what was changed since the last poll."""
+        """Apply the changes since the last poll."""
         self._apply(await self._on_users_thread(read), None)
 
     async def change(self, changes: Changes, actor: Actor | None) -> None:
@@ -125,49 +127,47 @@ class AccountChanges:
         Concurrent calls apply in the order in which they were made.
 
         Raises:
-            AccountError: nothing was changed, or the changes do not apply yet; the text says which.
+            AccountError: nothing was changed, or the changes do not apply yet.
         """
         await self.perform(lambda users: users.change(changes), actor)
         for name in changes.vhosts:
             if name in self.down:
                 raise AccountError(self.down[name])
 
-    async def perform(self, work: Callable[[UserDirectory], Made], actor: Actor | None) -> Made:
+    async def perform(self, work: Callable[[UserDirectory], Result], actor: Actor | None) -> Result:
         """Run a change of the file on its thread and apply it; return what ``work`` returned.
 
         Raises:
             AccountError: nothing was changed, or the change does not apply yet.
         """
-        made, users_read = await self._on_users_thread(partial(write, work=work))
+        result, users_read = await self._on_users_thread(partial(write, work=work))
         self._apply(users_read, actor)
-        if users_read.trouble:
-            raise AccountError(
-                f"users were changed, but cannot be read again: {users_read.trouble}"
-            )
-        return made
+        if users_read.error:
+            raise AccountError(f"users were changed, but cannot be read again: {users_read.error}")
+        return result
 
-    async def _on_users_thread(self, work: Callable[[UserDirectory], Made]) -> Made:
+    async def _on_users_thread(self, work: Callable[[UserDirectory], Result]) -> Result:
         """Run blocking work on the users thread."""
         storage = self._storage
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(storage.users_thread, work, storage.users)
 
     def _apply(self, users_read: UsersRead, actor: Actor | None) -> None:
-        """Apply what was read; ``actor`` made the changes unless a command's note names another."""
-        if users_read.trouble and not self._unreadable:
-            log.warning("users cannot be read again: %s", users_read.trouble)
-        self._unreadable = bool(users_read.trouble)
-        if users_read.trouble:
+        """Apply a result of reading; a command's note names its own actor in place of ``actor``."""
+        if users_read.error and not self._unreadable:
+            log.warning("users cannot be read again: %s", users_read.error)
+        self._unreadable = bool(users_read.error)
+        if users_read.error:
             return
         access, events = self._access, self._context.events
-        self._operators.note(users_read.notes, self._audit, clock_ms())
+        self._operators.record(users_read.notes, self._audit, clock_ms())
         before = access.snapshot
         if users_read.snapshot is None or not access.take(users_read.snapshot):
             if self.down:
                 self._start_vhosts(access.snapshot)
             return
         self._context.counters.generation += 1
-        previous, events.actor = events.actor, self._operators.changed(actor)
+        previous, events.actor = events.actor, self._operators.take_actor(actor)
         try:
             if events.has_listeners:
                 emit_changes(events, before, access.snapshot)
@@ -178,7 +178,7 @@ class AccountChanges:
             events.actor = previous
 
     def _apply_vhosts(self, before: Snapshot, snapshot: Snapshot, last_id: int) -> None:
-        """Stop deleted virtual hosts, start new ones, and apply the rules of the rest.
+        """Stop deleted virtual hosts, start new ones, and apply the rules of the others.
 
         One with a higher number than ``last_id`` was not deleted: the file, or the database of the
         cluster, is an older copy. Its data is kept.
@@ -187,8 +187,8 @@ class AccountChanges:
         for name in list(hosts.vhosts):
             number = self._storage.vhost_ids[name]
             if number > last_id:
-                hosts.leave(name, f"vhost '{name}' is not recorded any more")
-            elif snapshot.vhosts.get(name) != number:  # Perhaps made anew.
+                hosts.leave(name, f"vhost '{name}' is no longer recorded")
+            elif snapshot.vhosts.get(name) != number:  # It may have been created again.
                 hosts.drop(name)
         if any(number > last_id for number in before.vhosts.values()):
             self._storage.set_aside_behind(last_id)
@@ -214,14 +214,14 @@ class AccountChanges:
                 if name not in down:
                     log.error("%s; this is tried again", self.down[name])
 
-    def _recheck(self, left: Iterator[Transport]) -> None:
+    def _recheck(self, transports: Iterator[Transport]) -> None:
         """Recheck the rights of connections for ``RECHECK_NS``, then continue on a later turn."""
         reactor = self._reactor
         until = reactor.stopwatch() + RECHECK_NS
-        for transport in left:
+        for transport in transports:
             self._recheck_one(transport)
             if reactor.stopwatch() >= until:
-                reactor.loop.call_soon(self._recheck, left)
+                reactor.loop.call_soon(self._recheck, transports)
                 break
         reactor.turn()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many logins succeeded and failed, by protocol, and by where they came from.
+"""Counts of successful and failed logins, by protocol and by source.
 
 These are counts for operators; delays are in :mod:`headrace.gateway.security.throttle`.
 """
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-SOURCES_MAX = 1000  # Sources that are known; the one that was silent for longest goes.
+SOURCES_MAX = 1000  # Sources with counts; a further one replaces the one idle longest.
 NAME_MAX = 255  # Characters of a user's name that are kept.
 
 
-class Source(NamedTuple):
-    """Where logins came from. Host and user are empty for the sum of a protocol."""
+class LoginSource(NamedTuple):
+    """A source of logins. Host and user are empty for the sum of a protocol."""
 
     protocol: str  # As "0-9-1" or "http".
     host: str = ""
     user: str = ""  # From the client; empty without one.
 
 
-class Outcomes:
-    """The logins of a source."""
+class LoginCounts:
+    """The counts of a source."""
 
     __slots__ = ("failed", "succeeded")
 
@@ -30,7 +30,7 @@ class Outcomes:
         self.succeeded = 0
         self.failed = 0
 
-    def note(self, succeeded: bool) -> None:
+    def count(self, succeeded: bool) -> None:
         """Count a login."""
         if succeeded:
             self.succeeded += 1
@@ -42,17 +42,17 @@ class LoginAttempts:
     """The logins of a broker since it was started."""
 
     def __init__(self) -> None:
-        self.protocols: dict[Source, Outcomes] = {}  # As many as there are protocols.
-        self.sources: OrderedDict[Source, Outcomes] = OrderedDict()
+        self.protocols: dict[LoginSource, LoginCounts] = {}  # As many as there are protocols.
+        self.sources: OrderedDict[LoginSource, LoginCounts] = OrderedDict()
 
-    def note(self, protocol: str, host: str, user: str, *, succeeded: bool) -> None:
-        """Count a login that was decided."""
-        self.protocols.setdefault(Source(protocol), Outcomes()).note(succeeded)
-        source = Source(protocol, host, user[:NAME_MAX])
-        outcomes = self.sources.pop(source, None)
-        if outcomes is None:
-            outcomes = Outcomes()
+    def count(self, protocol: str, host: str, user: str, *, succeeded: bool) -> None:
+        """Count a finished login."""
+        self.protocols.setdefault(LoginSource(protocol), LoginCounts()).count(succeeded)
+        source = LoginSource(protocol, host, user[:NAME_MAX])
+        counts = self.sources.pop(source, None)
+        if counts is None:
+            counts = LoginCounts()
             if len(self.sources) >= SOURCES_MAX:
                 self.sources.popitem(last=False)
-        self.sources[source] = outcomes  # The latest.
-        outcomes.note(succeeded)
+        self.sources[source] = counts  # The latest.
+        counts.count(succeeded)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from headrace import certificate_faults
 
-SIZE_MAX = 256 << 10  # Octets of a set of keys, or of an issuer's metadata.
+SIZE_MAX = 256 << 10  # Bytes of a set of keys, or of an issuer's metadata.
 TIMEOUT_S = 5.0
 DISCOVERY = "/.well-known/openid-configuration"
 
@@ -30,35 +30,37 @@ def loader(source: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]
     if "://" not in source:
         path = Path(source)
         return lambda: asyncio.to_thread(read_file, path)
-    place = place_of(source)
-    return lambda: asyncio.to_thread(_fetch, place, ca)
+    address = parse_address(source)
+    return lambda: asyncio.to_thread(_fetch, address, ca)
 
 
 def discoverer(issuer: str, ca: Path | None = None) -> Callable[[], Awaitable[bytes]]:
     """Return a function that reads the set of an issuer (OpenID Connect Discovery).
 
-    Both requests are made as :func:`loader` does. The issuer's document must name it exactly as we
-    do, and an https address.
+    Both requests are made as :func:`loader` does. The issuer's document must have exactly
+    the configured name, and an https address.
 
     Raises:
-        ValueError: the issuer is no https address.
+        ValueError: the issuer is not an https address.
     """
-    place = place_of(issuer.rstrip("/") + DISCOVERY)
+    address = parse_address(issuer.rstrip("/") + DISCOVERY)
 
     def fetch() -> bytes:
         try:
-            document = json.loads(_fetch(place, ca))
-            named, keys = document["issuer"], document["jwks_uri"]
+            document = json.loads(_fetch(address, ca))
+            document_issuer, keys = document["issuer"], document["jwks_uri"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{place.host} does not say where its keys are: {error}") from None
-        if named != issuer:
-            raise ValueError(f"{place.host} says that it is {named!r}, not {issuer!r}")
-        return _fetch(place_of(str(keys)), ca)
+            raise ValueError(
+                f"{address.host} does not name the address of its keys: {error}"
+            ) from None
+        if document_issuer != issuer:
+            raise ValueError(f"{address.host} names the issuer {document_issuer!r}, not {issuer!r}")
+        return _fetch(parse_address(str(keys)), ca)
 
     return lambda: asyncio.to_thread(fetch)
 
 
-class Place(NamedTuple):
+class HttpsAddress(NamedTuple):
     """An https address to read from."""
 
     host: str
@@ -66,7 +68,7 @@ class Place(NamedTuple):
     path: str
 
 
-def place_of(address: str) -> Place:
+def parse_address(address: str) -> HttpsAddress:
     """Read an https address.
 
     Raises:
@@ -76,7 +78,7 @@ def place_of(address: str) -> Place:
     if parts.scheme != "https" or not parts.hostname or parts.username is not None:
         raise ValueError(f"{address!r} is neither a file nor an https address")
     query = f"?{parts.query}" if parts.query else ""
-    return Place(parts.hostname, parts.port or 443, (parts.path or "/") + query)
+    return HttpsAddress(parts.hostname, parts.port or 443, (parts.path or "/") + query)
 
 
 def read_file(path: Path, size_max: int = SIZE_MAX) -> bytes:
@@ -84,16 +86,16 @@ def read_file(path: Path, size_max: int = SIZE_MAX) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it has more than ``size_max`` octets.
+        ValueError: it has more than ``size_max`` bytes.
     """
     with path.open("rb") as file:
-        return _bounded(file.read(size_max + 1), size_max)
+        return _check_size(file.read(size_max + 1), size_max)
 
 
-def _fetch(place: Place, ca: Path | None) -> bytes:
-    import http.client  # With what it imports, 5% of a start, for those who have no issuer.
+def _fetch(address: HttpsAddress, ca: Path | None) -> bytes:
+    import http.client  # Its import takes 5% of a start, which brokers without an issuer save.
 
-    host, port, path = place
+    host, port, path = address
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
@@ -102,16 +104,16 @@ def _fetch(place: Place, ca: Path | None) -> bytes:
         with connection.getresponse() as answer:  # With HTTP 1.0 the socket is the answer's.
             if answer.status != http.HTTPStatus.OK:
                 raise ValueError(f"{host} answers with status {answer.status}")
-            return _bounded(answer.read(SIZE_MAX + 1))
+            return _check_size(answer.read(SIZE_MAX + 1))
     except http.client.HTTPException as error:
         raise ValueError(f"{host} does not speak HTTP: {type(error).__name__}") from None
     except ssl.SSLCertVerificationError as error:
-        raise certificate_faults.explained(error, host) from None
+        raise certificate_faults.describe_fault(error, host) from None
     finally:
         connection.close()
 
 
-def _bounded(octets: bytes, size_max: int = SIZE_MAX) -> bytes:
-    if len(octets) > size_max:
+def _check_size(data: bytes, size_max: int = SIZE_MAX) -> bytes:
+    if len(data) > size_max:
         raise ValueError(f"it has more than {size_max} bytes")
-    return octets
+    return data

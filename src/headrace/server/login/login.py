@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PASSED_MAX = 1024  # Times that are kept of connections that are gone or renewed.
+OUTDATED_MAX = 1024  # Times in the heap of connections that are closed or renewed.
 
 
 class LoginSettingError(Exception):
@@ -74,8 +74,8 @@ class LoginService:
         turn: Callable[[], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``writer`` has the thread that reads and writes the users; ``secret`` stays from one
-        start to the next; ``turn`` is called when something is to be sent.
+        """``writer`` has the thread that reads and writes the users; ``secret`` is the
+        same after a restart; ``turn`` sends pending output.
 
         Raises:
             LoginSettingError: a setting cannot be used.
@@ -84,15 +84,15 @@ class LoginService:
         self._audit = audit
         self._turn = turn
         self._clock = clock
-        self._expires: dict[int, float] = {}  # Unix time by number of a connection,
-        self._expiring: list[tuple[float, int]] = []  # and a heap of the same, and of some before.
+        self._expires: dict[int, float] = {}  # Unix times by number of a connection.
+        self._expiring: list[tuple[float, int]] = []  # A heap of these, and of outdated ones.
         self._tasks: set[asyncio.Task[None]] = set()
         self._others = itertools.count(1)  # Logins without a connection.
         self.attempts = LoginAttempts()
         self._renewing: set[int] = set()  # Connections with a renewal under way.
         self.context: Context | None = None
         self._ring = KeyRing()
-        self._active: LoginSettings | None = None  # Those in effect.
+        self._active: LoginSettings | None = None  # The settings in effect.
         self.access = Access(users, writer=writer, secret=secret, audit=audit, throttle=Throttle())
         self.gate = ConnectionGate()
         self.logins = Logins({}, audit=audit)
@@ -113,15 +113,13 @@ class LoginService:
                 certificate_name=settings.certificate_name,
                 certificate_san=settings.certificate_san,
             )
-            now = self._active
+            active = self._active
             if (
-                now
-                and now.services == services
-                and now.settings.sasl_mechanisms == settings.sasl_mechanisms
-            ):
-                return LoginSettings(
-                    settings, trusted, services, now.mechanisms
-                )  # They may have a memory.
+                active
+                and active.services == services
+                and active.settings.sasl_mechanisms == settings.sasl_mechanisms
+            ):  # The mechanisms may hold state.
+                return LoginSettings(settings, trusted, services, active.mechanisms)
             return LoginSettings(
                 settings, trusted, services, load(settings.sasl_mechanisms, services)
             )
@@ -176,7 +174,7 @@ class LoginService:
     # --- Logins ---------------------------------------------------------------------------------
 
     def authenticate(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
-        """Run a step of a login off the loop: hashing a password takes long."""
+        """Run a step of a login outside of the loop, as hashing a password takes long."""
         self._begin(self._check(connection, mechanism, response))
 
     async def _check(self, connection: ClientConnection, mechanism: str, response: bytes) -> None:
@@ -193,7 +191,7 @@ class LoginService:
             outcome = await self.logins.step(number, peer, mechanism, response)
         except LoginRefused as error:
             log.warning("connection %d: login refused: %s", number, error)
-            self.attempts.note(version_of(connection), peer.host, error.user, succeeded=False)
+            self.attempts.count(version_of(connection), peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit(
                     "user.authentication.failure",
@@ -207,8 +205,8 @@ class LoginService:
             elif isinstance(outcome, bytes):
                 connection.challenge(outcome)
             else:
-                self.attempts.note(version_of(connection), peer.host, outcome.name, succeeded=True)
-                self._let_in(connection, mechanism, outcome)
+                self.attempts.count(version_of(connection), peer.host, outcome.name, succeeded=True)
+                self._accept(connection, mechanism, outcome)
         self._turn()
 
     async def admit(self, peer: RemotePeer, mechanism: str, response: bytes, protocol: str) -> User:
@@ -217,7 +215,7 @@ class LoginService:
         The mechanisms, threads, delays and rules are those of connections.
 
         Raises:
-            LoginRefused: it proves no user.
+            LoginRefused: the credentials are refused.
         """
         facts: dict[str, object] = {
             "connection_type": protocol,
@@ -231,16 +229,16 @@ class LoginService:
                 raise LoginRefused(f"mechanism {mechanism} needs another step")
         except LoginRefused as error:
             log.warning("login by %s from %s refused: %s", protocol, peer, error)
-            self.attempts.note(protocol, peer.host, error.user, succeeded=False)
+            self.attempts.count(protocol, peer.host, error.user, succeeded=False)
             if self._events.has_listeners:
                 self._events.emit("user.authentication.failure", **facts, error=str(error))
             raise
-        self.attempts.note(protocol, peer.host, outcome.name, succeeded=True)
+        self.attempts.count(protocol, peer.host, outcome.name, succeeded=True)
         if self._events.has_listeners:
             self._events.emit("user.authentication.success", name=outcome.name, **facts)
         return outcome
 
-    def _let_in(self, connection: ClientConnection, mechanism: str, user: User) -> None:
+    def _accept(self, connection: ClientConnection, mechanism: str, user: User) -> None:
         if self._events.has_listeners:
             facts = connection_of(connection, mechanism)
             self._events.emit("user.authentication.success", name=user.name, **facts)
@@ -285,17 +283,17 @@ class LoginService:
         self._expires[number] = user.expires_s
         if user.expires_s != before:
             heapq.heappush(self._expiring, (user.expires_s, number))
-        if len(self._expiring) > 2 * len(self._expires) + PASSED_MAX:
-            self._expiring = [(at, number) for number, at in self._expires.items()]
+        if len(self._expiring) > 2 * len(self._expires) + OUTDATED_MAX:
+            self._expiring = [(expires_s, number) for number, expires_s in self._expires.items()]
             heapq.heapify(self._expiring)
 
     def expire(self) -> None:
         """Close the connections whose credentials have expired."""
         now = self._clock()
         while self._expiring and self._expiring[0][0] <= now:
-            at, number = heapq.heappop(self._expiring)
-            if self._expires.get(number) != at:
-                continue  # It is gone, or was renewed.
+            expires_s, number = heapq.heappop(self._expiring)
+            if self._expires.get(number) != expires_s:
+                continue  # The connection is closed, or was renewed.
             del self._expires[number]
             connection = None if self.context is None else self.context.connections.get(number)
             if connection is None or connection.user is None:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from headrace.gateway.oauth.tokens import TokenRules, Trust
 
 NO_PREFIX = "none"  # Of scopes.
-SHARED = ("HS256", "HS384", "HS512")  # Algorithms of keys that both sides know; only when asked.
+SHARED = ("HS256", "HS384", "HS512")  # Algorithms of shared keys; only if the setting has them.
 ISSUERS_MAX = 64  # In the file.
-ISSUERS_SIZE_MAX = 256 << 10  # Octets of the file.
+ISSUERS_SIZE_MAX = 256 << 10  # Bytes of the file.
 PREFIX = "oauth_"
 OF_AN_ISSUER = {
     row.name.removeprefix(PREFIX): row
@@ -41,7 +41,7 @@ OF_AN_ISSUER = {
     if row.name.startswith(PREFIX) and row.name not in ("oauth_issuer", "oauth_issuers")
 }
 
-Source = tuple[str, str, Path | None]  # Of keys: the place, or else the issuer; its authorities.
+Source = tuple[str, str, Path | None]  # Of keys: file or address, else the issuer; authorities.
 
 
 class TrustError(Exception):
@@ -55,18 +55,18 @@ class KeyRing:
         self._keys: dict[Source, Keys] = {}
 
     def get(self, source: Source, load: Callable[[], Awaitable[bytes]]) -> Keys:
-        """Return the keys from there, as they were read last, if they were."""
+        """Return the keys of a source, with the last set if one was read."""
         from headrace.gateway.oauth.keys import Keys
 
         return self._keys.get(source) or Keys(load)
 
-    def keep(self, kept: dict[Source, tuple[Keys, float]]) -> None:
+    def keep(self, sources: dict[Source, tuple[Keys, float]]) -> None:
         """Drop all other keys, and read these again at their next use.
 
         Each has the seconds for which they stay fresh.
         """
-        self._keys = {source: keys for source, (keys, _) in kept.items()}
-        for keys, fresh_s in kept.values():
+        self._keys = {source: keys for source, (keys, _) in sources.items()}
+        for keys, fresh_s in sources.values():
             keys.renew(fresh_s)
 
 
@@ -89,7 +89,9 @@ class TrustedIssuers:
         try:
             from headrace.gateway.oauth.tokens import Trust
         except ImportError as error:
-            raise TrustError(f"setting {named(settings)}: {extras.said(error) or error}") from None
+            raise TrustError(
+                f"setting {issuer_setting(settings)}: {extras.describe_missing(error) or error}"
+            ) from None
         rules = rules_of(settings)
         source, load = source_of(settings)
         keys = self._ring.get(source, load)
@@ -97,7 +99,7 @@ class TrustedIssuers:
         return Trust(keys, rules)
 
     def begin(self) -> None:
-        """Let it take effect."""
+        """Use these issuers from now on."""
         self._ring.keep(self._kept)
 
 
@@ -110,18 +112,18 @@ def each_issuer(settings: Settings) -> list[Settings]:
     issuers = [settings] if settings.oauth_jwks or settings.oauth_issuer else []
     if settings.oauth_issuers is None:
         return issuers
-    where = f"setting oauth_issuers: {settings.oauth_issuers}"
+    prefix = f"setting oauth_issuers: {settings.oauth_issuers}"
     try:
         tables = tomllib.loads(read_file(settings.oauth_issuers, ISSUERS_SIZE_MAX).decode())
     except (OSError, ValueError) as error:  # Broken TOML or UTF-8 is a ValueError.
-        raise TrustError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+        raise TrustError(f"{prefix}: {getattr(error, 'strerror', None) or error}") from None
     if not 0 < len(tables) <= ISSUERS_MAX:
-        raise TrustError(f"{where}: it names {len(tables)} issuers, not 1 to {ISSUERS_MAX}")
+        raise TrustError(f"{prefix}: it names {len(tables)} issuers, not 1 to {ISSUERS_MAX}")
     for issuer, table in tables.items():
         if not isinstance(table, dict):
-            raise TrustError(f"{where}: {issuer!r} is not a table")
+            raise TrustError(f"{prefix}: {issuer!r} is not a table")
         if issuer == settings.oauth_issuer or not issuer:
-            raise TrustError(f"{where}: {issuer!r} is the issuer of oauth_issuer, or none")
+            raise TrustError(f"{prefix}: {issuer!r} is the issuer of oauth_issuer, or none")
         changed: dict[str, Any] = {  # Of the types of their fields.
             "oauth_issuer": issuer,
             "oauth_jwks": "",
@@ -130,22 +132,22 @@ def each_issuer(settings: Settings) -> list[Settings]:
         for name, value in table.items():
             row = OF_AN_ISSUER.get(name)
             if row is None:
-                raise TrustError(f"{where}: {issuer!r}: there is no {name!r}")
+                raise TrustError(f"{prefix}: {issuer!r}: there is no {name!r}")
             try:
                 changed[row.name] = row.read(value, issuer)
             except SettingError as error:
-                raise TrustError(f"{where}: {issuer!r}: {name}: {error.reason}") from None
+                raise TrustError(f"{prefix}: {issuer!r}: {name}: {error.reason}") from None
         issuers.append(dataclasses.replace(settings, **changed))
     return issuers
 
 
-def named(settings: Settings) -> str:
-    """The setting that has tokens served."""
+def issuer_setting(settings: Settings) -> str:
+    """Return the name of the setting that turns tokens on."""
     return "oauth_jwks" if settings.oauth_jwks else "oauth_issuer"
 
 
-def of(settings: Settings) -> str:
-    """Return the issuer of an error, where there are several."""
+def issuer_suffix(settings: Settings) -> str:
+    """Return the issuer for the text of an error; "" for keys without an issuer."""
     return f" (issuer {settings.oauth_issuer!r})" if settings.oauth_issuer else ""
 
 
@@ -168,11 +170,11 @@ def source_of(settings: Settings) -> tuple[Source, Callable[[], Awaitable[bytes]
         text = f"{error.filename}: {error.strerror}"
     except ValueError as error:
         text = str(error)
-    raise TrustError(f"setting {named(settings)}{of(settings)}: {text}")
+    raise TrustError(f"setting {issuer_setting(settings)}{issuer_suffix(settings)}: {text}")
 
 
 def rules_of(settings: Settings) -> TokenRules:
-    """Which tokens of an issuer are good.
+    """Return the rules for the tokens of an issuer.
 
     Raises:
         TrustError: a setting cannot be used.
@@ -180,25 +182,27 @@ def rules_of(settings: Settings) -> TokenRules:
     from headrace.gateway.oauth.scopes import ScopeError, check_aliases, read_aliases
     from headrace.gateway.oauth.tokens import ALGORITHMS, TokenRules
 
-    whose = of(settings)
+    suffix = issuer_suffix(settings)
     resources = tuple(settings.oauth_resource_server_id.split())
     if not resources:
-        raise TrustError(f"setting {named(settings)}{whose} needs oauth_resource_server_id")
+        raise TrustError(
+            f"setting {issuer_setting(settings)}{suffix} needs oauth_resource_server_id"
+        )
     if not settings.oauth_verify_audience and not settings.oauth_issuer:
         raise TrustError("setting oauth_verify_audience: without it, oauth_issuer must be set")
     algorithms = tuple(settings.oauth_algorithms.split())
     if not algorithms or "none" in (each.lower() for each in algorithms):
-        raise TrustError(f"setting oauth_algorithms{whose}: tokens must be signed")
+        raise TrustError(f"setting oauth_algorithms{suffix}: tokens must be signed")
     unknown = sorted({*algorithms} - {*ALGORITHMS.split(), *SHARED})
     if unknown:
-        raise TrustError(f"setting oauth_algorithms{whose}: there is no {', '.join(unknown)}")
+        raise TrustError(f"setting oauth_algorithms{suffix}: there is no {', '.join(unknown)}")
     prefix = settings.oauth_scope_prefix
     try:
         aliases = read_aliases(settings.oauth_scope_aliases)
         for resource in resources:
             check_aliases(aliases, "" if prefix == NO_PREFIX else prefix or f"{resource}.")
     except ScopeError as error:
-        raise TrustError(f"setting oauth_scope_aliases{whose}: {error}") from None
+        raise TrustError(f"setting oauth_scope_aliases{suffix}: {error}") from None
     return TokenRules(
         resource_server_ids=resources,
         verify_audience=settings.oauth_verify_audience,

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NUMBER_MAX = (1 << 63) - 1
-TEXT_OCTETS_MAX = 4096
-# Of steps, then the loop serves others. A message that comes meanwhile waits for so long, so it is
-# the least that does not cost more in turns of the loop than in work.
+TEXT_SIZE_MAX = 4096
+# Seconds of steps before the loop serves others. A message that arrives meanwhile waits for so
+# long; a shorter slice would cost more in turns of the loop than in work.
 SLICE_S = 0.0002
 
-Answered = dict[str, object]
-Steps = Generator[Mapping[str, object] | None, None, Answered]
-Operation = Callable[["Call"], "Answered | Steps | Awaitable[Answered | Steps]"]
+Answer = dict[str, object]
+Steps = Generator[Mapping[str, object] | None, None, Answer]
+Operation = Callable[["Call"], "Answer | Steps | Awaitable[Answer | Steps]"]
 Row = Mapping[str, object]
 Described = TypeVar("Described")
 
@@ -87,11 +87,11 @@ class Call:
         operator: str = "",
         actor: Actor | None = None,
         user: User | None = None,
-        send: Callable[[Answered], Awaitable[None]] | None = None,
+        send: Callable[[Answer], Awaitable[None]] | None = None,
         busy: Callable[[], Awaitable[None]] | None = None,
-        receive: Callable[[], Awaitable[Answered | None]] | None = None,
+        receive: Callable[[], Awaitable[Answer | None]] | None = None,
     ) -> None:
-        """``operator`` names who asks for the log, ``actor`` for events.
+        """``operator`` names the operator in the log, ``actor`` in events.
 
         ``user`` is the user as whom the operator acts; None: the system user, with all rights.
         """
@@ -115,10 +115,10 @@ class Call:
             events.actor = None
 
     def log(self, action: str) -> None:
-        """Log what the operator does, such as "drains the broker"."""
+        """Log an action of the operator, such as "drains the broker"."""
         log.warning("an operator (%s) %s", self.operator, action)
 
-    async def send(self, item: Answered) -> None:
+    async def send(self, item: Answer) -> None:
         """Send a line of the answer; waits while the operator does not read."""
         if self._send is not None:
             await self._send(item)
@@ -129,11 +129,11 @@ class Call:
         return await self.broker.unsynced.wait_for(vhost)
 
     async def busy(self) -> None:
-        """Send a keep-alive line: the operation goes on."""
+        """Send a keep-alive line while the operation runs."""
         if self._busy is not None:
             await self._busy()
 
-    async def receive(self) -> Answered | None:
+    async def receive(self) -> Answer | None:
         """Return the next object that follows the request; None at the end.
 
         Raises:
@@ -145,30 +145,28 @@ class Call:
         """End the call with an error."""
         raise OperationRefused(code, text)
 
-    def text(
-        self, field: str, default: str | None = None, *, octets_max: int = TEXT_OCTETS_MAX
-    ) -> str:
+    def text(self, field: str, default: str | None = None, *, size_max: int = TEXT_SIZE_MAX) -> str:
         """Return a text field; without a default it must be present and not empty."""
         value = self.request.get(field)
         if value is None:
             value = default
         if not isinstance(value, str) or (not value and default is None):
             self.refuse("bad-request", f"'{field}' is missing or not a string")
-        if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse("bad-request", f"'{field}' has more than {octets_max} bytes")
+        if len(value.encode("utf-8", "surrogatepass")) > size_max:
+            self.refuse("bad-request", f"'{field}' has more than {size_max} bytes")
         return value
 
     def number(
-        self, field: str, default: int | None = None, *, least: int = 0, most: int = NUMBER_MAX
+        self, field: str, default: int | None = None, *, minimum: int = 0, maximum: int = NUMBER_MAX
     ) -> int:
-        """Return an integer field from ``least`` to ``most``."""
+        """Return an integer field from ``minimum`` to ``maximum``."""
         value = self.request.get(field)
         if value is None:
             value = default
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse("bad-request", f"'{field}' is missing or not a whole number")
-        if not least <= value <= most:
-            self.refuse("bad-request", f"'{field}' is {value}, not within {least} and {most}")
+        if not minimum <= value <= maximum:
+            self.refuse("bad-request", f"'{field}' is {value}, not within {minimum} and {maximum}")
         return value
 
     def flag(self, field: str, default: bool = False) -> bool:
@@ -180,7 +178,7 @@ class Call:
             self.refuse("bad-request", f"'{field}' must be true or false")
         return value
 
-    # --- What the user may see --------------------------------------------------------------------
+    # --- Visibility -------------------------------------------------------------------------------
 
     @property
     def sees_all(self) -> bool:
@@ -193,7 +191,7 @@ class Call:
         return self.user is None or ADMINISTRATOR in self.user.tags
 
     def sees_vhost(self, name: str) -> bool:
-        """Return True if the user sees what is in a virtual host."""
+        """Return True if the user sees the objects of a virtual host."""
         return self.sees_all or (self.user is not None and self.user.may_open(name))
 
     def sees_account(self, name: str) -> bool:
@@ -215,7 +213,7 @@ class Call:
             self.refuse("not-found", self.missing(name))
         return vhost
 
-    def wanted_vhost(self) -> VirtualHost | None:
+    def vhost_filter(self) -> VirtualHost | None:
         """Return the virtual host named in ``vhost``; None where the request names none."""
         return None if self.request.get("vhost") is None else self.vhost()
 
@@ -228,19 +226,19 @@ class Call:
 
     def vhosts(self) -> list[VirtualHost]:
         """Return the virtual host named in ``vhost``, or all that the user sees."""
-        if (wanted := self.wanted_vhost()) is not None:
-            return [wanted]
+        if (vhost := self.vhost_filter()) is not None:
+            return [vhost]
         return [vhost for vhost in self.broker.vhosts.values() if self.sees_vhost(vhost.name)]
 
 
-def each(
+def list_objects(
     call: Call,
     objects: Callable[[VirtualHost], Iterable[Described]],
     describe: Callable[[VirtualHost, Described], Row | None],
 ) -> Steps:
-    """List objects of the virtual hosts of a request.
+    """Yield the rows of the objects in the virtual hosts of a request.
 
-    ``objects`` returns what may be iterated while the virtual host changes.
+    The result of ``objects`` can be iterated while the virtual host changes.
     """
     count = 0
     for vhost in call.vhosts():

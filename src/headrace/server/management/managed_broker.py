@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.server.observe.alarms import Alarms
     from headrace.server.observe.audit_log import AuditLog
     from headrace.server.observe.loop_delay import LoopDelay
-    from headrace.server.reload import Reloaded
+    from headrace.server.reload import ReloadResult
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ManagedBroker:
     unsynced: UnsyncedChanges
     logs: Logs | None  # None: the broker has no process of its own.
     trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
-    reload: Callable[[], Reloaded | None]  # None: the settings have no source to read again.
+    reload: Callable[[], ReloadResult | None]  # None: the settings have no source to read again.
     loop_delay: LoopDelay
     node: ClusterNode | None = None  # In a cluster.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.

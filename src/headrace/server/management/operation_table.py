@@ -7,10 +7,10 @@ A module of a resource has a table, and names each operation where its function 
 
 
     @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`")
-    def delete_queue(call: Call) -> Answered: ...
+    def delete_queue(call: Call) -> Answer: ...
 
-From there come the rights that are checked before it runs, and its row in the page of the
-management socket. The system user, who asks without a ticket, needs no rights.
+The table has the rights that are checked before it runs, and its row in the page of the management
+socket. The system user, who has no ticket, needs no rights.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Operation)
 
 
-class Need(NamedTuple):
-    """A permission on the name in a field of the request."""
+class RequiredPermission(NamedTuple):
+    """A permission that an operation requires on the name in a field of the request."""
 
     permission: str
     kind: str  # Of the object; empty: the field ``kind`` has it, queue by default.
     field: str
 
 
-CONFIGURE_QUEUE = Need("configure", "queue", "name")
-READ_QUEUE = Need("read", "queue", "queue")
+CONFIGURE_QUEUE = RequiredPermission("configure", "queue", "name")
+READ_QUEUE = RequiredPermission("read", "queue", "queue")
 
 
 class OperationRow(NamedTuple):
@@ -44,7 +44,7 @@ class OperationRow(NamedTuple):
     name: str
     run: Operation
     tags: Tags  # The user has one of them.
-    needs: tuple[Need, ...]
+    permissions: tuple[RequiredPermission, ...]
     own_vhost: bool  # But for administrators the virtual host is one the user may open.
     fields: str  # Of the request, as the page has them.
     note: str  # On permissions that the operation checks or gives by itself.
@@ -66,18 +66,18 @@ class OperationRow(NamedTuple):
         if self.tags.isdisjoint(user.tags):
             tags = ", ".join(sorted(self.tags))
             call.refuse("refused", f"user '{user.name}' has none of the tags {tags}")
-        if not self.needs and not self.own_vhost:
+        if not self.permissions and not self.own_vhost:
             return
         vhost = call.vhost()
         if self.own_vhost and not call.administers and not user.may_open(vhost.name):
             call.refuse("refused", f"access to vhost '{vhost.name}' refused for user '{user.name}'")
         access = call.broker.access
-        for need in self.needs:
-            kind = need.kind or call.text("kind", "queue")
-            name = call.text(need.field, "")
+        for permission in self.permissions:
+            kind = permission.kind or call.text("kind", "queue")
+            name = call.text(permission.field, "")
             queue = vhost.queues.get(name) if kind == "queue" else None
             object_name = queue.access_name if queue else name
-            access.check(user, vhost.name, need.permission, kind, object_name)
+            access.check(user, vhost.name, permission.permission, kind, object_name)
 
 
 class OperationTable:
@@ -90,7 +90,7 @@ class OperationTable:
         self,
         name: str,
         tags: Tags,
-        *needs: Need,
+        *permissions: RequiredPermission,
         own_vhost: bool = False,
         fields: str = "",
         note: str = "",
@@ -100,7 +100,17 @@ class OperationTable:
         """Return the decorator of the function that runs an operation."""
 
         def add(function: Function) -> Function:
-            row = (name, function, tags, needs, own_vhost, fields, note, takes_lines, former_name)
+            row = (
+                name,
+                function,
+                tags,
+                permissions,
+                own_vhost,
+                fields,
+                note,
+                takes_lines,
+                former_name,
+            )
             self.rows.append(OperationRow(*row))
             return function
 

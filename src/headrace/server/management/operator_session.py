@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An operator's session in a virtual host: what a connection and its channel are to a client.
+"""An operator's session in a virtual host, the counterpart of a client's connection and channel.
 
-An operator changes objects through the door of every client, runs the requests of every client, and
-publishes by the way of 0-9-1 clients. So each rule of these holds for operators, too.
+An operator changes objects, runs requests and publishes through the code that serves clients (of
+0-9-1, for publishing). So the rules for clients apply to operators, too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
     from headrace.gateway.requests.requests import Handler, RequestAnswer
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
-FRAME_OCTETS = 131_072 - 8  # Of a body frame's payload; consumers get frames of their own size.
-IMPERSONATOR = "impersonator"  # Who has this tag may publish as another user.
+FRAME_SIZE = 131_072 - 8  # Bytes of a body frame's payload; consumers get their own frame size.
+IMPERSONATOR = "impersonator"  # The tag of users that may publish as another user.
 
 
 class EveryGrant:
@@ -90,7 +90,7 @@ class OperatorSession:
     def publish(
         self, exchange: str, routing_key: str, properties: BasicProperties, body: bytes
     ) -> tuple[bool, int]:
-        """Publish a message; return whether a queue gets it, and how many refused it.
+        """Publish a message; return True if a queue gets it, and the number of refusals.
 
         Raises:
             AmqpError: there is no such exchange, or a property or header is refused.
@@ -98,8 +98,9 @@ class OperatorSession:
             ValueError, TypeError, MalformedError: the properties have no encoding.
         """
         header = encode_content_header(V0_9_1, CLASS_BASIC, len(body), properties)
-        parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
-        frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
+        starts = range(0, len(body), FRAME_SIZE)
+        payloads = [body[start : start + FRAME_SIZE] for start in starts]
+        frames = b"".join(framed(FRAME_BODY, 0, payload) for payload in payloads)
         address = shortstr(exchange) + shortstr(routing_key)
         data = address + bytes((MANDATORY, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
 
@@ -109,7 +110,7 @@ class OperatorSession:
         connection.open_host(self.vhost, self.context.stores[name], self.context.line(name))
         channel = Channel(0, connection)
         refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
-        connection.drop()  # The message, if it came back.
+        connection.drop()  # Drops the message if it was returned.
         tally = channel.tallied()
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
@@ -126,16 +127,16 @@ def attempt(
     return answer if isinstance(answer, dict) else {}
 
 
-async def run_request(call: Call, handler: Handler, **fields: object) -> Answered:
+async def run_request(call: Call, handler: Handler, **fields: object) -> Answer:
     """Run a request, in slices where it is long; answer when its changes are durable."""
     request = OperatorSession(call).request(fields)
     call.broker.events.require()
     try:
         with call.acting():
-            begun = handler(request)
+            outcome = handler(request)
     except RequestRefused as error:
         raise OperationRefused(error.code, error.text) from None
-    answer = begun if isinstance(begun, dict) else await finish(call, begun)
+    answer = outcome if isinstance(outcome, dict) else await finish(call, outcome)
     if not await call.durable(request.vhost.name):
         call.refuse("precondition", "the journal cannot be written")
     return answer

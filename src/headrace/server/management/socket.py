@@ -50,7 +50,7 @@ from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
 from headrace.server.definitions.document import DocumentError
-from headrace.server.management.call import SLICE_S, Answered, Call, OperationRefused, Steps
+from headrace.server.management.call import SLICE_S, Answer, Call, OperationRefused, Steps
 from headrace.server.management.resources.logins import peer_of
 from headrace.server.net.transport import clock_ms
 from headrace.server.observe.account_events import Operator
@@ -63,15 +63,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLIENTS_MAX = 64  # At the same time.
-LINE_OCTETS_MAX = 1 << 20  # Of a request, or of a line that follows one.
-IDLE_S = 300.0  # A client may be idle for so long,
-READ_S = 60.0  # and leave an answer unread.
-ACCEPT_TURNS = 3  # Of the loop, until asyncio reports a connection that it has accepted.
-LINGER_S = 1.0  # Input after the last answer is read for so long.
-STEPS_PER_SLICE = 64  # Of a list, or as many as SLICE_S allows, before others have their turn.
-BUSY_S = 10.0  # After so long without output a busy line is sent.
-# Fields that the audit log has elsewhere, or must not have.
+CLIENTS_MAX = 64  # Clients at the same time.
+LINE_SIZE_MAX = 1 << 20  # Bytes of a request, or of a line that follows one.
+IDLE_S = 300.0  # The longest time between two requests of a client.
+READ_S = 60.0  # The longest time that an answer may stay unread.
+ACCEPT_TURNS = 3  # Turns of the loop until asyncio reports an accepted connection.
+LINGER_S = 1.0  # The time for which input after the last answer is read.
+STEPS_PER_SLICE = 64  # Steps of a list, within SLICE_S, before the loop serves others.
+BUSY_S = 10.0  # Seconds without output before a busy line is sent.
+# Fields that the audit log has under other names, or must not have.
 UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
@@ -114,7 +114,7 @@ class ManagementSocket:
             self._inode = self.path.stat().st_ino
             listening.setblocking(False)
             self._server = await asyncio.start_unix_server(
-                self._accept, sock=listening, limit=LINE_OCTETS_MAX
+                self._accept, sock=listening, limit=LINE_SIZE_MAX
             )
         except OSError as error:
             listening.close()
@@ -129,7 +129,7 @@ class ManagementSocket:
             return
         for listening in self._server.sockets:
             asyncio.get_running_loop().remove_reader(listening.fileno())
-        for _ in range(ACCEPT_TURNS):  # Before it is closed, which asyncio would lose them in.
+        for _ in range(ACCEPT_TURNS):  # Else asyncio loses connections that it has accepted.
             await asyncio.sleep(0)
         self._server.close()
         self._server = None
@@ -145,7 +145,7 @@ class ManagementSocket:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self.clients.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def clean_up(task: asyncio.Task[None]) -> None:
             self.clients.discard(task)
             self.idle.pop(task, None)
             if task.cancelled():  # It was idle, or the broker stops: unsent output is dropped.
@@ -153,15 +153,15 @@ class ManagementSocket:
             else:
                 writer.close()
 
-        task.add_done_callback(ended)
+        task.add_done_callback(clean_up)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             client = Client(self, reader, writer)
             if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():
-                silent = next(iter(self.idle))
-                del self.idle[silent]
-                silent.cancel()
+                longest_idle = next(iter(self.idle))
+                del self.idle[longest_idle]
+                longest_idle.cancel()
                 await client.serve()
             elif len(self.clients) > CLIENTS_MAX:
                 await client.fail("limit", f"{CLIENTS_MAX} operators are served at a time")
@@ -190,9 +190,9 @@ class Client:
         self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
         self.operator = f"system user {self.uid}, process {self.pid}"
         self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
-        self.doing: Answered = {}  # The request that is served,
-        self.owes_lines = False  # Lines follow the request that are not read yet.
-        self.acting: Operator | None = None  # and as which user; None: as the system user.
+        self.current: Answer = {}  # The request that is served.
+        self.has_unread_lines = False  # Lines follow the request that are not read yet.
+        self.acting: Operator | None = None  # The user of the request; None: the system user.
 
     def is_trusted(self) -> bool:
         """Return True if the peer's user is ours, or root."""
@@ -208,25 +208,25 @@ class Client:
                 request = await self.receive()
             except OperationRefused as error:
                 await self.fail(error.code, error.text)
-                return  # Where the next line begins is not known.
+                return  # The begin of the next line is unknown.
             finally:
                 self.owner.idle.pop(task, None)
             if request is None:
                 return
-            await self.do(request)
-            if self.owes_lines:
+            await self.run(request)
+            if self.has_unread_lines:
                 return  # The lines are data, and may look like requests.
 
-    async def receive(self) -> Answered | None:
+    async def receive(self) -> Answer | None:
         """Return the object of the next line; None at the end, or at ``{"end": true}``.
 
         Raises:
-            OperationRefused: the line is too long, or no object.
+            OperationRefused: the line is too long, or is not an object.
         """
         try:
             line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
         except ValueError:
-            raise OperationRefused("limit", f"a line has {LINE_OCTETS_MAX} bytes at most") from None
+            raise OperationRefused("limit", f"a line has {LINE_SIZE_MAX} bytes at most") from None
         if not line:
             return None
         try:
@@ -240,19 +240,19 @@ class Client:
         if not isinstance(request, dict):
             raise OperationRefused("bad-request", "each line must be a JSON object")
         if request.get("end") is True and len(request) == 1:
-            self.owes_lines = False
+            self.has_unread_lines = False
             return None
         return request
 
-    async def do(self, request: Answered) -> None:
+    async def run(self, request: Answer) -> None:
         """Run a request, and answer it."""
         name = request.get("do")
         if isinstance(name, str) and name in self.owner.former_names:
             name = self.owner.former_names[name]
             request = {**request, "do": name}
-        self.doing = request
+        self.current = request
         operation = self.owner.operations.get(name) if isinstance(name, str) else None
-        self.owes_lines = request.get("lines") is True or (
+        self.has_unread_lines = request.get("lines") is True or (
             operation is not None and operation.takes_lines
         )
         if operation is None:
@@ -297,7 +297,7 @@ class Client:
         else:
             self.audit(request)
             self.turn()
-            # Reading operations are answered while the disk fails: they are needed then.
+            # Reading operations are answered while the disk fails, when operators need them.
             if not is_read_only(operation.name) and not await broker.unsynced.wait():
                 await self.fail("precondition", NOT_KEPT)
                 return
@@ -323,7 +323,7 @@ class Client:
         call.actor = self.acting = Operator(user.name, str(peer or user.peer))
         call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
 
-    def audit(self, request: Answered, reason: str = "") -> None:
+    def audit(self, request: Answer, reason: str = "") -> None:
         """Audit a request, with the reason if it was refused."""
         audit = self.owner.broker.audit
         name = request.get("do")
@@ -341,7 +341,7 @@ class Client:
                 request={name: value for name, value in request.items() if name not in UNAUDITED},
             )
 
-    async def stream(self, call: Call, steps: Steps) -> Answered:
+    async def stream(self, call: Call, steps: Steps) -> Answer:
         """Send the lines of a generator, slice by slice; return its result."""
         sent_s = time.monotonic()
         with contextlib.closing(steps):
@@ -368,7 +368,7 @@ class Client:
                 await self.send(*lines)
                 await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
 
-    async def send_item(self, item: Answered) -> None:
+    async def send_item(self, item: Answer) -> None:
         """Send one line of an answer."""
         self.turn()
         await self.send(json.dumps({"item": item}))
@@ -379,19 +379,19 @@ class Client:
 
     async def fail(self, code: str, text: str) -> None:
         """Answer with an error."""
-        doing, self.doing = self.doing, {}
+        doing, self.current = self.current, {}
         if doing:
             self.audit(doing, text)
         self.turn()
         await self.send(json.dumps({"error": text, "code": code}))
 
     async def end(self) -> None:
-        """End the answers, and read what the client still sends, up to a limit.
+        """End the answers, and read further input of the client, up to a limit.
 
         A socket closed with unread input would reset the client before it reads its answer.
         """
         self.writer.write_eof()
-        unread = LINE_OCTETS_MAX
+        unread = LINE_SIZE_MAX
         async with asyncio.timeout(LINGER_S):
             while unread > 0 and (read := await self.reader.read(unread)):
                 unread -= len(read)

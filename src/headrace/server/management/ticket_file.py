@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tickets on disk, so that who is logged in stays so over a restart of the broker.
+"""Tickets on disk, so that logins last over a restart of the broker.
 
 The file ``tickets`` of the data directory has a line of JSON for each ticket: the hash of the
 ticket, the user, the address of the login, times in Unix milliseconds, and a hash of the user's
@@ -28,12 +28,12 @@ NAME = "tickets"
 SIZE_MAX = 4 << 20  # Bytes; a larger file is not read.
 
 
-class KeptTicket(NamedTuple):
-    """A ticket as the file has it."""
+class StoredTicket(NamedTuple):
+    """A ticket in the file."""
 
     key: str  # The hash of the ticket, in hexadecimal digits.
     user: str
-    account: str  # See :func:`mark_of`.
+    account: str  # See :func:`account_digest`.
     host: str
     port: int
     encrypted: bool
@@ -47,20 +47,20 @@ class TicketFile:
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
 
-    def read(self) -> list[KeptTicket]:
+    def read(self) -> list[StoredTicket]:
         """Return the tickets; none if the file cannot be read, which costs logins only."""
         try:
             if self.path.stat().st_size > SIZE_MAX:
                 raise ValueError(f"it has more than {SIZE_MAX} bytes")
             lines = self.path.read_text("utf-8").splitlines()
-            return [KeptTicket(**json.loads(line)) for line in lines]
+            return [StoredTicket(**json.loads(line)) for line in lines]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, TypeError) as error:
             log.warning("%s is left out, so users log in again: %s", self.path, error)
             return []
 
-    def write(self, tickets: list[KeptTicket]) -> None:
+    def write(self, tickets: list[StoredTicket]) -> None:
         """Replace the tickets durably.
 
         Raises:
@@ -70,7 +70,7 @@ class TicketFile:
         write_whole(Disk(), str(self.path), "".join(lines).encode())
 
 
-def mark_of(account: Account) -> str:
+def account_digest(account: Account) -> str:
     """Return a hash that changes with an account's password and tags."""
     text = json.dumps([account.name, account.password_hash, account.tags])
     return hashlib.sha256(text.encode()).hexdigest()

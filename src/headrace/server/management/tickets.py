@@ -17,8 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer, is_loopback
-from headrace.operator_logins import KeptLogins, is_over
-from headrace.server.management.ticket_file import KeptTicket, mark_of
+from headrace.operator_logins import LoginCache, is_over
+from headrace.server.management.ticket_file import StoredTicket, account_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICKETS_MAX = 4096  # Of all users; the one idle longest gives way,
-OF_USER_MAX = 256  # and of one user.
+TICKETS_MAX = 4096  # Of all users; a further one replaces the one idle longest.
+OF_USER_MAX = 256  # Of one user.
 TICKET_BYTES = 32
 
 
@@ -42,7 +42,7 @@ class Ticket:
     __slots__ = ("account", "began_s", "used_s", "user")
 
     def __init__(self, user: User, account: Account | None, now_s: float) -> None:
-        """``account`` is None for a user with a token, who needs none."""
+        """``account`` is None for a user with a token."""
         self.user = user
         self.account = account
         self.began_s = now_s
@@ -61,7 +61,7 @@ class Tickets:
         file: TicketFile | None = None,
         writer: Executor | None = None,
     ) -> None:
-        """Take up the tickets of a file, if one is given.
+        """Restore the tickets of a file, if one is given.
 
         Args:
             is_withdrawn: returns True if a user's token is of an issuer no longer trusted.
@@ -70,10 +70,12 @@ class Tickets:
         self._access = access
         self._is_withdrawn = is_withdrawn
         self._clock = clock
-        self._tickets: KeptLogins[Ticket] = KeptLogins()
+        self._tickets: LoginCache[Ticket] = LoginCache()
         self._file = file
         self._writer = writer
-        self._written: Future[None] | None = None  # The next write, which has all changes so far.
+        self._pending_write: Future[None] | None = (
+            None  # The next write, which has all changes so far.
+        )
         if file is not None:
             self._restore(file.read())
 
@@ -86,7 +88,7 @@ class Tickets:
         account = None if user.grants is not None else self._access.account(user.name)
         text = secrets.token_urlsafe(TICKET_BYTES)
         self._tickets.add(key_of(text), Ticket(user, account, self._clock()), TICKETS_MAX)
-        self._changed()
+        self._schedule_write()
         return text
 
     def user_of(self, text: str, peer: RemotePeer | None = None) -> User | None:
@@ -100,7 +102,7 @@ class Tickets:
         if ticket is None or (peer is not None and peer.host != ticket.user.peer.host):
             return None
         now_s = self._clock()
-        if not self._lasts(ticket, now_s):
+        if not self._is_valid(ticket, now_s):
             del self._tickets[key]
             return None
         ticket.used_s = now_s
@@ -112,16 +114,16 @@ class Tickets:
         except LoginRefused:
             return None  # As guest from another machine.
 
-    def lasts(self, text: str) -> bool:
+    def is_valid(self, text: str) -> bool:
         """Return True if a ticket has not ended; it does not count as used."""
         ticket = self._tickets.get(key_of(text))
-        return ticket is not None and self._lasts(ticket, self._clock())
+        return ticket is not None and self._is_valid(ticket, self._clock())
 
     def end(self, text: str) -> Future[None] | None:
         """End a ticket, if it exists. Return a future that ends when the file is written."""
         if self._tickets.pop(key_of(text), None) is None:
             return None
-        return self._changed()
+        return self._schedule_write()
 
     def close(self) -> None:
         """Write when each ticket was used last; at the end of the broker."""
@@ -130,24 +132,24 @@ class Tickets:
 
     # --- The file -----------------------------------------------------------------------------
 
-    def _changed(self) -> Future[None] | None:
-        """Have the tickets written; changes until then are written with them."""
+    def _schedule_write(self) -> Future[None] | None:
+        """Schedule a write of the tickets; it includes all changes until it starts."""
         if self._writer is None:
             return None
-        if self._written is None:
-            self._written = self._writer.submit(self._write)
-        return self._written
+        if self._pending_write is None:
+            self._pending_write = self._writer.submit(self._write)
+        return self._pending_write
 
     def _write(self) -> None:
         """Write the tickets of accounts; not on the loop, but at the end."""
-        self._written = None  # A change from here on needs another write.
+        self._pending_write = None  # A change from here on needs another write.
         tickets = list(self._tickets.items())
         offset_s = time.time() - self._clock()
         kept = [
-            KeptTicket(
+            StoredTicket(
                 key=key.hex(),
                 user=ticket.user.name,
-                account=mark_of(ticket.account),
+                account=account_digest(ticket.account),
                 host=ticket.user.peer.host,
                 port=ticket.user.peer.port,
                 encrypted=ticket.user.peer.encrypted,
@@ -163,13 +165,13 @@ class Tickets:
         except OSError as error:
             log.warning("%s cannot be written: %s", self._file.path, error)
 
-    def _restore(self, kept: list[KeptTicket]) -> None:
-        """Take up tickets whose users are as they were."""
+    def _restore(self, kept: list[StoredTicket]) -> None:
+        """Restore the tickets whose accounts have not changed."""
         now_s = self._clock()
         offset_s = time.time() - now_s
         for row in sorted(kept, key=lambda ticket: ticket.used_ms)[-TICKETS_MAX:]:
             account = self._access.account(row.user)
-            if account is None or mark_of(account) != row.account:
+            if account is None or account_digest(account) != row.account:
                 continue
             peer = RemotePeer(row.host, row.port, is_loopback(row.host), row.encrypted)
             try:
@@ -178,10 +180,10 @@ class Tickets:
                 continue
             ticket = Ticket(user, account, min(now_s, row.began_ms / 1000 - offset_s))
             ticket.used_s = min(now_s, row.used_ms / 1000 - offset_s)
-            if self._lasts(ticket, now_s):
+            if self._is_valid(ticket, now_s):
                 self._tickets[bytes.fromhex(row.key)] = ticket
 
-    def _lasts(self, ticket: Ticket, now_s: float) -> bool:
+    def _is_valid(self, ticket: Ticket, now_s: float) -> bool:
         if is_over(ticket.began_s, ticket.used_s, now_s):
             return False
         user, account = ticket.user, ticket.account

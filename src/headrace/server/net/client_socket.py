@@ -19,18 +19,18 @@ class ClientAddress:
         self._own = own
 
     def fileno(self) -> int:
-        """Return -1: there is no descriptor."""
+        """Return -1: the descriptor is of another process."""
         return -1
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing: another process has the socket."""
 
     def getpeername(self) -> Address:
         """Return the address of the client."""
         return self._peer
 
     def getsockname(self) -> Address:
-        """Return the address that the client came to."""
+        """Return the broker's address, to which the client connected."""
         return self._own
 
 
@@ -49,7 +49,7 @@ class ClientSocket(ClientAddress):
         self.close = sock.close  # type: ignore[method-assign]
 
 
-def seen_from(sock: socket.socket | ClientAddress, peer: Address) -> ClientAddress:
+def with_peer(sock: socket.socket | ClientAddress, peer: Address) -> ClientAddress:
     """Return a socket with the address of the client in place of its peer's."""
     if isinstance(sock, ClientAddress) and not isinstance(sock, ClientSocket):
         return ClientAddress(peer, sock.getsockname())

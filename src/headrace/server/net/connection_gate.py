@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of connections before their login, and of new connections a second, by address."""
+"""Limits of connections before their login, and of new connections per second, by address."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class ConnectionGate:
         rate_per_address: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``rate_per_address`` is in connections a second, averaged over ten; 0 is no limit."""
+        """``rate_per_address`` is in connections per second, averaged over ten seconds; 0: no
+        limit.
+        """
         self.limit(waiting_max, waiting_per_address_max, rate_per_address)
         self._clock = clock
         self._waiting: dict[int, str] = {}  # Addresses by the numbers of their connections.
@@ -56,9 +58,9 @@ class ConnectionGate:
         host = self._waiting.pop(number, None)
         if host is None:
             return
-        left = self._by_address[host] - 1
-        if left:
-            self._by_address[host] = left
+        count = self._by_address[host] - 1
+        if count:
+            self._by_address[host] = count
         else:
             del self._by_address[host]
 
@@ -68,11 +70,11 @@ class ConnectionGate:
     def _within_rate(self, host: str) -> bool:
         """Spend one of an allowance that grows by the rate, up to ten seconds of it."""
         now = self._clock()
-        most = max(1.0, 10.0 * self._rate)
-        left, since = self._allowances.get(host, (most, now))
-        left = min(most, left + (now - since) * self._rate)
-        allowed = left >= 1.0
-        self._allowances[host] = (left - 1.0 if allowed else left, now)
+        maximum = max(1.0, 10.0 * self._rate)
+        allowance, since = self._allowances.get(host, (maximum, now))
+        allowance = min(maximum, allowance + (now - since) * self._rate)
+        allowed = allowance >= 1.0
+        self._allowances[host] = (allowance - 1.0 if allowed else allowance, now)
         self._allowances.move_to_end(host)
         if len(self._allowances) > ADDRESSES_MAX:
             self._allowances.popitem(last=False)

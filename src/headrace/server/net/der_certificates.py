@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ssl import SSLObject, SSLSocket
 
-AUTHORITIES_OCTETS_MAX = 16 << 20  # Of a file of authorities.
-LIST_OCTETS_MAX = 256 << 20  # Of a file of revocation lists.
+AUTHORITIES_SIZE_MAX = 16 << 20  # Bytes of a file of authorities.
+LIST_SIZE_MAX = 256 << 20  # Bytes of a file of revocation lists.
 NAME_PARTS_MAX = 64  # Of an issuer.
 
 SEQUENCE, INTEGER = 0x30, 0x02
@@ -42,7 +42,7 @@ class DerError(ValueError):
     """Malformed DER."""
 
 
-class Issued(NamedTuple):
+class CertificateId(NamedTuple):
     """A certificate's identity: issuer and serial number."""
 
     issuer: Name
@@ -64,74 +64,74 @@ class Element(NamedTuple):
     end: int
 
 
-def element(octets: bytes, at: int, within: int) -> Element:
-    """Read the head of an element at ``at``, which ends before ``within``.
+def read_element(data: bytes, offset: int, limit: int) -> Element:
+    """Read the head of the element at ``offset``, which ends at ``limit`` or before.
 
     Raises:
         DerError: it is malformed, or cut off.
     """
-    if at + 2 > within:
+    if offset + 2 > limit:
         raise DerError("an element is cut off")
-    length = octets[at + 1]
-    begin = at + 2
+    length = data[offset + 1]
+    begin = offset + 2
     if length & 0x80:
         size = length & 0x7F
-        if not 1 <= size <= 4 or begin + size > within:
+        if not 1 <= size <= 4 or begin + size > limit:
             raise DerError("an element has no length")
-        length = int.from_bytes(octets[begin : begin + size], "big")
+        length = int.from_bytes(data[begin : begin + size], "big")
         begin += size
-    if begin + length > within:
+    if begin + length > limit:
         raise DerError("an element is longer than its container")
-    return Element(octets[at], begin, begin + length)
+    return Element(data[offset], begin, begin + length)
 
 
-def elements(octets: bytes, of: Element) -> Iterator[Element]:
+def elements_of(data: bytes, container: Element) -> Iterator[Element]:
     """Yield the elements in an element.
 
     Raises:
-        DerError: it holds something else.
+        DerError: its content is malformed.
     """
-    at = of.begin
-    while at < of.end:
-        member = element(octets, at, of.end)
-        yield member
-        at = member.end
+    offset = container.begin
+    while offset < container.end:
+        element = read_element(data, offset, container.end)
+        yield element
+        offset = element.end
 
 
-def expect(octets: bytes, at: int, within: int, tag: int) -> Element:
+def expect(data: bytes, offset: int, limit: int, tag: int) -> Element:
     """Read the head of an element with a tag.
 
     Raises:
-        DerError: there is another.
+        DerError: its tag is another.
     """
-    member = element(octets, at, within)
-    if member.tag != tag:
-        raise DerError(f"an element with the tag {member.tag:#x} in place of {tag:#x}")
-    return member
+    element = read_element(data, offset, limit)
+    if element.tag != tag:
+        raise DerError(f"an element with the tag {element.tag:#x} in place of {tag:#x}")
+    return element
 
 
-def name_of(octets: bytes, of: Element) -> Name:
-    """Read a distinguished name so that those that mean the same are equal.
+def name_of(data: bytes, element: Element) -> Name:
+    """Read a distinguished name; names that RFC 5280 takes for the same are equal.
 
     Raises:
         DerError: it is malformed.
     """
     parts: list[tuple[bytes, str | bytes]] = []
-    for group in elements(octets, of):
+    for group in elements_of(data, element):
         pairs = []
-        for pair in elements(octets, group):
-            kind = element(octets, pair.begin, pair.end)
-            value = element(octets, kind.end, pair.end)
-            pairs.append((octets[kind.begin : kind.end], text_of(octets, value)))
+        for pair in elements_of(data, group):
+            kind = read_element(data, pair.begin, pair.end)
+            value = read_element(data, kind.end, pair.end)
+            pairs.append((data[kind.begin : kind.end], text_of(data, value)))
         parts += sorted(pairs, key=lambda pair: pair[0])
         if len(parts) > NAME_PARTS_MAX:
             raise DerError(f"a name has more than {NAME_PARTS_MAX} parts")
     return tuple(parts)
 
 
-def text_of(octets: bytes, value: Element) -> str | bytes:
+def text_of(data: bytes, value: Element) -> str | bytes:
     """Return a normalised text, without case and repeated spaces; other values unchanged."""
-    content = octets[value.begin : value.end]
+    content = data[value.begin : value.end]
     encoding = ENCODINGS.get(value.tag)
     if encoding is None:
         return content
@@ -141,7 +141,7 @@ def text_of(octets: bytes, value: Element) -> str | bytes:
         return content
 
 
-def issued(certificate: bytes) -> Issued:
+def parse_id(certificate: bytes) -> CertificateId:
     """Read issuer and serial number of a certificate in DER.
 
     Raises:
@@ -149,18 +149,18 @@ def issued(certificate: bytes) -> Issued:
     """
     serial, issuer, _, _ = _parts(certificate)
     number = int.from_bytes(certificate[serial.begin : serial.end], "big", signed=True)
-    return Issued(name_of(certificate, issuer), number)
+    return CertificateId(name_of(certificate, issuer), number)
 
 
-def expires(certificate: bytes) -> datetime:
+def expiry_of(certificate: bytes) -> datetime:
     """Return the end of the validity of a certificate in DER.
 
     Raises:
         DerError: it is malformed.
     """
     _, _, validity, _ = _parts(certificate)
-    begin = element(certificate, validity.begin, validity.end)
-    end = element(certificate, begin.end, validity.end)
+    begin = read_element(certificate, validity.begin, validity.end)
+    end = read_element(certificate, begin.end, validity.end)
     text = certificate[end.begin : end.end].decode("ascii", "replace")
     try:
         if end.tag == UTC_TIME:
@@ -170,7 +170,7 @@ def expires(certificate: bytes) -> datetime:
         raise DerError(f"a certificate is valid until {text!r}, which is not a time") from None
 
 
-def authority(certificate: bytes) -> Authority:
+def parse_authority(certificate: bytes) -> Authority:
     """Read subject and public key of a certificate in DER.
 
     Raises:
@@ -188,20 +188,20 @@ def _parts(certificate: bytes) -> tuple[Element, Element, Element, int]:
     Raises:
         DerError: it is malformed.
     """
-    whole = expect(certificate, 0, len(certificate), SEQUENCE)
-    inner = expect(certificate, whole.begin, whole.end, SEQUENCE)
-    at = inner.begin
-    first = element(certificate, at, inner.end)
+    outer = expect(certificate, 0, len(certificate), SEQUENCE)
+    inner = expect(certificate, outer.begin, outer.end, SEQUENCE)
+    offset = inner.begin
+    first = read_element(certificate, offset, inner.end)
     if first.tag == VERSION:
-        at = first.end
-    serial = expect(certificate, at, inner.end, INTEGER)
+        offset = first.end
+    serial = expect(certificate, offset, inner.end, INTEGER)
     algorithm = expect(certificate, serial.end, inner.end, SEQUENCE)
     issuer = expect(certificate, algorithm.end, inner.end, SEQUENCE)
     validity = expect(certificate, issuer.end, inner.end, SEQUENCE)
     return serial, issuer, validity, inner.end
 
 
-def authorities(file: bytes) -> set[Authority]:
+def parse_authorities(file: bytes) -> set[Authority]:
     """Return the authorities of a file (PEM).
 
     Raises:
@@ -210,11 +210,11 @@ def authorities(file: bytes) -> set[Authority]:
     names = set()
     for _, block in _CERTIFICATE.findall(file):
         try:
-            octets = base64.b64decode(b"".join(block.split()), validate=True)
+            data = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a certificate is not valid base64: {error}") from None
-        first = element(octets, 0, len(octets))
-        names.add(authority(octets[: first.end]))  # OpenSSL's own kind has more behind it.
+        first = read_element(data, 0, len(data))
+        names.add(parse_authority(data[: first.end]))  # OpenSSL's own kind has more behind it.
     if not names:
         raise DerError("there is no certificate")
     return names
@@ -226,84 +226,84 @@ class Chain(NamedTuple):
     verified: list[bytes]  # Its own certificate first, in DER.
     sent: list[bytes]  # As the client sent it.
 
-    def issued(self) -> list[Issued]:
+    def ids(self) -> list[CertificateId]:
         """Return the identities of its certificates.
 
         Raises:
             DerError: a certificate is malformed.
         """
-        return [issued(each) for each in self.verified]
+        return [parse_id(each) for each in self.verified]
 
     def is_vouched(self, trusted: Collection[Authority]) -> bool:
-        """Return True if all its authorities are trusted, or sent by the client.
+        """Return True if all its authorities are trusted, or were sent by the client.
 
-        The last one must be trusted, for clients can send anything.
+        The last one must be trusted, because a client can send any certificate.
 
         Raises:
             DerError: a certificate is malformed.
         """
-        last = authority(self.verified[-1])
-        issuer = issued(self.verified[-1]).issuer
+        last = parse_authority(self.verified[-1])
+        issuer = parse_id(self.verified[-1]).issuer
         if issuer != last.subject:  # An older Python: compare names.
             return any(each.subject == issuer for each in trusted)
-        between = [authority(each) for each in self.verified[1:-1]]
-        shown = {authority(each) for each in self.sent}
-        return last in trusted and all(each in trusted or each in shown for each in between)
+        between = [parse_authority(each) for each in self.verified[1:-1]]
+        sent = {parse_authority(each) for each in self.sent}
+        return last in trusted and all(each in trusted or each in sent for each in between)
 
 
-def revoked(lists: bytes, wanted: Collection[Issued]) -> set[Issued]:
-    """Return which of the certificates one of the lists (PEM) names.
+def find_revoked(lists: bytes, certificates: Collection[CertificateId]) -> set[CertificateId]:
+    """Return those of the certificates that one of the lists (PEM) revokes.
 
     Raises:
         DerError: the file has no list, or something malformed.
     """
-    certificates: set[Issued] = set()
+    revoked: set[CertificateId] = set()
     blocks = _PEM.findall(lists)
     if not blocks:
         raise DerError("there is no revocation list")
     by_issuer: dict[Name, set[int]] = {}
-    for each in wanted:
+    for each in certificates:
         by_issuer.setdefault(each.issuer, set()).add(each.serial)
     for block in blocks:
         try:
-            octets = base64.b64decode(b"".join(block.split()), validate=True)
+            data = base64.b64decode(b"".join(block.split()), validate=True)
         except binascii.Error as error:
             raise DerError(f"a revocation list is not valid base64: {error}") from None
-        certificates |= _named(octets, by_issuer)
-    return certificates
+        revoked |= _revoked_by(data, by_issuer)
+    return revoked
 
 
-def _named(octets: bytes, by_issuer: dict[Name, set[int]]) -> set[Issued]:
-    """Return which serial numbers a list names, of those of its issuer."""
-    whole = expect(octets, 0, len(octets), SEQUENCE)
-    inner = expect(octets, whole.begin, whole.end, SEQUENCE)
-    at = inner.begin
-    first = element(octets, at, inner.end)
+def _revoked_by(crl: bytes, by_issuer: dict[Name, set[int]]) -> set[CertificateId]:
+    """Return the certificates of its issuer that a list revokes."""
+    outer = expect(crl, 0, len(crl), SEQUENCE)
+    inner = expect(crl, outer.begin, outer.end, SEQUENCE)
+    offset = inner.begin
+    first = read_element(crl, offset, inner.end)
     if first.tag == INTEGER:  # The version.
-        at = first.end
-    algorithm = expect(octets, at, inner.end, SEQUENCE)
-    issuer = expect(octets, algorithm.end, inner.end, SEQUENCE)
-    name = name_of(octets, issuer)
+        offset = first.end
+    algorithm = expect(crl, offset, inner.end, SEQUENCE)
+    issuer = expect(crl, algorithm.end, inner.end, SEQUENCE)
+    name = name_of(crl, issuer)
     serials = by_issuer.get(name)
     if not serials:
         return set()
-    at = issuer.end
-    while at < inner.end:
-        part = element(octets, at, inner.end)
-        if part.tag == SEQUENCE:
-            return {Issued(name, each) for each in serials & _serials(octets, part)}
-        if part.tag not in (UTC_TIME, GENERALIZED_TIME):
+    offset = issuer.end
+    while offset < inner.end:
+        element = read_element(crl, offset, inner.end)
+        if element.tag == SEQUENCE:
+            return {CertificateId(name, each) for each in serials & _serials(crl, element)}
+        if element.tag not in (UTC_TIME, GENERALIZED_TIME):
             break  # Extensions: nothing is revoked.
-        at = part.end
+        offset = element.end
     return set()
 
 
-def _serials(octets: bytes, of: Element) -> set[int]:
-    """The serial numbers in the entries of a list."""
+def _serials(data: bytes, entries: Element) -> set[int]:
+    """Return the serial numbers in the entries of a list."""
     serials = set()
-    for entry in elements(octets, of):
-        serial = expect(octets, entry.begin, entry.end, INTEGER)
-        serials.add(int.from_bytes(octets[serial.begin : serial.end], "big", signed=True))
+    for entry in elements_of(data, entries):
+        serial = expect(data, entry.begin, entry.end, INTEGER)
+        serials.add(int.from_bytes(data[serial.begin : serial.end], "big", signed=True))
     return serials
 
 
@@ -317,11 +317,11 @@ def chain_of(ssl_object: SSLObject | SSLSocket) -> Chain:
     )
 
 
-def _chain(ssl_object: SSLObject | SSLSocket, which: str) -> list[bytes]:
+def _chain(ssl_object: SSLObject | SSLSocket, getter: str) -> list[bytes]:
     own = ssl_object.getpeercert(True)
-    if hasattr(ssl_object, which):  # Python 3.13.
-        return list(getattr(ssl_object, which)())
+    if hasattr(ssl_object, getter):  # Python 3.13.
+        return list(getattr(ssl_object, getter)())
     inner: object = getattr(ssl_object, "_sslobj", None)
-    if not hasattr(inner, which):
+    if not hasattr(inner, getter):
         return [own] if own else []
-    return [each.public_bytes(_DER) for each in getattr(inner, which)()]
+    return [each.public_bytes(_DER) for each in getattr(inner, getter)()]

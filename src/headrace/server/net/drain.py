@@ -2,8 +2,8 @@
 """Draining for maintenance: close the ports, and have the connected clients leave.
 
 A load balancer that probes the closed ports sends clients elsewhere. Clients get a grace period to
-leave by themselves. Then the broker stops reading from the rest, confirms what they published, and
-closes them with code 320; no message that was taken in stays unconfirmed.
+leave by themselves. Then the broker stops reading from the others, confirms what they published,
+and closes them with code 320; no accepted message stays unconfirmed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Drain:
         if self._events.has_listeners:
             self._events.emit("maintenance.revived")
 
-    def left(self) -> list[Transport]:
+    def open_transports(self) -> list[Transport]:
         """Return the connections that are not closed."""
         return [transport for transport in self._transports if not transport.closed]
 
@@ -83,15 +83,15 @@ class Drain:
         """Wait until all connections are closed; return False after ``timeout_s`` seconds."""
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_s
-        while self.left():
+        while self.open_transports():
             if not self.active or loop.time() >= until:
                 return False
             await asyncio.sleep(min(POLL_S, TICK_S))
         return True
 
     async def close_clients(self, reason: str) -> int:
-        """Confirm what was published, then close all connections; return how many were closed."""
-        transports = self.left()
+        """Confirm published messages, then close all connections; return their number."""
+        transports = self.open_transports()
         for transport in transports:
             if not transport.closing:
                 transport.hold()
@@ -102,7 +102,7 @@ class Drain:
             if transport.closing:
                 continue
             if transport.handshake_ticks:
-                transport.lost()
+                transport.abort()
             else:
                 transport.connection.force_close(reason)
             closed += 1

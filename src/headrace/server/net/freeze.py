@@ -2,8 +2,8 @@
 """Frozen virtual hosts: their connections stay open, and nothing is read and nothing sent.
 
 A broker whose lease in a cluster has ended freezes the virtual hosts that it serves: another broker
-may serve them by now. When it turns out that none does, it goes on as if nothing had been. What was
-produced meanwhile waits in the outputs, which their bounds keep small, since nothing is read.
+may serve them by now. If none does, the broker thaws them, and they continue. The output of that
+time waits in the buffers, which stay small, since nothing is read.
 Heartbeats go on (:meth:`headrace.server.net.transport.Transport.freeze`).
 
 Virtual hosts share one scheduler. So while one is frozen the timers of all wait, and for a moment
@@ -27,7 +27,7 @@ class Freezer:
     """Freezes and thaws virtual hosts with their connections. Used on the loop."""
 
     def __init__(self, reactor: Reactor, transports: Collection[Transport]) -> None:
-        """``transports`` are those of all connections, which come and go."""
+        """``transports`` are those of all connections; they change while the broker runs."""
         self._reactor = reactor
         self._transports = transports
         self._timers_s = 0.0  # When timers may run, by the loop's clock.
@@ -41,7 +41,7 @@ class Freezer:
             transport.freeze()
 
     def thaw(self, vhost: VirtualHost) -> None:
-        """Let the clients of a virtual host go on."""
+        """Resume the connections of a virtual host."""
         self._forget(vhost)
         for transport in self._transports_of(vhost):
             transport.thaw()
@@ -50,13 +50,13 @@ class Freezer:
     def drop(self, vhost: VirtualHost) -> None:
         """End the connections of a frozen virtual host that another broker serves now.
 
-        What waits in their outputs is not sent: the other broker may have delivered it.
+        Their pending output is not sent: the other broker may have delivered it.
         """
         if vhost not in self.vhosts:
             return
         self._forget(vhost)
         for transport in self._transports_of(vhost):
-            transport.lost()
+            transport.abort()
 
     def defers_timers(self) -> bool:
         """Return True if no timer of a virtual host may run now."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
-from headrace.server.net.watched cimport Watched
+from headrace.server.net.watched_socket cimport WatchedSocket
 
 cdef long IN, OUT, READ, WRITE
 
@@ -11,7 +11,7 @@ cdef class HotSockets:
     cdef dict transports
 
     @cython.locals(events=long)
-    cpdef change(self, Watched transport)
-    @cython.locals(events=long, transport=Watched, ready=list)
+    cpdef change(self, WatchedSocket transport)
+    @cython.locals(events=long, transport=WatchedSocket, ready=list)
     cpdef list dispatch(self, list polled)
-    cdef serve(self, Watched transport, long events)
+    cdef serve(self, WatchedSocket transport, long events)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The event loop of a broker: asyncio's, which serves the sockets of clients by a shorter way.
+"""The event loop of a broker: asyncio's, with a shorter path for the sockets of clients.
 
 asyncio has a selector's key, a handle and a context for each event of a socket. Where each read
 brings one message these cost a fifth of the broker's time (docs/adr/025-hot-sockets.md). So
-:class:`HotSelector` calls the transports of such sockets itself, inside ``select``, and tells
-asyncio of all others. Timers, tasks, signals, subprocesses and TLS are asyncio's.
+:class:`HotSelector` calls the transports of such sockets itself, inside ``select``, and returns
+all others to asyncio. Timers, tasks, signals, subprocesses and TLS are asyncio's.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.server.net.watched import Watched
+    from headrace.server.net.watched_socket import WatchedSocket
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
@@ -34,15 +34,15 @@ WRITE = selectors.EVENT_WRITE
 
 
 class HotSockets:
-    """An epoll, and what it serves: sockets of transports and the like."""
+    """An epoll, the transports that it serves, and the keys of asyncio."""
 
     def __init__(self) -> None:
         self.epoll = select.epoll()
-        self.transports: dict[int, Watched] = {}
+        self.transports: dict[int, WatchedSocket] = {}
         #: The sockets and files in the epoll that are asyncio's.
         self.keys: dict[int, selectors.SelectorKey] = {}
 
-    def change(self, transport: Watched) -> None:
+    def change(self, transport: WatchedSocket) -> None:
         """Watch a socket for input and room by its ``reading`` and ``writing``."""
         fd = transport.fd
         events = (IN if transport.reading else 0) | (OUT if transport.writing else 0)
@@ -60,17 +60,17 @@ class HotSockets:
         """Serve the transports among these sockets; return the keys and events of the others."""
         ready = []
         for fd, events in polled:
-            transport: Watched | None = self.transports.get(fd)
+            transport: WatchedSocket | None = self.transports.get(fd)
             if transport is not None:
                 self.serve(transport, events)
                 continue
             key = self.keys.get(fd)
             if key is not None:  # Else one that was served before has closed it.
-                asked = (READ if events & ~OUT else 0) | (WRITE if events & ~IN else 0)
-                ready.append((key, asked & key.events))
+                flags = (READ if events & ~OUT else 0) | (WRITE if events & ~IN else 0)
+                ready.append((key, flags & key.events))
         return ready
 
-    def serve(self, transport: Watched, events: int) -> None:
+    def serve(self, transport: WatchedSocket, events: int) -> None:
         """Let a transport read and write."""
         try:
             if events & ~OUT and transport.reading:
@@ -129,7 +129,7 @@ class HotSelector(selectors.BaseSelector):
         return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Wait, serve the transports that are ready, and return what is ready of asyncio's."""
+        """Wait, serve the transports that are ready, and return the ready keys of asyncio."""
         if timeout is None:
             timeout = -1
         elif timeout <= 0:

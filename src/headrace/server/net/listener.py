@@ -16,7 +16,7 @@ from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.protocol.endpoint import Endpoint
-from headrace.server.net.client_socket import seen_from
+from headrace.server.net.client_socket import with_peer
 from headrace.server.net.connection_gate import ConnectionGate
 from headrace.server.net.proxy_header import AwaitedHeaders
 from headrace.server.net.tls_transport import TlsTransport
@@ -29,8 +29,8 @@ ACCEPTS_PER_TURN = 64
 ACCEPT_PAUSE_S = 0.1  # When the process is out of file descriptors.
 RELAY_PAUSE_S = 0.02  # Between two checks for a ready relay.
 TICK_S = 0.5  # The unit of the transports' timeouts.
-# Without heartbeats the kernel finds out that a peer is gone: first asked after so many seconds,
-# then so often, and given up after so many questions without an answer.
+# Without heartbeats the kernel detects a lost peer: the seconds until the first probe, the seconds
+# between two probes, and the number of unanswered probes that end the connection.
 KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
@@ -39,19 +39,19 @@ KEEPALIVE = (
 )
 
 
-class Relaying(Protocol):
-    """Processes that have the clients' sockets."""
+class SocketRelays(Protocol):
+    """Relay processes, which have the clients' sockets."""
 
     def is_waited_for(self) -> bool:
-        """Return True if clients are not to be accepted yet."""
+        """Return True if accepting must wait for a relay."""
 
-    def place(
+    def hand_over(
         self,
         sock: socket.socket,
         address: tuple[str, int],
         connection: Endpoint,
         peer: RemotePeer,
-        failed: Callable[[Transport, str], None],
+        on_failure: Callable[[Transport, str], None],
     ) -> Transport | None:
         """Give a client's socket away; return its transport, or None if no process takes it."""
 
@@ -71,7 +71,7 @@ class Listener:
         audit: Audit = SILENT,
         tls: ssl.SSLContext | None = None,
         introduction: dict[str, object] | None = None,
-        relays: Relaying | None = None,
+        relays: SocketRelays | None = None,
         is_proxy: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """``is_proxy`` returns True for an address whose connections begin with a PROXY header."""
@@ -88,23 +88,27 @@ class Listener:
         self.is_proxy = is_proxy
         self.headers = AwaitedHeaders(reactor.loop)
         self.socket: socket.socket | None = None
-        self.address = ("", 0)  # Where it listens, or did,
-        self.both = False  # and whether on both families.
+        self.address = ("", 0)  # The last address that it listened on.
+        self.dual_stack = False  # It accepts IPv4 and IPv6.
         self.handshakes: set[asyncio.Task[None]] = set()
 
-    def open(self, host: str, port: int, both: bool = False) -> tuple[str, int]:
+    def open(self, host: str, port: int, dual_stack: bool = False) -> tuple[str, int]:
         """Listen; return the address, with the port chosen for 0.
 
-        With ``both``, an IPv6 address accepts IPv4 connections, too.
+        With ``dual_stack``, an IPv6 address accepts IPv4 connections, too.
 
         Raises:
             OSError: the address is in use, or not ours.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.socket = socket.create_server(
-            (host, port), family=family, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=both
+            (host, port),
+            family=family,
+            backlog=BACKLOG,
+            reuse_port=False,
+            dualstack_ipv6=dual_stack,
         )
-        self.both = both
+        self.dual_stack = dual_stack
         self.socket.setblocking(False)
         for level, option, value in KEEPALIVE:  # Accepted sockets inherit them.
             self.socket.setsockopt(level, option, value)
@@ -120,7 +124,7 @@ class Listener:
             OSError: another process has taken it.
         """
         if self.socket is None:
-            self.open(*self.address, self.both)
+            self.open(*self.address, self.dual_stack)
 
     def close(self) -> None:
         """Stop accepting."""
@@ -165,7 +169,7 @@ class Listener:
                 self.accept(sock, host, port)
 
     def pause(self, pause_s: float) -> None:
-        """Accept nothing for a while: the kernel keeps what comes."""
+        """Accept nothing for ``pause_s`` seconds; new connections wait in the kernel's backlog."""
         if self.socket is not None:
             self.reactor.loop.remove_reader(self.socket.fileno())
             self.reactor.loop.call_later(pause_s, self.listen_again)
@@ -185,10 +189,10 @@ class Listener:
                 self.accept(sock, *client, proxied=True)
             self.reactor.turn()
 
-        def failed(reason: str) -> None:
+        def refuse_client(reason: str) -> None:
             self.refuse(host, port, reason)
 
-        self.headers.wait(sock, self.handshake_s, accept_client, failed)
+        self.headers.wait(sock, self.handshake_s, accept_client, refuse_client)
 
     def accept(self, sock: socket.socket, host: str, port: int, proxied: bool = False) -> None:
         """Serve a new connection, unless a limit is reached. ``host`` and ``port`` are the client,
@@ -218,28 +222,28 @@ class Listener:
         self.gate.enter(number, host)
         if self.introduction is not None:
             context.introductions[number] = self.introduction
-        relayed = self.relays and self.relays.place(
+        relayed = self.relays and self.relays.hand_over(
             sock, (host, port), connection, peer, self.fail_handshake
         )
         if relayed:
             self.keep(relayed)
             return
-        seen = seen_from(sock, (host, port)) if proxied else sock
+        client_sock = with_peer(sock, (host, port)) if proxied else sock
         if self.tls is None:
-            self.keep(Transport(self.reactor, seen, connection))
+            self.keep(Transport(self.reactor, client_sock, connection))
             return
-        transport = TlsTransport(self.reactor, seen, connection, peer)
+        transport = TlsTransport(self.reactor, client_sock, connection, peer)
         self.keep(transport)
         task = self.reactor.loop.create_task(self.encrypt(sock, transport))
         self.handshakes.add(task)
         task.add_done_callback(self.handshakes.discard)
 
-    def refuse(self, host: str, port: int, why: str) -> None:
+    def refuse(self, host: str, port: int, reason: str) -> None:
         """Log that a connection is refused."""
-        log.warning("connection from %s refused: %s", host, why)
+        log.warning("connection from %s refused: %s", host, reason)
         if self.audit.active:
             peer = RemotePeer(host, port)
-            self.audit.record("connection.refused", peer=peer, allowed=False, reason=why)
+            self.audit.record("connection.refused", peer=peer, allowed=False, reason=reason)
 
     def keep(self, transport: Transport) -> None:
         """Register a transport, and limit the time of its handshake."""
@@ -247,7 +251,7 @@ class Listener:
         self.transports.add(transport)
 
     async def encrypt(self, sock: socket.socket, transport: TlsTransport) -> None:
-        """Do the TLS handshake.
+        """Perform the TLS handshake.
 
         Never raises. A connection that fails is dropped, and so is one that began before the
         certificates were reloaded, as it may be revoked since.
@@ -258,16 +262,16 @@ class Listener:
                 lambda: transport, sock, ssl=tls, ssl_handshake_timeout=self.handshake_s
             )
             if tls is not self.tls:
-                transport.lost()
+                transport.abort()
         except (OSError, asyncio.CancelledError) as error:
             if isinstance(error, asyncio.CancelledError):
-                transport.lost()
+                transport.abort()
                 return
             reason = "it took too long" if isinstance(error, TimeoutError) else str(error)
             self.fail_handshake(transport, reason)
 
     def fail_handshake(self, transport: Transport, reason: str) -> None:
-        """Drop a connection that gets no TLS."""
+        """Drop a connection whose TLS handshake failed."""
         number, host = transport.connection.number, transport.peer.host
         log.info("connection %d: TLS handshake with %s failed: %s", number, host, reason)
         if self.audit.active:
@@ -277,7 +281,7 @@ class Listener:
                 allowed=False,
                 reason=f"TLS handshake failed: {reason}",
             )
-        transport.lost()
+        transport.abort()
 
 
 def is_loopback(host: str) -> bool:

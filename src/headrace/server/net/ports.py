@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CLEAR, ENCRYPTED = "amqp", "amqps"
 
-Place = tuple[str, str]  # Protocol and host.
+PortKey = tuple[str, str]  # Protocol and host.
 ANY_IPV4, ANY_IPV6 = "0.0.0.0", "::"  # noqa: S104 - every interface, if the operator asks for it
 
 
@@ -22,7 +22,7 @@ class PortError(Exception):
     """A port cannot be opened; the text names it and the reason."""
 
 
-def places(settings: Settings) -> dict[Place, int]:
+def ports_of(settings: Settings) -> dict[PortKey, int]:
     """Return the ports of the settings, by protocol and host."""
     hosts = hosts_of(settings.host)
     ports = {(CLEAR, host): settings.port for host in hosts}
@@ -36,20 +36,20 @@ def hosts_of(text: str) -> list[str]:
     return list(dict.fromkeys(filter(None, (host.strip() for host in text.split(",")))))
 
 
-def both_families(place: Place, wanted: dict[Place, int]) -> bool:
-    """Return True if ``::`` is to take IPv4 as well: where 0.0.0.0 is not asked for itself."""
-    protocol, host = place
-    return host == ANY_IPV6 and (protocol, ANY_IPV4) not in wanted
+def is_dual_stack(key: PortKey, ports: dict[PortKey, int]) -> bool:
+    """Return True if ``::`` accepts IPv4 as well: unless 0.0.0.0 is another of the hosts."""
+    protocol, host = key
+    return host == ANY_IPV6 and (protocol, ANY_IPV4) not in ports
 
 
 class Ports:
     """The ports of a broker."""
 
     def __init__(self, make: Callable[[Settings, ssl.SSLContext | None], Listener]) -> None:
-        """``make`` returns a listener that is not open yet; without a context, without TLS."""
+        """``make`` returns a closed listener, with TLS if it gets a context."""
         self._make = make
-        self.listeners: dict[Place, Listener] = {}
-        self.addresses: dict[str, str] = {}  # By protocol, as text; the same object for good.
+        self.listeners: dict[PortKey, Listener] = {}
+        self.addresses: dict[str, str] = {}  # By protocol, as text; updated in place.
 
     def open(self, settings: Settings, tls: ssl.SSLContext | None) -> None:
         """Open all of them.
@@ -57,36 +57,36 @@ class Ports:
         Raises:
             PortError: one of them cannot be opened.
         """
-        wanted = places(settings)
-        for place in wanted:
-            self.open_one(place, wanted, settings, tls, self.listeners)
-        self.note()
+        ports = ports_of(settings)
+        for key in ports:
+            self.open_one(key, ports, settings, tls, self.listeners)
+        self.update_addresses()
 
     def open_one(
         self,
-        place: Place,
-        wanted: dict[Place, int],
+        key: PortKey,
+        ports: dict[PortKey, int],
         settings: Settings,
         tls: ssl.SSLContext | None,
-        into: dict[Place, Listener],
+        listeners: dict[PortKey, Listener],
     ) -> Listener:
-        """Open one of the ports that are wanted; where 0 picks one, all addresses get the same.
+        """Open one of the ports, and add it to ``listeners``. Port 0 is one for all addresses.
 
         Raises:
             PortError: it cannot be opened.
         """
-        protocol, host = place
+        protocol, host = key
         listener = self._make(settings, tls if protocol == ENCRYPTED else None)
-        port = wanted[place]
+        port = ports[key]
         if not port:
-            for (other, _), opened in into.items():
-                if other == protocol:
-                    port = opened.address[1]
-        open_at(listener, host, port, both_families(place, wanted))
-        into[place] = listener
+            for (other_protocol, _), other_listener in listeners.items():
+                if other_protocol == protocol:
+                    port = other_listener.address[1]
+        open_at(listener, host, port, is_dual_stack(key, ports))
+        listeners[key] = listener
         return listener
 
-    def note(self) -> None:
+    def update_addresses(self) -> None:
         """Update ``addresses``."""
         self.addresses.clear()
         for protocol in (CLEAR, ENCRYPTED):
@@ -94,14 +94,14 @@ class Ports:
                 f"[{listener.address[0]}]:{listener.address[1]}"
                 if ":" in listener.address[0]
                 else f"{listener.address[0]}:{listener.address[1]}"
-                for (of, _), listener in self.listeners.items()
-                if of == protocol
+                for (listener_protocol, _), listener in self.listeners.items()
+                if listener_protocol == protocol
             ]
             if texts:
                 self.addresses[protocol] = ", ".join(texts)
 
 
-class Move:
+class PortChange:
     """A change of ports; connections stay open."""
 
     def __init__(
@@ -113,39 +113,40 @@ class Move:
         *,
         closed: bool,
     ) -> None:
-        """Open the new ones, or with ``closed`` only see that they can be.
+        """Open the new ports, or with ``closed`` only check that they can be opened.
 
         Raises:
             PortError: one of them cannot be opened; all is as it was.
         """
         self._ports = ports
         self._closed = closed
-        self._was, self._wanted = places(before), places(after)
-        stays = {place for place in self._wanted if self._unchanged(place)}
-        self._old = {p: at for p, at in ports.listeners.items() if p not in stays}
-        self._new: dict[Place, Listener] = {}
-        self._open_then = {p: at for p, at in ports.listeners.items() if p in stays}
+        self._before, self._after = ports_of(before), ports_of(after)
+        unchanged = {key for key in self._after if self._is_unchanged(key)}
+        listeners = ports.listeners.items()
+        self._old = {key: listener for key, listener in listeners if key not in unchanged}
+        self._new: dict[PortKey, Listener] = {}
+        self._listeners = {key: listener for key, listener in listeners if key in unchanged}
         try:
-            for place in self._wanted:
-                if place not in stays:
-                    self._open(place, after, tls)
+            for key in self._after:
+                if key not in unchanged:
+                    self._open(key, after, tls)
         except PortError:
             self.undo()
             raise
 
-    def _unchanged(self, place: Place) -> bool:
-        was, wanted = self._was, self._wanted
-        return was.get(place) == wanted[place] and (
-            both_families(place, was) == both_families(place, wanted)
+    def _is_unchanged(self, key: PortKey) -> bool:
+        before, after = self._before, self._after
+        return before.get(key) == after[key] and (
+            is_dual_stack(key, before) == is_dual_stack(key, after)
         )
 
-    def _open(self, place: Place, settings: Settings, tls: ssl.SSLContext | None) -> None:
-        port = self._wanted[place]
+    def _open(self, key: PortKey, settings: Settings, tls: ssl.SSLContext | None) -> None:
+        port = self._after[key]
         for old in self._old.values():
             if port and old.address[1] == port:
                 old.leave()  # The same port on another address, or of another protocol.
-        listener = self._ports.open_one(place, self._wanted, settings, tls, self._open_then)
-        self._new[place] = listener
+        listener = self._ports.open_one(key, self._after, settings, tls, self._listeners)
+        self._new[key] = listener
         if self._closed:
             listener.close()
 
@@ -159,21 +160,21 @@ class Move:
 
     def finish(self) -> None:
         """Close the old ports."""
-        for place, old in self._old.items():
+        for key, old in self._old.items():
             old.leave()
-            del self._ports.listeners[place]
+            del self._ports.listeners[key]
         self._ports.listeners.update(self._new)
-        self._ports.note()
+        self._ports.update_addresses()
 
 
-def open_at(listener: Listener, host: str, port: int, both: bool) -> None:
+def open_at(listener: Listener, host: str, port: int, dual_stack: bool) -> None:
     """Open a port.
 
     Raises:
         PortError: it cannot be opened.
     """
     try:
-        listener.open(host, port, both)
+        listener.open(host, port, dual_stack)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise PortError(f"cannot listen on {host} port {port}: {reason}") from error

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PROXY protocol, versions 1 and 2: a load balancer's word on who the client is.
+"""The PROXY protocol, versions 1 and 2: the client's address, as a load balancer sends it.
 
 Source: "The PROXY protocol", HAProxy Technologies, 2020/03/05. A header comes before all else, also
-before TLS. Addresses of other families than TCP over IPv4 and IPv6, and what follows the addresses
-in version 2, are passed over.
+before TLS. Addresses of other families than TCP over IPv4 and IPv6 are ignored, and so are the
+fields after the addresses in version 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Address = tuple[str, int]
 
-SIZE_MAX = 4096  # Bytes of a header of version 2, with all that follows the addresses.
+SIZE_MAX = 4096  # Bytes of a header of version 2, with the fields after the addresses.
 LINE_MAX = 107  # Bytes of a header of version 1, with CR and LF, by the standard.
 WAITING_MAX = 1024  # Connections of a port whose header has not come yet.
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -36,28 +36,28 @@ class ProxyError(Exception):
     """An unusable header; the text is the reason."""
 
 
-def read_header(octets: bytes) -> tuple[int, Address | None] | None:
-    """Return a header's size and the client's address; None while all octets belong to it.
+def read_header(data: bytes) -> tuple[int, Address | None] | None:
+    """Return a header's size and the client's address; None while the header is incomplete.
 
     Without an address, the client is the peer of the socket.
 
     Raises:
-        ProxyError: the octets are not a header.
+        ProxyError: the data is not a header.
     """
-    if octets[: len(WORD)] == WORD[: len(octets)]:
-        return _read_line(octets)
-    if octets[: len(SIGNATURE)] == SIGNATURE[: len(octets)]:
-        return _read_binary(octets)
+    if data[: len(WORD)] == WORD[: len(data)]:
+        return _read_line(data)
+    if data[: len(SIGNATURE)] == SIGNATURE[: len(data)]:
+        return _read_binary(data)
     raise ProxyError("the PROXY header is missing, which is required from this address")
 
 
-def _read_line(octets: bytes) -> tuple[int, Address | None] | None:
-    end = octets.find(b"\r\n", 0, LINE_MAX)
+def _read_line(data: bytes) -> tuple[int, Address | None] | None:
+    end = data.find(b"\r\n", 0, LINE_MAX)
     if end < 0:
-        if len(octets) >= LINE_MAX:
+        if len(data) >= LINE_MAX:
             raise ProxyError(f"the PROXY line has no end within {LINE_MAX} bytes")
         return None
-    line = octets[:end].decode("ascii", "replace")
+    line = data[:end].decode("ascii", "replace")
     if line.startswith("PROXY UNKNOWN"):
         return end + 2, None
     match = LINE.fullmatch(line)
@@ -73,26 +73,26 @@ def _read_line(octets: bytes) -> tuple[int, Address | None] | None:
     return end + 2, (str(address), int(port))
 
 
-def _read_binary(octets: bytes) -> tuple[int, Address | None] | None:
-    if len(octets) < FIXED.size:
+def _read_binary(data: bytes) -> tuple[int, Address | None] | None:
+    if len(data) < FIXED.size:
         return None
-    _, command, family, rest = FIXED.unpack_from(octets)
-    size = FIXED.size + rest
+    _, command, family, length = FIXED.unpack_from(data)
+    size = FIXED.size + length
     if command not in (LOCAL, PROXY):
         raise ProxyError(f"the PROXY header has an unknown version or command: {command:#x}")
     if size > SIZE_MAX:
         raise ProxyError(f"the PROXY header has {size} bytes, more than {SIZE_MAX}")
-    if command == PROXY and rest < SIZES.get(family, 0):
-        raise ProxyError(f"the PROXY header is too short for its addresses: {rest} bytes")
-    if len(octets) < size:
+    if command == PROXY and length < SIZES.get(family, 0):
+        raise ProxyError(f"the PROXY header is too short for its addresses: {length} bytes")
+    if len(data) < size:
         return None
     if command == LOCAL or family not in SIZES:
         return size, None
-    at, port_at = (16, 24) if family == TCP4 else (16, 48)
+    port_offset = 24 if family == TCP4 else 48
     width = 4 if family == TCP4 else 16
-    address = ipaddress.ip_address(octets[at : at + width])
+    address = ipaddress.ip_address(data[16 : 16 + width])
     mapped = getattr(address, "ipv4_mapped", None)
-    (port,) = struct.unpack_from(">H", octets, port_at)
+    (port,) = struct.unpack_from(">H", data, port_offset)
     return size, (str(mapped or address), port)
 
 
@@ -111,31 +111,32 @@ class AwaitedHeaders:
         sock: socket.socket,
         limit_s: float,
         accept_client: Callable[[Address | None], None],
-        failed: Callable[[str], None],
+        refuse_client: Callable[[str], None],
     ) -> None:
-        """Read a header off a socket; call ``accept_client``, or ``failed`` with a reason.
+        """Read a header off a socket; call ``accept_client``, or ``refuse_client`` with a reason.
 
-        After a failure the socket is closed. What follows the header stays in it.
+        After a failure the socket is closed. The bytes after the header stay in the socket.
         """
         if len(self._waiting) >= WAITING_MAX:
-            failed(f"{WAITING_MAX} connections wait for their PROXY header")
+            refuse_client(f"{WAITING_MAX} connections wait for their PROXY header")
             sock.close()
             return
 
         def fail(reason: str) -> None:
             self._forget(sock)
-            failed(reason)
+            refuse_client(reason)
             sock.close()
 
         def receive_header() -> None:
-            have = self._waiting[sock][1]
+            received = self._waiting[sock][1]
             try:
-                octets = sock.recv(SIZE_MAX, socket.MSG_PEEK)
-                if not octets:
+                data = sock.recv(SIZE_MAX, socket.MSG_PEEK)
+                if not data:
                     raise ProxyError("it ended before its PROXY header")
-                header = read_header(bytes(have) + octets)
-                # Not more than belongs to the header.
-                have += sock.recv(len(octets) if header is None else header[0] - len(have))
+                header = read_header(bytes(received) + data)
+                # The bytes after the header are for the connection.
+                size = len(data) if header is None else header[0] - len(received)
+                received += sock.recv(size)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:

@@ -3,8 +3,9 @@
 
 A certificate is verified at the handshake. When a later revocation list names it, or one of its
 intermediate authorities, the connection is closed with code 320, by whatever mechanism the client
-logged in; likewise when one of these authorities is no longer trusted. Expiry closes a connection
-only with a setting: unlike a token, a certificate cannot be renewed on an open connection.
+logged in. The same happens when one of these authorities is no longer trusted. Expiry closes a
+connection only with a setting: unlike a token, a certificate cannot be renewed on an open
+connection.
 
 The list is read again with all other files of TLS, and by itself when the file changes.
 """
@@ -20,15 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.server.net.der_certificates import (
-    AUTHORITIES_OCTETS_MAX,
-    LIST_OCTETS_MAX,
+    AUTHORITIES_SIZE_MAX,
+    LIST_SIZE_MAX,
     Authority,
+    CertificateId,
     Chain,
     DerError,
-    Issued,
-    authorities,
     chain_of,
-    revoked,
+    find_revoked,
+    parse_authorities,
 )
 from headrace.server.net.tls import TlsError
 from headrace.server.net.transport import clock_ms
@@ -65,7 +66,7 @@ class Revocation:
         self._turn = turn
         self._seen = self._state()
         self._task: asyncio.Task[None] | None = None
-        self._again = False  # The list was read again while the last one was gone through.
+        self._check_again = False  # The list was read again during a check.
 
     # --- The file -------------------------------------------------------------------------------
 
@@ -100,31 +101,31 @@ class Revocation:
         """Check all certificates, on a thread because the list may be long."""
         self._seen = self._state()
         if self._task is not None and not self._task.done():
-            self._again = True
+            self._check_again = True
             return
         self._task = asyncio.get_running_loop().create_task(self._check())
 
     async def _check(self) -> None:
         while True:
-            self._again = False
+            self._check_again = False
             chains = {
                 transport: chain
-                for transport in self._encrypted()
-                if (chain := certified(transport))
+                for transport in self._certified_transports()
+                if (chain := verified_chain(transport))
             }
             if chains:
                 settings = self._settings()
                 try:
                     trusted = await asyncio.to_thread(read_authorities, settings.tls_ca)
                     self._end_withdrawn(chains, trusted)
-                    wanted = {each for chain in chains.values() for each in chain.issued()}
-                    revoked = await asyncio.to_thread(read, settings.tls_crl, wanted)
+                    certificates = {each for chain in chains.values() for each in chain.ids()}
+                    revoked = await asyncio.to_thread(read_revoked, settings.tls_crl, certificates)
                     self._end_revoked(chains, revoked)
                 except (OSError, DerError) as error:
-                    named = f"{settings.tls_ca} and {settings.tls_crl}"
-                    log.error("%s: some clients' certificates were not checked: %s", named, error)
+                    files = f"{settings.tls_ca} and {settings.tls_crl}"
+                    log.error("%s: some clients' certificates were not checked: %s", files, error)
                 self._turn()
-            if not self._again:
+            if not self._check_again:
                 return
 
     def _end_withdrawn(self, chains: dict[Transport, Chain], trusted: set[Authority]) -> None:
@@ -133,25 +134,25 @@ class Revocation:
                 reason = "an authority of the client's certificate is no longer trusted"
                 self._end(transport, "authority.withdrawn", reason)
 
-    def _end_revoked(self, chains: dict[Transport, Chain], revoked: set[Issued]) -> None:
+    def _end_revoked(self, chains: dict[Transport, Chain], revoked: set[CertificateId]) -> None:
         for transport, chain in chains.items():
-            each_issued = chain.issued()
-            bad = next((each for each in each_issued if each in revoked), None)
-            if bad is None:
+            ids = chain.ids()
+            match = next((each for each in ids if each in revoked), None)
+            if match is None:
                 continue
-            whose = "" if bad == each_issued[0] else "an authority of "
+            prefix = "" if match == ids[0] else "an authority of "
             self._end(
                 transport,
                 "certificate.revoked",
-                f"{whose}the client's certificate was revoked",
-                serial=f"{bad.serial:x}",
+                f"{prefix}the client's certificate was revoked",
+                serial=f"{match.serial:x}",
             )
 
     def expire(self) -> None:
         """Close the connections whose certificate has expired."""
         now = clock_ms() / 1000
         any_closed = False
-        for transport in self._encrypted():
+        for transport in self._certified_transports():
             until = (transport.peer.certificate or {}).get("notAfter")
             if until and ssl.cert_time_to_seconds(until) <= now:
                 self._end(transport, "certificate.expired", "the client's certificate has expired")
@@ -159,7 +160,7 @@ class Revocation:
         if any_closed:
             self._turn()
 
-    def _encrypted(self) -> list[Transport]:
+    def _certified_transports(self) -> list[Transport]:
         """Return the open connections with a client certificate."""
         return [
             transport
@@ -183,30 +184,32 @@ class Revocation:
             )
         if transport.handshake_ticks:
             log.warning("connection %d: %s", connection.number, reason)
-            transport.lost()  # Not open yet: a close cannot be sent.
+            transport.abort()  # Not open yet: a close cannot be sent.
         else:
             connection.force_close(reason)
 
 
-def certified(transport: Transport) -> Chain | None:
+def verified_chain(transport: Transport) -> Chain | None:
     """Return the chain of a client's certificate, if it can be read."""
     chain = chain_of(transport.stream.get_extra_info("ssl_object"))
     try:
-        chain.issued()
+        chain.ids()
     except DerError as error:
         log.warning("connection %d: certificate: %s", transport.connection.number, error)
         return None
     return chain if chain.verified else None
 
 
-def read(path: Path | None, wanted: set[Issued]) -> set[Issued]:
-    """Return which of the certificates the lists in a file name; without a file, none.
+def read_revoked(path: Path | None, certificates: set[CertificateId]) -> set[CertificateId]:
+    """Return those of the certificates that the lists in a file revoke; without a file, none.
 
     Raises:
         OSError: the file cannot be read.
         DerError: it is malformed, or too long.
     """
-    return set() if path is None else revoked(contents(path, LIST_OCTETS_MAX), wanted)
+    if path is None:
+        return set()
+    return find_revoked(read_contents(path, LIST_SIZE_MAX), certificates)
 
 
 def read_authorities(path: Path | None) -> set[Authority]:
@@ -216,10 +219,10 @@ def read_authorities(path: Path | None) -> set[Authority]:
         OSError: the file cannot be read.
         DerError: it is malformed, or too long.
     """
-    return set() if path is None else authorities(contents(path, AUTHORITIES_OCTETS_MAX))
+    return set() if path is None else parse_authorities(read_contents(path, AUTHORITIES_SIZE_MAX))
 
 
-def contents(path: Path, octets_max: int) -> bytes:
+def read_contents(path: Path, size_max: int) -> bytes:
     """Read a file.
 
     Raises:
@@ -227,6 +230,6 @@ def contents(path: Path, octets_max: int) -> bytes:
         DerError: it is too long.
     """
     with path.open("rb") as file:
-        if os.fstat(file.fileno()).st_size > octets_max:
-            raise DerError(f"it has more than {octets_max} bytes")
+        if os.fstat(file.fileno()).st_size > size_max:
+            raise DerError(f"it has more than {size_max} bytes")
         return file.read()

@@ -29,7 +29,7 @@ def read_server_names(text: str) -> list[NamedCertificate]:
     """Read ``name=chain.pem,key.pem name=…``.
 
     Raises:
-        TlsError: it is something else.
+        TlsError: the text is malformed.
     """
     certificates = []
     for part in text.split():

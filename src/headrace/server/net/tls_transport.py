@@ -9,9 +9,9 @@ if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.server.net.transport import Reactor, Transport
 
-from headrace.server.net.transport import PIECE_MAX
+from headrace.server.net.transport import CHUNK_MAX
 
-BUFFERED_MAX = 131072  # Octets that asyncio may hold, beside what it is given at a time.
+BUFFERED_MAX = 131072  # Bytes in asyncio's buffer above which writing pauses.
 
 
 class TlsTransport(Transport):
@@ -38,11 +38,11 @@ class TlsTransport(Transport):
         if self.closed:
             return
         self.idle_ticks = 0
-        if self.rest is not None:
-            data = self.rest + data
-            self.keep_rest(None)
-        if self.due or self.frozen:  # It had read that already.
-            self.keep_rest(data)
+        if self.unhandled is not None:
+            data = self.unhandled + data
+            self.keep_unhandled(None)
+        if self.due or self.frozen:  # asyncio had read it before the pause.
+            self.keep_unhandled(data)
             return
         self.feed(bytearray(data), len(data))
         self.reactor.turn()
@@ -52,7 +52,7 @@ class TlsTransport(Transport):
         if self.frozen:
             self.gone = True
             return False
-        self.lost()
+        self.abort()
         return False
 
     def connection_lost(self, error: BaseException | None) -> None:
@@ -60,7 +60,7 @@ class TlsTransport(Transport):
         if self.frozen and not self.closed:
             self.gone = True
             return
-        self.lost()
+        self.abort()
         self.reactor.turn()
 
     def pause_writing(self) -> None:
@@ -100,13 +100,13 @@ class TlsTransport(Transport):
             self.wait_for_store()
             return False
         while connection.pending() and not self.full:
-            source, lo, hi = connection.front()
-            hi = min(hi, lo + PIECE_MAX)
-            self.stream.write(bytes(source[lo:hi]))
+            source, start, end = connection.front()
+            end = min(end, start + CHUNK_MAX)
+            self.stream.write(bytes(source[start:end]))
             self.quiet_ticks = 0
-            connection.advance(hi - lo)
-        self.inside = connection.pending() > 0
-        if self.inside:
+            connection.advance(end - start)
+        self.mid_frame = connection.pending() > 0
+        if self.mid_frame:
             return False
         if self.closing:
             self.finish_close()
@@ -114,19 +114,19 @@ class TlsTransport(Transport):
             self.reactor.loop.call_soon(self.on_writable)
         return True
 
-    def send_piece(self, piece: memoryview) -> int:
+    def send_chunk(self, chunk: memoryview) -> int:
         if self.full:
             return 0
         if self.gone or self.stream.is_closing():
             self.unfinished = 0
             return 0
-        self.stream.write(bytes(piece))
-        return len(piece)
+        self.stream.write(bytes(chunk))
+        return len(chunk)
 
     def thaw(self) -> None:
         if self.gone:
             self.frozen = False
-            self.lost()
+            self.abort()
             return
         Transport.thaw(self)
 
@@ -141,10 +141,10 @@ class TlsTransport(Transport):
         if self.stream is not None:
             self.stream.close()
 
-    def lost(self) -> None:
+    def abort(self) -> None:
         if not self.closed and self.stream is not None:
             self.stream.abort() if self.connection.pending() else self.stream.close()
-        Transport.lost(self)
+        Transport.abort(self)
 
     def close_socket(self) -> None:
         """Let asyncio close it: before that another connection must not get its descriptor."""

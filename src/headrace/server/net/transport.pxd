@@ -6,7 +6,7 @@ from headrace.model.queue.queue cimport Queue
 from headrace.model.counters cimport Counters
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.protocol.output cimport BufferPool
-from headrace.server.net.watched cimport Watched
+from headrace.server.net.watched_socket cimport WatchedSocket
 from headrace.wire.memory cimport copy, cut
 
 cdef int SENDS_PER_TURN
@@ -32,19 +32,19 @@ cdef class Reactor:
 
     @cython.locals(dirty=list, waking=list, connection=Endpoint, line=ConfirmLine)
     cpdef turn(self)
-    @cython.locals(link=Watched)
+    @cython.locals(link=WatchedSocket)
     cpdef flush_links(self)
     @cython.locals(used=Py_ssize_t)
     cdef count(self)
     cpdef flush_held(self)
 
-cdef class Transport(Watched):
+cdef class Transport(WatchedSocket):
     cdef public Reactor reactor
     cdef public object sock
     cdef public Endpoint connection
     cdef public object peer
     cdef public object stream
-    cdef public bytes rest
+    cdef public bytes unhandled
     cdef public bint held
     cdef public bint watching
     cdef public bint paced
@@ -54,8 +54,8 @@ cdef class Transport(Watched):
     cdef public int patience
     cdef public int holds
     cdef public bint due
-    cdef public bint called
-    cdef public bint inside
+    cdef public bint turn_scheduled
+    cdef public bint mid_frame
     cdef public bint frozen
     cdef public Py_ssize_t unfinished
     cdef public bint closing
@@ -64,7 +64,7 @@ cdef class Transport(Watched):
     cdef public object pace_timer
     cdef public object meters
     cdef public object meter_timer
-    cdef public Py_ssize_t piece_size
+    cdef public Py_ssize_t chunk_size
     cdef public object close_timer
     cdef public long idle_ticks
     cdef public long quiet_ticks
@@ -79,14 +79,14 @@ cdef class Transport(Watched):
     cpdef read(self)
     @cython.locals(reactor=Reactor, connection=Endpoint, used=Py_ssize_t, queue=Queue)
     cpdef feed(self, bytearray buffer, Py_ssize_t n)
-    @cython.locals(connection=Endpoint, counters=Counters, at=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
-                   piece=bytearray, before=cython.ulonglong)
+    @cython.locals(connection=Endpoint, counters=Counters, offset=Py_ssize_t, size=Py_ssize_t, used=Py_ssize_t,
+                   chunk=bytearray, before=cython.ulonglong)
     cdef Py_ssize_t feed_metered(self, bytearray buffer, Py_ssize_t n) except -1
-    cpdef keep_rest(self, bytes octets)
+    cpdef keep_unhandled(self, bytes data)
     cpdef become(self, Endpoint connection)
-    cpdef feed_rest(self)
-    @cython.locals(rest=bytes)
-    cpdef handle_rest(self)
+    cpdef feed_unhandled(self)
+    @cython.locals(unhandled=bytes)
+    cpdef handle_unhandled(self)
     cpdef await_turn(self)
     cpdef call_turn(self)
     cpdef start_pacing(self, Queue queue)
@@ -101,10 +101,10 @@ cdef class Transport(Watched):
     cpdef read_once(self)
     cpdef unblock(self)
     cpdef flush(self)
-    @cython.locals(connection=Endpoint, _=cython.int, lo=Py_ssize_t, hi=Py_ssize_t,
+    @cython.locals(connection=Endpoint, _=cython.int, start=Py_ssize_t, end=Py_ssize_t,
                    sent=Py_ssize_t)
     cpdef bint send(self) except -1
-    cdef Py_ssize_t send_together(self) except? -2
+    cdef Py_ssize_t send_chain(self) except? -2
     cpdef wait_for_store(self)
     cpdef start_writing(self)
     cpdef stop_writing(self)
@@ -113,15 +113,15 @@ cdef class Transport(Watched):
     cpdef write_more(self)
     cpdef freeze(self)
     cpdef thaw(self)
-    @cython.locals(connection=Endpoint, lo=Py_ssize_t, hi=Py_ssize_t, sent=Py_ssize_t)
+    @cython.locals(connection=Endpoint, start=Py_ssize_t, end=Py_ssize_t, sent=Py_ssize_t)
     cpdef send_unfinished(self)
-    cpdef Py_ssize_t send_piece(self, object piece) except -1
+    cpdef Py_ssize_t send_chunk(self, object chunk) except -1
     cpdef tick_frozen(self)
     cpdef close_soon(self)
     cpdef finish_close(self)
     cpdef end_stream(self)
-    cpdef lost(self)
+    cpdef abort(self)
     cpdef close_socket(self)
-    cpdef opened(self)
+    cpdef stop_handshake_timer(self)
     cpdef set_heartbeat(self, long interval_s)
     cpdef tick(self)

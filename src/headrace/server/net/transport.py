@@ -18,7 +18,7 @@ if not cython.compiled:
     from headrace.model.queue.queue import Queue
     from headrace.protocol.endpoint import Endpoint
     from headrace.protocol.output import BufferPool
-    from headrace.server.net.watched import Watched
+    from headrace.server.net.watched_socket import WatchedSocket
     from headrace.wire.memory import copy, cut
 
 if TYPE_CHECKING:
@@ -26,19 +26,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PACE_S = 0.02  # The longest that a publisher waits for a slow consumer's queue.
-UNPACED_READS = 64  # Reads that go on without a pause after one that did not help.
-PIECE_MIN, PIECE_MAX = 128, 65536  # Octets handled at a time of a connection with a rate limit,
-PIECE_OCTETS = 8  # and those for each message a second: about a tenth of a second's messages.
-LINGER_S = 3.0  # How long a closed connection may take to read our last words.
+PACE_S = 0.02  # The longest wait of a publisher for a slow consumer's queue.
+UNPACED_READS = 64  # Reads without a pause after a pause that timed out.
+# A connection with a rate limit handles its input in chunks of that many bytes, ``CHUNK_FACTOR``
+# for each message per second: about a tenth of a second's messages.
+CHUNK_MIN, CHUNK_MAX = 128, 65536
+CHUNK_FACTOR = 8
+LINGER_S = 3.0  # The longest time for the peer of a closed connection to read the last output.
 SENDS_PER_TURN = 16  # One connection's sends in one turn, so that none starves the others.
-PATIENCE_READS = 16  # With publishes, by who was told to wait and has deliveries to settle.
+PATIENCE_READS = 16  # Reads with publishes of a blocked connection that has unsettled deliveries.
 
 
 class Sockets(Protocol):
     """Watches sockets."""
 
-    def change(self, watched: Watched) -> None:
+    def change(self, watched: WatchedSocket) -> None:
         """Call ``read`` and ``write_more`` by ``reading`` and ``writing`` as they are now."""
 
 
@@ -59,22 +61,23 @@ class Reactor:
         self.pool = pool
         self.counters = counters
         self.read_size = read_size
-        rest_max = max(frame_max + 8, 98304) + 65536
-        self.buffer = bytearray(rest_max + read_size)
+        unhandled_max = max(frame_max + 8, 98304) + 65536
+        self.buffer = bytearray(unhandled_max + read_size)
         self.view = memoryview(self.buffer)
-        self.held: list[Any] = []  # Transports that wait for a store before they send.
+        self.held: list[Any] = []  # Transports whose output waits for a store's sync.
         self.stores: list[Any] = []
         self.lines: list[ConfirmLine] = []  # Answers that wait for these stores.
-        self.links: list[Watched] = []  # Streams that carry many connections each.
-        self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
-        self.alarmed = False  # Somewhere publishers must wait.
+        self.links: list[WatchedSocket] = []  # Streams that carry many connections each.
+        self.alarms: Any = None  # ``reason(vhost)``: why a publisher must wait, or "".
+        self.alarmed = False  # Publishers of some virtual host must wait.
         self.blocked: dict[Any, None] = {}  # Transports of blocked publishers.
-        self.counted = 0  # Octets of outputs and inputs that ``counters.memory_used`` has in it.
-        self.clock = clock_ms  # Replaced in simulations,
-        self.stopwatch = time.monotonic_ns  # and so is this.
+        self.counted = 0  # Bytes of outputs and inputs that ``counters.memory_used`` includes.
+        # Simulations replace both clocks.
+        self.clock = clock_ms
+        self.stopwatch = time.monotonic_ns
 
     def turn(self) -> None:
-        """Send what this turn produced, and let the stores write what it appended."""
+        """Send the output of this turn, and let the stores write its records."""
         waking = self.counters.waking
         if waking:
             self.counters.waking = []
@@ -100,7 +103,7 @@ class Reactor:
         self.pool.step += 1
 
     def flush_links(self) -> None:
-        """Send what connections have given to the streams that carry them."""
+        """Send the output of the streams that carry many connections."""
         for link in self.links:
             link.flush()
 
@@ -126,43 +129,43 @@ def clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Transport(Watched):
+class Transport(WatchedSocket):
     """One plain TCP connection."""
 
     def __init__(self, reactor: Reactor, sock: Any, connection: Endpoint) -> None:
-        Watched.__init__(self, sock.fileno())
+        WatchedSocket.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
         self.connection = connection
         self.peer: Any = None  # Gets the client's certificate once it is verified.
-        self.stream: Any = None  # Knows of the encryption by ``get_extra_info``, once it is up.
-        self.rest: bytes | None = None
-        self.held = False  # Waiting until what it has to send may leave.
-        self.watching = False  # Wake up when the socket takes more, even with nothing to send.
+        self.stream: Any = None  # With TLS, once it is up: ``get_extra_info`` describes it.
+        self.unhandled: bytes | None = None  # Input that waits for more, or for its turn.
+        self.held = False  # The output waits for a store's sync.
+        self.watching = False  # Call write_more() when the socket takes more, even without output.
         self.paced = False
         self.unpaced_reads = 0  # Reads left that no full queue pauses.
-        self.stalled = False  # Too much waits to be sent: read nothing more for now.
-        self.waits = False  # It publishes, and must wait: read nothing more for now.
-        self.patience = 0  # Reads with publishes that are left before that.
-        self.holds = 0  # Who else wants nothing more to be read for now.
-        self.due = False  # What it read is not handled to its end: others have their turns first.
-        self.called = False  # The loop is to begin its next turn.
-        self.inside = False  # What was sent last may end inside a frame.
+        self.stalled = False  # Reading stops: too much output waits.
+        self.waits = False  # Reading stops: it publishes while an alarm blocks publishers.
+        self.patience = 0  # Reads with publishes that are left until ``waits``.
+        self.holds = 0  # Calls of hold() without their unhold(): reading stops.
+        self.due = False  # Input waits until the other connections had their turns.
+        self.turn_scheduled = False  # The loop will call on_turn().
+        self.mid_frame = False  # The sent output may end inside a frame.
         self.frozen = False  # Between freeze() and thaw().
-        self.unfinished = 0  # Octets of output that may leave while it is frozen.
+        self.unfinished = 0  # Bytes of output that may leave while it is frozen.
         self.closing = False
         self.closed = False
         self.pace_queue: Queue | None = None  # The queue that this publisher waits for.
         self.pace_timer: Any = None
-        self.meters: Any = None  # Of the rates that hold for it; None for most.
-        self.meter_timer: Any = None  # While it waits for them.
-        self.piece_size = 0  # Octets that are handled at a time while it has meters.
+        self.meters: Any = None  # The meters of its rate limits; None without one.
+        self.meter_timer: Any = None  # Set while it waits for a meter.
+        self.chunk_size = 0  # Bytes that are handled at a time while it has meters.
         self.close_timer: Any = None
-        self.idle_ticks = 0  # Ticks since the last octet came.
-        self.quiet_ticks = 0  # Ticks since the last octet went.
-        self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0 is none.
+        self.idle_ticks = 0  # Ticks since the last input.
+        self.quiet_ticks = 0  # Ticks since the last output.
+        self.heartbeat_ticks = 0  # Ticks of one heartbeat interval; 0: no heartbeats.
         self.handshake_ticks = 0  # Ticks left to open the connection; 0 once it is open.
-        self.since_ms = reactor.clock()  # When it came.
+        self.since_ms = reactor.clock()  # When it was accepted.
         connection.transport = self
         connection.stopwatch = reactor.stopwatch
         self.resume_reading()
@@ -189,53 +192,53 @@ class Transport(Watched):
             self.reading = False
             self.reactor.sockets.change(self)
 
-    # The loop is given these: a C method as a value would lose its object when compiled.
+    # The callbacks of the loop. A C method as a value would lose its object when compiled.
 
     def on_writable(self) -> None:
-        """The loop: asyncio's transport takes more."""
+        """Loop callback: asyncio's transport takes more."""
         self.write_more()
 
     def on_turn(self) -> None:
-        """The loop: the other connections had their turns."""
-        self.called = False
+        """Loop callback: the other connections had their turns."""
+        self.turn_scheduled = False
         if self.closed or not self.due or self.paced or self.stalled or self.frozen:
             return
         if (self.holds or self.waits) and not self.closing:
             return
         self.due = False
-        self.handle_rest()
+        self.handle_unhandled()
         self.resume_reading()
         self.reactor.turn()
 
     def on_pace_over(self) -> None:
-        """The loop: the publisher's wait for a full queue timed out."""
+        """Loop callback: the publisher's wait for a full queue timed out."""
         self.unpaced_reads = UNPACED_READS
         self.unpace()
 
     def on_meter(self) -> None:
-        """The loop: the wait for the publish rate is over."""
+        """Loop callback: the wait for the publish rate is over."""
         self.meter_timer = None
         self.unhold()
         if not self.stalled and not self.frozen:
-            self.feed_rest()
+            self.feed_unhandled()
         self.reactor.turn()
 
     def on_linger_over(self) -> None:
-        """The loop: the peer's time to read the close is over."""
+        """Loop callback: the peer's time to read the close is over."""
         if self.frozen:
             self.close_timer = self.reactor.loop.call_later(LINGER_S, self.on_linger_over)
             return
-        self.lost()
+        self.abort()
         self.reactor.turn()
 
     def read(self) -> None:
         """Read input, or the end of the stream."""
         reactor = self.reactor
         have = 0
-        rest = self.rest
-        if rest is not None:
-            have = len(rest)
-            copy(reactor.buffer, 0, rest, 0, have)
+        unhandled = self.unhandled
+        if unhandled is not None:
+            have = len(unhandled)
+            copy(reactor.buffer, 0, unhandled, 0, have)
         try:
             n = self.sock.recv_into(reactor.view[have : have + reactor.read_size])
         except (BlockingIOError, InterruptedError):
@@ -243,18 +246,18 @@ class Transport(Watched):
         except OSError:
             n = 0
         if n == 0:
-            self.lost()
+            self.abort()
             reactor.turn()
             return
         if have:
-            self.keep_rest(None)
+            self.keep_unhandled(None)
         self.idle_ticks = 0
         n += have
         self.feed(reactor.buffer, n)
         reactor.turn()
 
     def feed(self, buffer: bytearray, n: int) -> None:
-        """Feed ``buffer[:n]`` to the connection and keep what it does not consume."""
+        """Feed ``buffer[:n]`` to the connection; keep the bytes that it does not consume."""
         reactor = self.reactor
         reactor.counters.now_ms = reactor.clock()
         connection = self.connection
@@ -262,11 +265,13 @@ class Transport(Watched):
             used = connection.feed(buffer, n)
         else:
             used = self.feed_metered(buffer, n)
-        if connection is not self.connection:  # Its header asked for another family of versions.
+        if (
+            connection is not self.connection
+        ):  # The protocol header was of another family of versions.
             connection = self.connection
             used = connection.feed(buffer, n)
         if used < n and not self.closed:
-            self.keep_rest(cut(buffer, used, n))
+            self.keep_unhandled(cut(buffer, used, n))
         if connection.spent and not self.closed:
             self.await_turn()
         if connection.pace is not None:
@@ -287,27 +292,27 @@ class Transport(Watched):
             self.pause_reading()
             self.watch_output()
 
-    def keep_rest(self, octets: bytes | None) -> None:
+    def keep_unhandled(self, data: bytes | None) -> None:
         """Keep unhandled input until more arrives; it counts as memory."""
-        if self.rest is not None:
-            self.reactor.pool.count(-len(self.rest))
-        self.rest = octets
-        if octets is not None:
-            self.reactor.pool.count(len(octets))
+        if self.unhandled is not None:
+            self.reactor.pool.count(-len(self.unhandled))
+        self.unhandled = data
+        if data is not None:
+            self.reactor.pool.count(len(data))
 
     def feed_metered(self, buffer: bytearray, n: int) -> int:
-        """Feed ``buffer[:n]`` to the connection in small pieces, until its publishes exceed the
+        """Feed ``buffer[:n]`` to the connection in chunks, until its publishes exceed the
         rate; return how many bytes were consumed.
         """
         connection = self.connection
         counters = self.reactor.counters
-        at = 0
-        size = self.piece_size
-        while at < n and self.meter_timer is None:
-            piece = buffer[at : min(at + size, n)]
+        offset = 0
+        size = self.chunk_size
+        while offset < n and self.meter_timer is None:
+            chunk = buffer[offset : min(offset + size, n)]
             before = counters.published
-            used = connection.feed(piece, len(piece))
-            at += used
+            used = connection.feed(chunk, len(chunk))
+            offset += used
             wait_ms = 0
             for meter in self.meters:
                 wait_ms = max(wait_ms, meter.spend(counters.published - before, counters.now_ms))
@@ -317,41 +322,41 @@ class Transport(Watched):
             elif connection.spent:
                 break
             elif used == 0:
-                if at + size >= n:
+                if offset + size >= n:
                     break
                 size *= 2  # A frame is larger than that.
             else:
-                size = self.piece_size
-        return at
+                size = self.chunk_size
+        return offset
 
     def measure(self, meters: tuple[Any, ...]) -> None:
-        """Read what comes from now on no faster than these meters let publishes through."""
+        """Limit the reading of further input by these meters; none removes the limit."""
         self.meters = meters or None
         if meters:
             rate = min([meter.rate for meter in meters])
-            self.piece_size = max(PIECE_MIN, min(PIECE_MAX, rate * PIECE_OCTETS))
+            self.chunk_size = max(CHUNK_MIN, min(CHUNK_MAX, rate * CHUNK_FACTOR))
 
     def become(self, connection: Endpoint) -> None:
-        """Serve another connection on this socket from its first octet on."""
+        """Serve another connection on this socket, from the first byte on."""
         self.connection.transport = None
         self.connection = connection
         connection.transport = self
         connection.stopwatch = self.reactor.stopwatch
 
-    def feed_rest(self) -> None:
-        """Handle the input that was kept while the output was full."""
-        if self.rest is not None and not self.closing and self.meter_timer is None:
-            self.handle_rest()
+    def feed_unhandled(self) -> None:
+        """Handle the unhandled input, unless a close or a meter forbids it."""
+        if self.unhandled is not None and not self.closing and self.meter_timer is None:
+            self.handle_unhandled()
 
-    def handle_rest(self) -> None:
-        """Handle the kept input."""
-        rest = self.rest if self.rest is not None else b""
-        self.keep_rest(None)
-        if len(rest) > len(self.reactor.buffer):  # TLS gives more than we read at once.
-            self.feed(bytearray(rest), len(rest))
+    def handle_unhandled(self) -> None:
+        """Handle the unhandled input."""
+        unhandled = self.unhandled if self.unhandled is not None else b""
+        self.keep_unhandled(None)
+        if len(unhandled) > len(self.reactor.buffer):  # TLS reads may be larger.
+            self.feed(bytearray(unhandled), len(unhandled))
             return
-        copy(self.reactor.buffer, 0, rest, 0, len(rest))
-        self.feed(self.reactor.buffer, len(rest))
+        copy(self.reactor.buffer, 0, unhandled, 0, len(unhandled))
+        self.feed(self.reactor.buffer, len(unhandled))
 
     def await_turn(self) -> None:
         """Continue with the input after the other connections' turns."""
@@ -361,8 +366,8 @@ class Transport(Watched):
 
     def call_turn(self) -> None:
         """Schedule a call after the callbacks that are ready now."""
-        if not self.called:
-            self.called = True
+        if not self.turn_scheduled:
+            self.turn_scheduled = True
             self.reactor.loop.call_soon(self.on_turn)
 
     def start_pacing(self, queue: Queue) -> None:
@@ -377,7 +382,7 @@ class Transport(Watched):
             self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
 
     def consumes_from(self, queue: Queue) -> bool:
-        """Return True if its queue gets shorter only when this connection is read."""
+        """Return True if this connection consumes from the queue, which its acks make shorter."""
         publishers = [consumer.publisher for consumer in queue.consumers or ()]
         return self.connection.number in publishers
 
@@ -427,7 +432,7 @@ class Transport(Watched):
         if self not in reactor.blocked:
             reactor.blocked[self] = None
             self.patience = PATIENCE_READS
-        if not connection.blocked and not reactor.alarms.is_silent(connection.vhost):
+        if not connection.blocked and not reactor.alarms.is_short_stall(connection.vhost):
             connection.block(reason)
         if self.patience and connection.owes():
             self.patience -= 1
@@ -453,7 +458,7 @@ class Transport(Watched):
     # --- Writing ------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it."""
+        """Send the pending output, as far as the socket takes it."""
         if self.closed or self.writing:
             return
         self.send()
@@ -471,32 +476,32 @@ class Transport(Watched):
             if not connection.pending():
                 break
             if connection.chain is not None:
-                sent = self.send_together()
+                sent = self.send_chain()
                 if sent < 0:
                     return False
                 connection.advance(sent)
                 continue
-            source, lo, hi = connection.front()
-            piece = memoryview(source)[lo:hi]
+            source, start, end = connection.front()
+            chunk = memoryview(source)[start:end]
             try:
                 try:
-                    sent = self.sock.send(piece)
+                    sent = self.sock.send(chunk)
                 finally:
-                    piece.release()  # Else the buffer could not grow.
+                    chunk.release()  # Else the buffer could not grow.
             except (BlockingIOError, InterruptedError):
-                self.inside = True
+                self.mid_frame = True
                 self.start_writing()
                 return False
             except OSError:
-                self.lost()
+                self.abort()
                 return False
             self.quiet_ticks = 0
             connection.advance(sent)
         if connection.pending():
-            self.inside = True
+            self.mid_frame = True
             self.start_writing()
             return False
-        self.inside = False
+        self.mid_frame = False
         if self.closing:
             self.finish_close()
         elif self.watching:
@@ -505,17 +510,17 @@ class Transport(Watched):
             self.stop_writing()
         return True
 
-    def send_together(self) -> int:
-        """Send pieces of the chain in one call; return how many octets went, or -1 for none."""
-        pieces = [memoryview(piece)[lo:hi] for piece, lo, hi in self.connection.gather()]
+    def send_chain(self) -> int:
+        """Send the chain's buffers in one call; return how many bytes were sent, or -1."""
+        chunks = [memoryview(source)[start:end] for source, start, end in self.connection.gather()]
         try:
-            sent: int = self.sock.sendmsg(pieces)
+            sent: int = self.sock.sendmsg(chunks)
         except (BlockingIOError, InterruptedError):
-            self.inside = True
+            self.mid_frame = True
             self.start_writing()
             return -1
         except OSError:
-            self.lost()
+            self.abort()
             return -1
         self.quiet_ticks = 0
         return sent
@@ -560,7 +565,7 @@ class Transport(Watched):
             self.watching = False
             if self.stalled:
                 self.stalled = False
-                self.feed_rest()
+                self.feed_unhandled()
                 self.resume_reading()
             if connection.starving is not None:
                 connection.fed()
@@ -571,25 +576,25 @@ class Transport(Watched):
             self.stop_writing()
         self.reactor.turn()
 
-    # --- Standing still -------------------------------------------------------------------------
+    # --- Freezing -------------------------------------------------------------------------------
 
     def freeze(self) -> None:
         """Read nothing and send nothing but heartbeats until :meth:`thaw`; stay open.
 
-        Output that was on its way may end inside a frame, and it has no index of frames. So all of
-        it goes on, as what the kernel holds does, unless it waits for a store.
+        The sent output may end inside a frame, and the pending output has no index of frames. So
+        all of it is still sent, unless it waits for a store.
         """
         if self.frozen or self.closed:
             return
         self.frozen = True
         self.unfinished = 0
         self.pause_reading()
-        if self.inside and not self.connection.is_held():
+        if self.mid_frame and not self.connection.is_held():
             self.unfinished = self.connection.written()
         self.send_unfinished()
 
     def thaw(self) -> None:
-        """Go on as before :meth:`freeze`; the client's silence meanwhile is not counted."""
+        """Resume reading and sending; the client's silence meanwhile is not counted."""
         if not self.frozen:
             return
         self.frozen = False
@@ -598,7 +603,7 @@ class Transport(Watched):
         if self.closed:
             return
         self.send()
-        if self.rest is not None and self.meter_timer is None:
+        if self.unhandled is not None and self.meter_timer is None:
             self.due = True
         self.resume_reading()
 
@@ -609,22 +614,22 @@ class Transport(Watched):
         """
         connection = self.connection
         while self.unfinished:
-            source, lo, hi = connection.front()
-            with memoryview(source)[lo : min(hi, lo + self.unfinished)] as piece:
-                sent = self.send_piece(piece)
+            source, start, end = connection.front()
+            with memoryview(source)[start : min(end, start + self.unfinished)] as chunk:
+                sent = self.send_chunk(chunk)
             if sent <= 0:
                 break
             self.quiet_ticks = 0
             self.unfinished -= sent
-            self.inside = self.unfinished > 0
+            self.mid_frame = self.unfinished > 0
             connection.advance(sent)
         if self.unfinished == 0:
             self.stop_writing()
 
-    def send_piece(self, piece: memoryview) -> int:
-        """Send to a frozen connection; return how many octets went."""
+    def send_chunk(self, chunk: memoryview) -> int:
+        """Send to a frozen connection; return how many bytes were sent."""
         try:
-            sent: int = self.sock.send(piece)
+            sent: int = self.sock.send(chunk)
         except (BlockingIOError, InterruptedError):
             self.start_writing()
             return 0
@@ -639,16 +644,16 @@ class Transport(Watched):
         if (
             self.heartbeat_ticks
             and self.quiet_ticks * 2 >= self.heartbeat_ticks
-            and not self.inside
+            and not self.mid_frame
         ):
             self.unfinished = self.connection.lead_with_heartbeat()
-            self.inside = True
+            self.mid_frame = True
             self.send_unfinished()
 
-    # --- Ends -----------------------------------------------------------------------------------
+    # --- Closing --------------------------------------------------------------------------------
 
     def close_soon(self) -> None:
-        """Send what waits, then close; at the latest after ``LINGER_S``."""
+        """Send the pending output, then close; at the latest after ``LINGER_S``."""
         if self.closed:
             return
         if not self.closing:
@@ -680,10 +685,10 @@ class Transport(Watched):
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.lost()
+            self.abort()
 
-    def lost(self) -> None:
-        """Clean up after the socket is closed."""
+    def abort(self) -> None:
+        """End the connection and close the socket at once. A second call does nothing."""
         if self.closed:
             return
         self.pause_reading()
@@ -695,7 +700,7 @@ class Transport(Watched):
         if self.close_timer is not None:
             self.close_timer.cancel()
             self.close_timer = None
-        self.keep_rest(None)
+        self.keep_unhandled(None)
         if self.meter_timer is not None:
             self.meter_timer.cancel()
             self.meter_timer = None
@@ -713,7 +718,7 @@ class Transport(Watched):
 
     # --- Time -----------------------------------------------------------------------------------
 
-    def opened(self) -> None:
+    def stop_handshake_timer(self) -> None:
         """Stop the handshake timeout."""
         self.handshake_ticks = 0
 
@@ -733,7 +738,7 @@ class Transport(Watched):
             self.handshake_ticks -= 1
             if not self.handshake_ticks:
                 log.warning("connection %d: handshake took too long", self.connection.number)
-                self.lost()
+                self.abort()
                 return
         if not self.heartbeat_ticks:
             return
@@ -745,7 +750,7 @@ class Transport(Watched):
                 self.connection.number,
                 self.heartbeat_ticks // 2,
             )
-            self.lost()
+            self.abort()
             return
         if self.quiet_ticks * 2 >= self.heartbeat_ticks and not self.connection.pending():
             self.connection.send_heartbeat()

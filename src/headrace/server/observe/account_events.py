@@ -32,15 +32,15 @@ class Operator(NamedTuple):
 
 
 class Operators:
-    """The operators whose commands make changes. A command notes itself before its first change, so
-    the note may be found by one poll and the change by the next.
+    """The operators whose commands make changes. A command writes a note before its first change,
+    so one poll may read the note, and the next one the change.
     """
 
     def __init__(self) -> None:
-        self._noted: set[Operator] = set()  # At the last poll;
-        self._at_work: dict[Operator, int] = {}  # before, and since when, by the wall clock.
+        self._noted: set[Operator] = set()  # With a note at the last poll.
+        self._at_work: dict[Operator, int] = {}  # The times of their notes, by the wall clock.
 
-    def note(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
+    def record(self, notes: Sequence[ChangeNote], audit: Audit, now_ms: int) -> None:
         """Audit the notes of commands, and remember their operators."""
         self._at_work = {
             actor: at_ms
@@ -65,7 +65,7 @@ class Operators:
                     at=datetime.fromtimestamp(note.at_ms / 1000, UTC).isoformat(timespec="seconds"),
                 )
 
-    def changed(self, otherwise: Actor | None) -> Actor | None:
+    def take_actor(self, otherwise: Actor | None) -> Actor | None:
         """Return the operator of a change, if there is only one.
 
         That is the one with a note since the last poll, else ``otherwise``, else one with an
@@ -101,7 +101,7 @@ SUBJECTS = {
     VHOST_LIMITS: ("vhost.limits.set", "vhost.limits.cleared"),
     USER_LIMITS: ("user.limits.set", "user.limits.cleared"),
 }
-OF_THEIR_OWN = (policy.COMPONENT, USER_LIMITS)  # RabbitMQ does not report these as parameters.
+NOT_PARAMETERS = (policy.COMPONENT, USER_LIMITS)  # RabbitMQ does not report these as parameters.
 
 
 def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
@@ -113,7 +113,7 @@ def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
     for key in parameters.keys() - after.parameters.keys():
         if key.component in SUBJECTS:
             events.emit(SUBJECTS[key.component][1], **subject_of(key))
-        if key.component not in OF_THEIR_OWN:
+        if key.component not in NOT_PARAMETERS:
             events.emit("parameter.cleared", **parameter_of(key))
     for key, value in after.parameters.items():
         if parameters.get(key) == value:
@@ -122,7 +122,7 @@ def emit_parameters(events: Events, before: Snapshot, after: Snapshot) -> None:
             parts = value if isinstance(value, dict) else {}
             headers = {name: as_header(each) for name, each in parts.items()}
             events.emit(SUBJECTS[key.component][0], **{**headers, **subject_of(key)})
-        if key.component not in OF_THEIR_OWN:
+        if key.component not in NOT_PARAMETERS:
             events.emit("parameter.set", **parameter_of(key), value=as_header(value))
 
 

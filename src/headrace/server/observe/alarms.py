@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alarms: when publishers are blocked, and which.
+"""Alarms, and the publishers that they block.
 
 Only publishing is blocked. Consumers are served, and connections with unacked messages are read,
 because acks make room (:meth:`headrace.server.net.transport.Transport.block`). An alarm blocks as
@@ -11,15 +11,15 @@ source    blocks publishers          because
 memory    of every virtual host      queued messages take too much memory, or too much waits to
                                      be written to disk
 disk      of one virtual host        its journal has too little room, or cannot be written
-operator  of one or of every one     an operator wants it, until it is cleared or the broker ends
+operator  of one or of every one     an operator set it, until it is cleared or the broker ends
 cluster   of one virtual host        it is frozen, or its database has taken nothing for a while,
                                      or too much waits to be replicated;
                                      or the database lacks what was confirmed
 ========  =========================  ==========================================================
 
 Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
-database that stalls for less than ``STALL_SHORT_S``, as in a short failover, sends none: clients
-notice late confirms, and that no more is read.
+stall of the database shorter than ``STALL_SHORT_S``, as in a short failover, sends none: clients
+get late confirms, and their input is not read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALARM_S = 0.1  # How often memory and disk are checked.
-BACKLOG_MAX = 256 << 20  # Octets that may wait to be written to one journal.
+BACKLOG_MAX = 256 << 20  # Bytes that may wait to be written to one journal.
 MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
 STALL_SHORT_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
 STALLED = "the database of the cluster accepts no writes"
@@ -77,12 +77,12 @@ class Alarms:
         self.counters: Counters = reactor.counters
         self.by_operator: dict[str, str] = {}  # The reasons that clients get, by virtual host.
         self.active: dict[Alarm, int] = {}  # Since when, in milliseconds of the wall clock.
-        self.frozen: Collection[VirtualHost] = ()  # Nobody of these is served.
+        self.frozen: Collection[VirtualHost] = ()  # Their clients are not served.
         self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
-        self.lag_max = 0  # Bytes that a virtual host may wait to be replicated; 0: any.
+        self.lag_max = 0  # Bytes of a virtual host that may wait to be replicated; 0: no limit.
         self._clock = clock
-        self._lagging: dict[str, float] = {}  # Since when.
-        # In a cluster: what each store had synced, and since when it has synced nothing more.
+        self._lagging: dict[str, float] = {}  # The start of each lag, by virtual host.
+        # In a cluster, by virtual host: the store's synced position, and when it reached that.
         self._waiting: dict[str, tuple[int, float]] = {}
         self._stalled: set[str] = set()
         self._memory = False
@@ -102,10 +102,10 @@ class Alarms:
             reasons.append(STALLED)
         elif name in self._lagging:
             reasons.append(LAGGING)
-        reasons += [self.by_operator[at] for at in {EVERYWHERE, name} if at in self.by_operator]
+        reasons += [self.by_operator[key] for key in {EVERYWHERE, name} if key in self.by_operator]
         return " & ".join(reasons)
 
-    def is_silent(self, vhost: VirtualHost | None) -> bool:
+    def is_short_stall(self, vhost: VirtualHost | None) -> bool:
         """Return True if a stall blocks publishers that is too short for connection.blocked."""
         name = EVERYWHERE if vhost is None else vhost.name
         since_s = self._lagging.get(name)
@@ -143,7 +143,7 @@ class Alarms:
                 vhost = transport.connection.vhost
                 if not self.reason(vhost):
                     transport.unblock()
-                elif not transport.connection.blocked and not self.is_silent(vhost):
+                elif not transport.connection.blocked and not self.is_short_stall(vhost):
                     transport.block()
             reactor.turn()
 
@@ -169,9 +169,9 @@ class Alarms:
         }
 
     def _lags(self, name: str, store: Store) -> bool:
-        """Return True if too much waits to be replicated; until half of it is."""
-        most = self.lag_max // 2 if name in self._lagging else self.lag_max
-        return self.lag_max > 0 and store.appended > store.synced + most
+        """Return True above ``lag_max``, and then until half of it is replicated."""
+        limit = self.lag_max // 2 if name in self._lagging else self.lag_max
+        return self.lag_max > 0 and store.appended > store.synced + limit
 
     def read_once(self) -> None:
         """Read once from a blocked connection with unacked messages, in round-robin order."""
@@ -198,10 +198,10 @@ class Alarms:
         before = set(self.active)
         self.active = {alarm: self.active.get(alarm, self.counters.now_ms) for alarm in sorted(now)}
         for alarm in sorted(now - before):
-            where = f" of vhost '{alarm.vhost}'" if alarm.vhost else ""
+            where = f" of vhost {alarm.vhost!r}" if alarm.vhost else ""
             log.warning("publishers%s are blocked: %s", where, alarm.reason)
         for alarm in sorted(before - now):
-            where = f" of vhost '{alarm.vhost}'" if alarm.vhost else ""
+            where = f" of vhost {alarm.vhost!r}" if alarm.vhost else ""
             log.warning("publishers%s are no longer blocked: %s", where, alarm.reason)
         if not self.events.has_listeners:
             return

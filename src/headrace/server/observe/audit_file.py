@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LINES_MAX = 8192  # That may wait to be written.
-SIZE_MAX = 128 << 20  # Octets of the file before it is renamed,
-KEPT = 16  # and how many renamed ones are kept.
+LINES_MAX = 8192  # Lines that may wait to be written.
+SIZE_MAX = 128 << 20  # Bytes of the file before it is renamed.
+KEPT = 16  # Renamed files that are kept.
 RETRY_S = 1.0  # How often a failing file is tried without new lines.
 CLOSE_S = 1.0  # How long closing waits for the disk.
 
@@ -54,7 +54,7 @@ class AuditFile:
         strict: bool = False,
         sync: bool = False,
     ) -> None:
-        """Open the file. It is renamed when it has ``size_max`` octets; 0: never.
+        """Open the file. It is renamed when it has ``size_max`` bytes; 0: never.
 
         With ``strict`` lines that the disk refuses are kept until it accepts them, and audited
         actions are refused meanwhile. With ``sync`` lines are synced soon after
@@ -72,12 +72,12 @@ class AuditFile:
         self._rotates = 0  # Renamed files to keep, of a requested rotation.
         self._reopens = False
         self._lines: queue.Queue[bytes | None] = queue.Queue(LINES_MAX)
-        self._kept: list[bytes] = []  # That were not written yet, where none may be lost.
-        # Each is counted up by one thread alone.
-        self._unheard = 0  # Lines dropped for lack of room, counted by the callers.
+        self._kept: list[bytes] = []  # Lines of a strict log that the disk refused.
+        # Each counter is incremented by one thread alone.
+        self._dropped = 0  # Lines dropped for lack of room, counted by the callers.
         self._unwritten = 0  # Lines that the disk refused, counted by the thread.
-        self._said = 0  # How many of both the file reports.
-        self._torn = False  # The last line of the file is not whole.
+        self._reported = 0  # The lost lines that the file reports.
+        self._torn = False  # The last line of the file is incomplete.
         self._stuck = False  # It could not be renamed.
         self._file = self._open()
         self._size = os.fstat(self._file).st_size
@@ -86,35 +86,35 @@ class AuditFile:
 
     def _open(self) -> int:
         """Open the file; a pipe without a reader is an error."""
-        how = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-        file = os.open(self.path, how, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        file = os.open(self.path, flags, 0o600)
         os.set_blocking(file, True)
         return file
 
     @property
     def lost(self) -> int:
-        """Lines that are missing, since the file was opened first."""
-        return self._unheard + self._unwritten
+        """Lines that were lost since the first opening of the file."""
+        return self._dropped + self._unwritten
 
     @property
     def refuses(self) -> bool:
         """True while audited actions are refused, because the file cannot be written."""
         return self.strict and (bool(self.failing) or self._lines.full())
 
-    def put(self, what: str, allowed: bool, facts: dict[str, object]) -> None:
+    def put(self, kind: str, allowed: bool, facts: dict[str, object]) -> None:
         """Queue a line for the thread, or drop it."""
         try:
-            self._lines.put_nowait(line_of(what, allowed, facts))
+            self._lines.put_nowait(line_of(kind, allowed, facts))
         except queue.Full:
-            self._unheard += 1
+            self._dropped += 1
 
     def reopen(self) -> None:
-        """Go on in a new file, after the old one was moved away; the thread does it."""
+        """Have the thread continue in a new file, after the old one was moved away."""
         self._reopens = True
         self._wake()
 
     def rotate(self, keep: int) -> None:
-        """Rename the file now, and keep so many renamed ones; the thread does it."""
+        """Have the thread rename the file, and keep ``keep`` renamed ones."""
         self._rotates = keep
         self._wake()
 
@@ -131,14 +131,14 @@ class AuditFile:
     # --- The thread -----------------------------------------------------------------------------
 
     def _write(self) -> None:
-        going = True
-        while going:
-            pieces = self._next()
+        running = True
+        while running:
+            items = self._next()
             if self._reopens:
                 self._reopens = False
                 self._replace()
-            going = None not in pieces
-            lines = [piece for piece in pieces if piece]
+            running = None not in items
+            lines = [line for line in items if line]
             size = sum(map(len, lines))
             if self._rotates:
                 keep, self._rotates = self._rotates, 0
@@ -152,12 +152,12 @@ class AuditFile:
 
     def _next(self) -> list[bytes | None]:
         """Return the pending lines; none when it is time to retry."""
-        pieces: list[bytes | None] = []
+        items: list[bytes | None] = []
         with contextlib.suppress(queue.Empty):
-            pieces.append(self._lines.get(timeout=RETRY_S if self.failing else None))
-            while len(pieces) < LINES_MAX:
-                pieces.append(self._lines.get_nowait())
-        return pieces
+            items.append(self._lines.get(timeout=RETRY_S if self.failing else None))
+            while len(items) < LINES_MAX:
+                items.append(self._lines.get_nowait())
+        return items
 
     def _rotate(self, keep: int) -> None:
         try:
@@ -172,57 +172,57 @@ class AuditFile:
 
     def _replace(self) -> None:
         try:
-            fresh = self._open()
+            file = self._open()
         except OSError as error:
             log.error("the audit log cannot be opened again: %s", error.strerror or error)
             return
         os.close(self._file)
-        self._file = fresh
-        self._size = os.fstat(fresh).st_size
+        self._file = file
+        self._size = os.fstat(file).st_size
         self._torn = False
 
     def _append(self, lines: list[bytes]) -> None:
         lines, self._kept = self._kept + lines, []
-        missing = self.lost - self._said
+        missing = self.lost - self._reported
         head = [b"\n"] if self._torn else []  # A partial last line gets a line of its own.
         if missing:
             head.append(line_of(LOST, True, {"lines": missing}))
-        pieces = [*head, *lines]
-        reason, done = self._put_out(b"".join(pieces))
-        whole = 0
-        for piece in pieces:
-            if len(piece) > done:
+        output = [*head, *lines]
+        reason, written = self._write_bytes(b"".join(output))
+        complete = 0  # Lines that are in the file.
+        for line in output:
+            if len(line) > written:
                 break
-            done -= len(piece)
-            whole += 1
-        if done or whole:
-            self._torn = done > 0
-        if missing and whole >= len(head):
-            self._said += missing
-        left = lines[max(0, whole - len(head)) :]
+            written -= len(line)
+            complete += 1
+        if written or complete:
+            self._torn = written > 0
+        if missing and complete >= len(head):
+            self._reported += missing
+        unwritten = lines[max(0, complete - len(head)) :]
         if self.strict:
-            self._kept = left[:LINES_MAX]
-        self._unwritten += len(left) - len(self._kept)
+            self._kept = unwritten[:LINES_MAX]
+        self._unwritten += len(unwritten) - len(self._kept)
         if reason and not self.failing:
-            fate = "logins and changes are refused" if self.strict else "its lines are lost"
-            log.error("the audit log cannot be written: %s; %s", reason, fate)
+            effect = "logins and changes are refused" if self.strict else "its lines are lost"
+            log.error("the audit log cannot be written: %s; %s", reason, effect)
         elif self.failing and not reason:
             log.warning("the audit log can be written again")
         self.failing = reason
 
-    def _put_out(self, octets: bytes) -> tuple[str, int]:
-        """Write bytes; return the error, empty for none, and how many were written."""
-        done = 0
+    def _write_bytes(self, data: bytes) -> tuple[str, int]:
+        """Write bytes; return the error, empty for none, and how many bytes were written."""
+        written = 0
         try:
-            while done < len(octets):
-                done += os.write(self._file, octets[done:])
-            if self.sync and (octets or self.failing):
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            if self.sync and (data or self.failing):
                 self._flush()
         except OSError as error:
-            return error.strerror or str(error), done
+            return error.strerror or str(error), written
         finally:
-            self._size += done
-        return "", done
+            self._size += written
+        return "", written
 
     def _flush(self) -> None:
         try:
@@ -232,10 +232,10 @@ class AuditFile:
                 raise
 
 
-def line_of(what: str, allowed: bool, facts: dict[str, object]) -> bytes:
-    """Return a line of the log; the facts are such as JSON has."""
+def line_of(kind: str, allowed: bool, facts: dict[str, object]) -> bytes:
+    """Return a line of the log; the facts are JSON values."""
     now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    line = {"time": now, "what": what, "allowed": allowed, **facts}
+    line = {"time": now, "what": kind, "allowed": allowed, **facts}
     return json.dumps(line).encode() + b"\n"
 
 

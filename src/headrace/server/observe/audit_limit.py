@@ -2,9 +2,9 @@
 """A limit on the audit log's lines about refused logins and connections.
 
 Each refused login is a line. A client that tries logins without end would fill the file, so that
-older lines, of changes, are rotated away. So each address has ``LINES_OF_ONE`` lines a minute, and
-all addresses together ``LINES_OF_ALL``. Refusals beyond these are counted by address, and written
-as one line for each address at the end of the minute.
+older lines, of changes, are rotated away. So each address has ``LINES_OF_ONE`` lines per minute,
+and all addresses together ``LINES_OF_ALL``. Refusals beyond these are counted by address, and
+written as one line for each address at the end of the minute.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ OTHERS = "other addresses"
 KINDS = frozenset(("login", "connection.refused"))  # Refused before anyone has logged in.
 
 
-class Folded(NamedTuple):
-    """A line that stands for several."""
+class RefusalSummary(NamedTuple):
+    """A line that counts the refusals of one kind and address."""
 
-    what: str
+    kind: str
     facts: dict[str, object]
 
 
@@ -34,16 +34,16 @@ class AuditLimit:
     """Counts the refusals before a login, period by period."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` gives seconds that only go on."""
+        """``clock`` returns seconds of a monotonic clock."""
         self._clock = clock
         self._until_s = clock() + PERIOD_S
         self._lines: dict[str, int] = {}  # Written in this period, by address.
         self._count = 0  # Of all of them.
-        self._folded: dict[tuple[str, str], int] = {}  # By what and address.
+        self._refusals: dict[tuple[str, str], int] = {}  # Without a line, by kind and address.
 
-    def admits(self, what: str, allowed: bool, facts: Mapping[str, object]) -> bool:
+    def admits(self, kind: str, allowed: bool, facts: Mapping[str, object]) -> bool:
         """Return True if a line is to be written; False if it was counted."""
-        if allowed or what not in KINDS or facts.get("who") is not None:
+        if allowed or kind not in KINDS or facts.get("who") is not None:
             return True
         host = host_of(str(facts.get("from", "")))
         lines = self._lines.get(host, 0)
@@ -51,24 +51,26 @@ class AuditLimit:
             self._lines[host] = lines + 1
             self._count += 1
             return True
-        key = (what, host)
-        if key not in self._folded and len(self._folded) >= COUNTED_MAX:
-            key = (what, OTHERS)
-        self._folded[key] = self._folded.get(key, 0) + 1
+        key = (kind, host)
+        if key not in self._refusals and len(self._refusals) >= COUNTED_MAX:
+            key = (kind, OTHERS)
+        self._refusals[key] = self._refusals.get(key, 0) + 1
         return False
 
-    def due(self, *, now: bool = False) -> list[Folded]:
-        """Return the lines of a period that is over; with ``now`` also of one that is not."""
+    def take_summaries(self, *, now: bool = False) -> list[RefusalSummary]:
+        """Return the summaries of an ended period; with ``now``, end the period first."""
         now_s = self._clock()
         if now_s < self._until_s and not now:
             return []
         self._until_s = now_s + PERIOD_S
         self._lines.clear()
         self._count = 0
-        folded, self._folded = self._folded, {}
+        refusals, self._refusals = self._refusals, {}
         return [
-            Folded(what, {"from": host, "times": times, "reason": "more of the same minute"})
-            for (what, host), times in folded.items()
+            RefusalSummary(
+                kind, {"from": host, "times": times, "reason": "more of the same minute"}
+            )
+            for (kind, host), times in refusals.items()
         ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit log: one JSON object a line, with action, user, address, and whether it was allowed.
+"""The audit log: one JSON object per line, with action, user, address, and whether it was allowed.
 
 ::
 
@@ -8,8 +8,8 @@
     {"time": …, "what": "queue.created", "allowed": true, "who": "ada", "from": …, "vhost": "/",
      "name": "orders", …}
 
-`headrace.server.observe.audit_file` writes it. No line has a secret, nor anything that a
-password can be guessed from: see `plain`.
+`headrace.server.observe.audit_file` writes it. No line has a secret, or a value from which a
+password can be guessed: see `plain`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class AuditLog(Audit):
             self._events.refusal = None if file is None else self.refusal
         if self._events is not None and (before is None) != (file is None):
             if file is not None:
-                self._events.listen(self.heard)
+                self._events.listen(self.record_event)
             else:
-                self._events.ignore(self.heard)
+                self._events.ignore(self.record_event)
 
     def refusal(self) -> str:
         return REFUSAL if self.file is not None and self.file.refuses else ""
@@ -68,7 +68,7 @@ class AuditLog(Audit):
             self.file.reopen()
 
     def rotate(self, keep: int) -> None:
-        """Rename the file and begin a new one; keep so many old ones."""
+        """Rename the file and begin a new one; keep ``keep`` old ones."""
         if self.file is not None:
             self.file.rotate(keep)
 
@@ -91,8 +91,8 @@ class AuditLog(Audit):
         }
         self._put(what, allowed, facts)
 
-    def heard(self, event: Event) -> None:
-        """Write an event of the broker."""
+    def record_event(self, event: Event) -> None:
+        """Record an event of the broker."""
         if event.kind in LEFT_OUT:
             return
         if str(event.facts.get("name", "")).startswith(SERVICES):
@@ -111,15 +111,15 @@ class AuditLog(Audit):
             present = [(name, value) for name, value in facts.items() if value is not None]
             self.file.put(what, allowed, plain_facts(dict(present[:FACTS_MAX])))
 
-    def write_folded(self, *, now: bool = False) -> None:
+    def write_summaries(self, *, now: bool = False) -> None:
         """Write the counts of refusals beyond the limit of a minute."""
-        for line in self._limit.due(now=now):
+        for summary in self._limit.take_summaries(now=now):
             if self.file is not None:
-                self.file.put(line.what, False, line.facts)
+                self.file.put(summary.kind, False, summary.facts)
 
     def close(self) -> None:
         """Write the pending lines, for a moment at most, and close the file."""
-        self.write_folded(now=True)
+        self.write_summaries(now=True)
         file = self.file
         self.use(None)
         if file is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of what the audit log has, and what it leaves out, each with its reason.
+"""Tables of the events that the audit log has and leaves out, each with its reason.
 
-An event in neither table is audited, so that nothing new is
-missed; a test compares the tables with the code.
+An event in neither table is audited, so that no new event is missed; a test compares the tables
+with the code.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 """The exchange ``amq.rabbitmq.event``: events as messages.
 
 Its routing keys are the kinds of events, ``queue.created``; the facts are headers, the body is
-empty. Only the broker publishes to it. Without bindings no events are made.
+empty. Only the broker publishes to it. Without bindings no events are created.
 
-Events are noted as they happen, and published at the end of the turn of the event loop. Publishing
-them is no event, so they make no more of themselves. When more of them wait than
-``EVENTS_MAX``, further ones are dropped, counted, and logged once.
+Events are queued as they happen, and published at the end of the turn of the event loop. Publishing
+an event is not an event, so events do not multiply. When ``EVENTS_MAX`` of them wait, further ones
+are dropped and counted; the first is logged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "amq.rabbitmq.event"
-EVENTS_MAX = 10_000  # That wait to be published.
+EVENTS_MAX = 10_000  # Events that may wait to be published.
 TIMESTAMP_IN_MS = "timestamp_in_ms"
 _BASIC = 60
 
@@ -45,22 +45,23 @@ class EventExchange(TopicExchange):
 
     lingers = False
 
-    def __init__(self, changed: Callable[[bool], None]) -> None:
+    def __init__(self, on_change: Callable[[bool], None]) -> None:
+        """``on_change`` is called with True while the exchange has bindings."""
         super().__init__(NAME, durable=True, internal=True)
-        self._changed = changed
+        self._on_change = on_change
 
     def bind(self, binding: Binding) -> bool:
         new = super().bind(binding)
-        self._changed(bool(self.bindings))
+        self._on_change(bool(self.bindings))
         return new
 
     def unbind(self, binding: Binding) -> bool:
         gone = super().unbind(binding)
-        self._changed(bool(self.bindings))
+        self._on_change(bool(self.bindings))
         return gone
 
 
-class EventTeller:
+class EventPublisher:
     """Publishes a broker's events in one virtual host, at the end of the turn."""
 
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
@@ -69,18 +70,18 @@ class EventTeller:
         self.dropped = 0  # Unroutable events.
         self._waiting: deque[Event] = deque()
 
-    def listen(self, is_bound: bool) -> None:
-        """Hear events from now on, or no longer."""
-        if is_bound:
-            self.events.listen(self.hear)
+    def set_listening(self, listening: bool) -> None:
+        """Listen to the broker's events, or stop."""
+        if listening:
+            self.events.listen(self.queue_event)
         else:
-            self.events.ignore(self.hear)
+            self.events.ignore(self.queue_event)
 
     def close(self) -> None:
         """Stop, because the virtual host was deleted."""
-        self.events.ignore(self.hear)
+        self.events.ignore(self.queue_event)
 
-    def hear(self, event: Event) -> None:
+    def queue_event(self, event: Event) -> None:
         """Queue an event."""
         if len(self._waiting) >= EVENTS_MAX:
             self.dropped += 1
@@ -97,17 +98,17 @@ class EventTeller:
             self.publish(self._waiting.popleft())
 
     def publish(self, event: Event) -> None:
-        """Publish an event, if a queue gets it."""
+        """Publish an event, if it is routed to a queue."""
         raise NotImplementedError
 
 
-class EventPublisher(EventTeller):
+class RabbitEventPublisher(EventPublisher):
     """Publishes events with the names and headers of RabbitMQ's."""
 
     def __init__(self, vhost: VirtualHost, events: Events) -> None:
         """Make the exchange, before the virtual host restores its bindings."""
         super().__init__(vhost, events)
-        vhost.exchanges[NAME] = EventExchange(self.listen)
+        vhost.exchanges[NAME] = EventExchange(self.set_listening)
 
     def publish(self, event: Event) -> None:
         vhost = self.vhost

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How late the event loop is: how long what becomes ready waits for its step.
+"""The delay of the event loop: the time from the readiness of a callback to its step.
 
 A timer is due every ``INTERVAL_S``; how late it runs is one sample. A step that holds the loop for
-longer than the interval is seen for certain, a shorter one by a share of its length. So samples say
-what a client's frame waits for, and cost the same whatever the load is.
+longer than the interval is seen for certain, a shorter one by a share of its length. So samples
+show the wait of a client's frame, and cost the same under any load.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 
 SERVICE = "amq.headrace.qmf"  # The queue that requests come to.
 KEY = "broker"  # Under which it is bound.
-REQUEST_OCTETS_MAX = 1 << 16
+REQUEST_SIZE_MAX = 1 << 16  # Bytes.
 AT_ONCE_MAX = 16  # Requests that are taken in one turn, or half done.
-NAME_OCTETS_MAX = 1024  # Of the name of an object.
+NAME_SIZE_MAX = 1024  # Bytes of the name of an object.
 OPCODES_SHOWN_MAX = 40
 
 
@@ -76,7 +76,7 @@ class Agent(Service):
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
         """Declare the exchanges; call it once the virtual host is recovered."""
-        Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_OCTETS_MAX)
+        Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_SIZE_MAX)
         self.broker = broker
         self.name = f"apache.org:qpidd:{vhost.name}"
         for name in (DIRECT, TOPIC):
@@ -93,7 +93,7 @@ class Agent(Service):
         return len(self.taken) + self.sliced < AT_ONCE_MAX
 
     def close(self) -> None:
-        """Stop: the virtual host is deleted."""
+        """Stop, because the virtual host was deleted."""
         self.topic.close()
 
     # --- Requests -------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Agent(Service):
 
     def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
         assert isinstance(answer, Reply)
-        opcode = (answer.asked.headers or {}).get("qmf.opcode")
+        opcode = (answer.request_properties.headers or {}).get("qmf.opcode")
         try:
             request, end = decode_map(body)
             if end != len(body):
@@ -125,9 +125,9 @@ class Agent(Service):
             shown = f"{opcode!r:.{OPCODES_SHOWN_MAX}}"
             answer.send(failure(BAD_REQUEST, f"there is no qmf.opcode {shown}"))
             return
-        self.begin(call, partial(self.acting, handler, call, answer), answer)
+        self.begin(call, partial(self.run_as_user, handler, call, answer), answer)
 
-    def acting(
+    def run_as_user(
         self,
         handler: Callable[[QmfRequest, Reply], RequestAnswer | Steps],
         call: QmfRequest,
@@ -144,16 +144,18 @@ class Agent(Service):
     def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
         assert isinstance(call, QmfRequest)
         if call.what in CHANGING:
-            do = f"qmf {'.'.join(call.what)}"
-            self.note(call, {"do": do, "object": call.key, "arguments": call.request}, outcome)
+            operation = f"qmf {'.'.join(call.what)}"
+            self.note(
+                call, {"do": operation, "object": call.key, "arguments": call.request}, outcome
+            )
 
 
 def serve(broker: ManagedBroker, vhost: VirtualHost) -> Agent | None:
-    """Serve QMF in a virtual host, if the setting ``qmf`` says so."""
+    """Serve QMF in a virtual host, if the setting ``qmf`` is on."""
     return Agent(broker, vhost) if broker.settings.qmf else None
 
 
-# --- What is asked for --------------------------------------------------------------------------
+# --- Opcodes ------------------------------------------------------------------------------------
 
 
 def query(call: QmfRequest, reply: Reply) -> Steps:
@@ -161,22 +163,22 @@ def query(call: QmfRequest, reply: Reply) -> Steps:
     if call.request.get("_what", "OBJECT") != "OBJECT":
         call.refuse(BAD_REQUEST, "'_what' is to be OBJECT")
     view = View(call.broker, call.vhost, call.user, call.agent)
-    named = call.inner("_object_id").get("_object_name")
+    named = call.read_map("_object_id").get("_object_name")
     if named is not None:
-        kind, key = class_and_key(call.checked("_object_name", named, NAME_OCTETS_MAX))
+        kind, key = class_and_key(call.check_text("_object_name", named, NAME_SIZE_MAX))
         described = yield from find(view, kind, key)
         return {"objects": [] if described is None else [described]}
-    schema = call.inner("_schema_id")
-    kind = call.checked("_class_name", schema.get("_class_name"), NAME_OCTETS_MAX)
+    schema = call.read_map("_schema_id")
+    kind = call.check_text("_class_name", schema.get("_class_name"), NAME_SIZE_MAX)
     if schema.get("_package_name", PACKAGE) != PACKAGE or kind not in CLASSES:
         return {"objects": []}
     before: list[QmfObject] | None = None
     for chunk in chunks(view, kind):
-        if crowded(call.vhost):
+        if is_crowded(call.vhost):
             call.refuse("limit", "memory or disk is short: lists are not sent")
         if chunk is not None:
             if before is not None:
-                reply.part(before)
+                reply.send_part(before)
             before = chunk
         yield
     return {"objects": before or []}
@@ -184,9 +186,9 @@ def query(call: QmfRequest, reply: Reply) -> Steps:
 
 def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
     """Call a method of an object."""
-    name = call.checked("_method_name", call.request.get("_method_name"), NAME_OCTETS_MAX)
-    target = call.inner("_object_id").get("_object_name")
-    kind, key = class_and_key(call.checked("_object_name", target, NAME_OCTETS_MAX))
+    name = call.check_text("_method_name", call.request.get("_method_name"), NAME_SIZE_MAX)
+    target = call.read_map("_object_id").get("_object_name")
+    kind, key = class_and_key(call.check_text("_object_name", target, NAME_SIZE_MAX))
     handler = METHODS.get((kind, name))
     if handler is None:
         if kind not in CLASSES:
@@ -195,7 +197,7 @@ def method(call: QmfRequest, _: Reply) -> RequestAnswer | Steps:
     reason = call.context.access.audit.refusal() if (kind, name) in CHANGING else ""
     if reason:
         call.refuse("refused", f"request {reason}")
-    call.request = call.inner("_arguments")
+    call.request = call.read_map("_arguments")
     call.what, call.key = (kind, name), key
     outcome = handler(call)
     if isinstance(outcome, dict):
@@ -208,7 +210,7 @@ def in_steps(steps: Steps) -> Steps:
     return {"arguments": (yield from steps)}
 
 
-def crowded(vhost: VirtualHost) -> bool:
+def is_crowded(vhost: VirtualHost) -> bool:
     """Return True if memory or disk is short, so that large answers must not be made."""
     return bool(vhost.counters.crowded() or vhost.store.full)
 

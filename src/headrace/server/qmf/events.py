@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exchange ``qmf.default.topic``, with the broker's events as QMF has them.
+"""The exchange ``qmf.default.topic``, with the broker's events in QMF's format.
 
 An event of the virtual host is a message with a list of one map. Its routing key is
 ``agent.ind.event.<package>.<event>.<severity>.<agent>``, with ``_`` for the dots of a part. The
@@ -15,7 +15,7 @@ from headrace.gateway.requests.requests import made
 from headrace.model.exchange.topic import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.server.config.json_values import as_json
-from headrace.server.observe.event_exchange import EventTeller
+from headrace.server.observe.event_exchange import EventPublisher
 from headrace.server.qmf.objects import NS_PER_MS, PACKAGE
 from headrace.server.qmf.reply import LIST, TOPIC
 from headrace.wire.errors import MalformedError
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WANTED = ("agent", "*", "#")  # What keys begin with under which events may come.
-INFORM = 6  # The severity of all of them,
-SEVERITY = "info"  # and in keys.
+FIRST_WORDS = ("agent", "*", "#")  # Of binding keys that may match an event.
+INFORM = 6  # The severity of all events.
+SEVERITY = "info"  # Its name in routing keys.
 
 # Each kind of event: its name in QMF, and its facts there by their names here.
 KINDS: dict[str, tuple[str, Mapping[str, str]]] = {
@@ -94,48 +94,48 @@ class EventTopic(TopicExchange):
 
     def __init__(self, vhost: VirtualHost, events: Events, agent: str) -> None:
         super().__init__(TOPIC)
-        self._teller = QmfEvents(vhost, events, agent)
-        self._wanted = 0  # Bindings under which events may come.
+        self._publisher = QmfEventPublisher(vhost, events, agent)
+        self._event_bindings = 0  # Bindings that may match an event.
 
     def bind(self, binding: Binding) -> bool:
-        wants, new = may_want(binding), False
-        if wants:
-            self._teller.listen(True)  # First: it may be refused.
+        matches, new = may_match(binding), False
+        if matches:
+            self._publisher.set_listening(True)  # First: it may be refused.
         try:
             new = super().bind(binding)
         finally:
-            self._wanted += wants and new
-            self._teller.listen(self._wanted > 0)
+            self._event_bindings += matches and new
+            self._publisher.set_listening(self._event_bindings > 0)
         return new
 
     def unbind(self, binding: Binding) -> bool:
         gone = super().unbind(binding)
-        if gone and may_want(binding):
-            self._wanted -= 1
-            self._teller.listen(self._wanted > 0)
+        if gone and may_match(binding):
+            self._event_bindings -= 1
+            self._publisher.set_listening(self._event_bindings > 0)
         return gone
 
     def close(self) -> None:
         """Stop: the virtual host is deleted."""
-        self._teller.close()
+        self._publisher.close()
 
 
-def may_want(binding: Binding) -> bool:
-    """Return True if events may match a binding."""
-    return binding.routing_key.partition(".")[0] in WANTED
+def may_match(binding: Binding) -> bool:
+    """Return True if a binding may match an event."""
+    return binding.routing_key.partition(".")[0] in FIRST_WORDS
 
 
-class QmfEvents(EventTeller):
-    """Publishes the events of one virtual host as QMF has them."""
+class QmfEventPublisher(EventPublisher):
+    """Publishes the events of one virtual host in QMF's format."""
 
     def __init__(self, vhost: VirtualHost, events: Events, agent: str) -> None:
         super().__init__(vhost, events)
         self.agent = agent
         self._key = ".".join(part.replace(".", "_") for part in agent.split(":"))
 
-    def hear(self, event: Event) -> None:
+    def queue_event(self, event: Event) -> None:
         if event.kind in KINDS and event.facts.get("vhost") == self.vhost.name:
-            super().hear(event)
+            super().queue_event(event)
 
     def publish(self, event: Event) -> None:
         name, facts = KINDS[event.kind]
@@ -147,8 +147,8 @@ class QmfEvents(EventTeller):
         event_facts = event.facts
         values: dict[str, object] = {"user": event_facts["user_who_performed_action"]}
         values |= {
-            named: as_json(event_facts[fact])
-            for named, fact in facts.items()
+            qmf_name: as_json(event_facts[fact])
+            for qmf_name, fact in facts.items()
             if fact in event_facts
         }
         if name in CREATED:

@@ -18,7 +18,14 @@ from headrace.model.arguments.queue_lifetime import Plan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
 from headrace.server.management.resources import connections
-from headrace.server.qmf.objects import OBJECTS_MAX, OPERATORS, View, address_of, find, in_view
+from headrace.server.qmf.objects import (
+    OBJECTS_MAX,
+    OPERATORS,
+    View,
+    address_of,
+    find,
+    visible_connections,
+)
 from headrace.server.qmf.request import BAD_REQUEST
 from headrace.user_tags import ADMINISTRATOR
 
@@ -33,7 +40,7 @@ if TYPE_CHECKING:
 UNKNOWN_OBJECT, UNKNOWN_METHOD = "unknown-object", "unknown-method"
 NOT_IMPLEMENTED = "not-implemented"
 CLOSED = "closed by an operator"
-NAME_OCTETS_MAX = 255  # Of a queue, an exchange, or a binding's key.
+NAME_SIZE_MAX = 255  # Bytes of the name of a queue, an exchange, or a binding's key.
 LEVELS = {logging.DEBUG: "debug+", logging.INFO: "info+", logging.WARNING: "warning+"}
 
 Method = Callable[["QmfRequest"], "RequestAnswer | Steps"]
@@ -44,19 +51,19 @@ Method = Callable[["QmfRequest"], "RequestAnswer | Steps"]
 
 def create(call: QmfRequest) -> RequestAnswer:
     """Make a queue, an exchange or a binding."""
-    return one_of(call, CREATIONS, "made")
+    return dispatch(call, CREATIONS, "made")
 
 
 def delete(call: QmfRequest) -> RequestAnswer:
     """Delete a queue, an exchange or a binding."""
-    return one_of(call, DELETIONS, "deleted")
+    return dispatch(call, DELETIONS, "deleted")
 
 
-def one_of(
+def dispatch(
     call: QmfRequest, kinds: Mapping[str, Callable[[QmfRequest], None]], verb: str
 ) -> RequestAnswer:
     """Call the function for the type of object that a request names."""
-    kind = call.checked("type", call.request.get("type"))
+    kind = call.check_text("type", call.request.get("type"))
     handler = kinds.get(kind)
     if handler is None:
         call.refuse(NOT_IMPLEMENTED, f"objects of type '{kind}' are not {verb} here")
@@ -66,7 +73,7 @@ def one_of(
 
 def name_of(call: QmfRequest) -> str:
     """Return the name of the object to create or delete."""
-    name = call.checked("name", call.request.get("name"), NAME_OCTETS_MAX)
+    name = call.check_text("name", call.request.get("name"), NAME_SIZE_MAX)
     if not name:
         call.refuse(BAD_REQUEST, "'name' is empty")
     return name
@@ -75,18 +82,20 @@ def name_of(call: QmfRequest) -> str:
 def text_in(call: QmfRequest, values: dict[str, object], field: str) -> str | None:
     """Remove a name field and return it; None when it is absent."""
     value = values.pop(field, None)
-    return call.checked(field, value, NAME_OCTETS_MAX) if value is not None else None
+    return call.check_text(field, value, NAME_SIZE_MAX) if value is not None else None
 
 
 def create_queue(call: QmfRequest) -> None:
     """Declare a queue; fields that are not flags are arguments."""
-    name, properties = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.read_map("properties"))
     if name in call.vhost.queues:
         call.refuse("conflict", f"queue '{name}' in vhost '{call.vhost.name}' exists already")
-    if call.yes(properties, "exclusive"):
+    if call.read_flag(properties, "exclusive"):
         call.refuse(BAD_REQUEST, "a request cannot make an exclusive queue")
-    durable = call.yes(properties, "durable")
-    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    durable = call.read_flag(properties, "durable")
+    auto_delete = call.read_flag(properties, "auto-delete") or call.read_flag(
+        properties, "autodelete"
+    )
     alternate = text_in(call, properties, "alternate-exchange") or ""
     plan = Plan(properties, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
@@ -103,12 +112,14 @@ def create_queue(call: QmfRequest) -> None:
 
 def create_exchange(call: QmfRequest) -> None:
     """Make an exchange."""
-    name, properties = name_of(call), dict(call.inner("properties"))
+    name, properties = name_of(call), dict(call.read_map("properties"))
     if name in call.vhost.exchanges:
         call.refuse("conflict", f"exchange '{name}' in vhost '{call.vhost.name}' exists already")
     kind = text_in(call, properties, "exchange-type") or "topic"
-    durable = call.yes(properties, "durable")
-    auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
+    durable = call.read_flag(properties, "durable")
+    auto_delete = call.read_flag(properties, "auto-delete") or call.read_flag(
+        properties, "autodelete"
+    )
     alternate = text_in(call, properties, "alternate-exchange") or ""
     with call.host() as host:
         host.declare_exchange(
@@ -125,21 +136,21 @@ def create_binding(call: QmfRequest) -> None:
     """Bind a queue."""
     exchange, queue, key = binding_of(call)
     with call.host() as host:
-        host.bind(exchange, (QUEUE, queue), key, plain(call.inner("properties")))
+        host.bind(exchange, (QUEUE, queue), key, plain(call.read_map("properties")))
 
 
 def delete_queue(call: QmfRequest) -> None:
     """Delete a queue."""
-    options, name = dict(call.inner("options")), name_of(call)
-    if_unused, if_empty = call.yes(options, "if_unused"), call.yes(options, "if_empty")
+    options, name = dict(call.read_map("options")), name_of(call)
+    if_unused, if_empty = call.read_flag(options, "if_unused"), call.read_flag(options, "if_empty")
     with call.host() as host:
         host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)
 
 
 def delete_exchange(call: QmfRequest) -> None:
     """Delete an exchange."""
-    options, name = dict(call.inner("options")), name_of(call)
-    if_unused = call.yes(options, "if_unused")
+    options, name = dict(call.read_map("options")), name_of(call)
+    if_unused = call.read_flag(options, "if_unused")
     with call.host() as host:
         host.delete_exchange(name, if_unused=if_unused)
 
@@ -156,12 +167,12 @@ def binding_of(call: QmfRequest) -> tuple[str, str, str]:
 
     A queue alone is with the default exchange; more slashes are part of the key.
     """
-    name = call.checked("name", call.request.get("name"))
+    name = call.check_text("name", call.request.get("name"))
     if "/" not in name:
         return "", name, name
     exchange, queue, key = (*name.split("/", 2), "")[:3]
     for part in (exchange, queue, key):
-        call.checked("name", part, NAME_OCTETS_MAX)
+        call.check_text("name", part, NAME_SIZE_MAX)
     return exchange, queue, key
 
 
@@ -177,7 +188,7 @@ def move(call: QmfRequest) -> Steps:
     call.request = {
         "from": call.request.get("srcQueue"),
         "to": call.request.get("destQueue"),
-        **chosen(call, "qty"),
+        **selection_of(call, "qty"),
     }
     answer = yield from in_slices(messages.move(call))
     return {"qty": answer["done"]}
@@ -185,16 +196,16 @@ def move(call: QmfRequest) -> Steps:
 
 def purge(call: QmfRequest) -> RequestAnswer | Steps:
     """Purge a number of messages of a queue, or all."""
-    call.request = {"from": call.key, **chosen(call, "request")}
+    call.request = {"from": call.key, **selection_of(call, "request")}
     if call.request["count"] is None and not call.request["selector"]:
         with call.host() as host:
             host.purge_queue(call.key)
         return {}
-    return emptied(messages.delete(call))
+    return wait_for_job(messages.delete(call))
 
 
-def emptied(outcome: RequestAnswer | Steps) -> Steps:
-    """Wait for a job without events."""
+def wait_for_job(outcome: RequestAnswer | Steps) -> Steps:
+    """Run a job to its end; return an empty answer."""
     yield from in_slices(outcome)
     return {}
 
@@ -202,12 +213,12 @@ def emptied(outcome: RequestAnswer | Steps) -> Steps:
 def reroute(call: QmfRequest) -> Steps:
     """Move messages of a queue through an exchange, to the one queue that each is routed to."""
     arguments = dict(call.request)
-    call.request = {"from": call.key, **chosen(call, "request")}
+    call.request = {"from": call.key, **selection_of(call, "request")}
     call.allow("read", call.key)
     source = call.queue("from")
     exchange = source.alternate_exchange or ""
-    if not call.yes(arguments, "useAltExchange"):
-        exchange = call.checked("exchange", arguments.get("exchange"), NAME_OCTETS_MAX)
+    if not call.read_flag(arguments, "useAltExchange"):
+        exchange = call.check_text("exchange", arguments.get("exchange"), NAME_SIZE_MAX)
     elif not exchange:
         call.refuse("precondition", f"queue '{source.name}' has no alternate exchange")
     call.vhost.check_publishable(exchange)
@@ -225,16 +236,16 @@ def reroute(call: QmfRequest) -> Steps:
     running = call.vhost.jobs.begin("", job_fields, job, call.connection.number)
     answer = yield from messages.follow(running)
     if answer["skipped"]:
-        why = "; ".join(
+        reasons = "; ".join(
             f"{number} {reason}"
             for reason, number in cast("Mapping[str, int]", answer["skipped"]).items()
         )
-        call.refuse("precondition", f"{answer['done']} messages went, others stay: {why:.500}")
+        call.refuse("precondition", f"{answer['done']} messages went, others stay: {reasons:.500}")
     return {}
 
 
 def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content], Queue | str]:
-    """Return the function that finds the queue to which an exchange leads a message."""
+    """Return a function from a message to its queue behind an exchange, or to a refusal."""
 
     def target(content: Content) -> Queue | str:
         access, key = call.context.access, content.routing_key
@@ -242,24 +253,24 @@ def through(call: QmfRequest, exchange: str, source: Queue) -> Callable[[Content
         if len(queues) != 1 or queues[0] is source:
             return "lead to no other queue" if len(queues) < 2 else "lead to several queues"
         if access.topic_allowed(call.user, call.vhost.name, "write", exchange, key):
-            to: Queue = queues[0]
-            return to
+            queue: Queue = queues[0]
+            return queue
         return "have topics that are refused"
 
     return target
 
 
-def chosen(call: QmfRequest, field: str) -> dict[str, object]:
-    """Return which messages a request is about: how many, 0 for all, and with which header."""
+def selection_of(call: QmfRequest, field: str) -> dict[str, object]:
+    """Return the count, None for all, and the selector of the messages of a request."""
     count = call.number(field, 0)
-    filter_fields = call.inner("filter")
+    filter_fields = call.read_map("filter")
     selector = ""
     if filter_fields:
         params = filter_fields.get("filter_params")
         if filter_fields.get("filter_type") != "header_match_str" or not isinstance(params, dict):
             call.refuse(BAD_REQUEST, "'filter' is not a header_match_str")
-        key = call.checked("header_key", params.get("header_key"))
-        value = call.checked("header_value", params.get("header_value"))
+        key = call.check_text("header_key", params.get("header_key"))
+        value = call.check_text("header_value", params.get("header_value"))
         if '"' in key or not key:
             call.refuse(BAD_REQUEST, "'header_key' is empty, or has quotes")
         selector = "\"{}\" = '{}'".format(key, value.replace("'", "''"))
@@ -279,11 +290,11 @@ def echo(call: QmfRequest) -> RequestAnswer:
     return {name: call.request[name] for name in ("sequence", "body") if name in call.request}
 
 
-def ask(call: QmfRequest) -> Steps:
+def query_object(call: QmfRequest) -> Steps:
     """Return one object of a type."""
     view = View(call.broker, call.vhost, call.user, call.agent)
-    kind = call.checked("type", call.request.get("type"))
-    name = call.checked("name", call.request.get("name"))
+    kind = call.check_text("type", call.request.get("type"))
+    name = call.check_text("name", call.request.get("name"))
     if kind == "binding":
         name = ",".join(binding_of(call))
     described = yield from find(view, kind, name)
@@ -307,7 +318,7 @@ def timestamps(call: QmfRequest) -> RequestAnswer:
 def close(call: QmfRequest) -> Steps:
     """Close a connection; those of other users only as administrator."""
     view = View(call.broker, call.vhost, call.user, call.agent)
-    for number, connection in enumerate(in_view(view), 1):
+    for number, connection in enumerate(visible_connections(view), 1):
         if connection is not None and address_of(view, connection) == call.key:
             break
         if number % OBJECTS_MAX == 0:
@@ -315,7 +326,7 @@ def close(call: QmfRequest) -> Steps:
     else:
         call.refuse(UNKNOWN_OBJECT, f"No object found: '{call.key}'")
     if not call.user.same_as(connection.user) and ADMINISTRATOR not in call.user.tags:
-        call.refuse("refused", f"user '{call.user.name}' is no {ADMINISTRATOR}")
+        call.refuse("refused", f"user '{call.user.name}' is not an {ADMINISTRATOR}")
     connections.close(view.call, connection, CLOSED)
     return {}
 
@@ -334,7 +345,7 @@ def refuse(call: QmfRequest) -> RequestAnswer:
 METHODS: dict[tuple[str, str], Method] = {
     ("broker", "create"): create,
     ("broker", "delete"): delete,
-    ("broker", "query"): ask,
+    ("broker", "query"): query_object,
     ("broker", "echo"): echo,
     ("broker", "queueMoveMessages"): move,
     ("broker", "getLogLevel"): log_level,
@@ -351,7 +362,7 @@ METHODS: dict[tuple[str, str], Method] = {
     ("connection", "close"): close,
 }
 
-#: Those that the audit log has.
+#: The methods that the audit log has.
 CHANGING = frozenset(
     (
         *(("broker", name) for name in ("create", "delete", "queueMoveMessages")),

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 PACKAGE = "org.apache.qpid.broker"
 BROKER = "amqp-broker"  # The name of the only object of its class.
 OPERATORS = frozenset((ADMINISTRATOR, MONITORING))
-OBJECTS_MAX = 50  # In one message; as many are looked at before others are served,
-OCTETS_MAX = 1 << 16  # or fewer, if so much was found in their arguments.
+OBJECTS_MAX = 50  # Objects of one message, and of a step before the loop serves others.
+OCTETS_MAX = 1 << 16  # Bytes of arguments that end a step earlier.
 NS_PER_MS = 1_000_000
 CREDIT, WINDOW = "CREDIT", "WINDOW"
 
 
 class QmfObject(TypedDict):
-    """An object, as answers have it. Times are nanoseconds since 1970."""
+    """An object in an answer. Times are nanoseconds since 1970."""
 
     _schema_id: dict[str, str]
     _object_id: dict[str, str]
@@ -61,15 +61,15 @@ class QmfObject(TypedDict):
     _delete_ts: int
 
 
-class Thing(NamedTuple):
-    """An object without its frame."""
+class ObjectValues(NamedTuple):
+    """The key and the values of an object."""
 
-    key: str  # Its name within its class.
+    key: str  # The object's name within its class.
     values: dict[str, object]
-    created_ms: int = 0  # 0: when the broker started, as far as is known.
+    created_ms: int = 0  # 0: unknown; the start of the broker stands for it.
 
 
-Things = Iterator[Thing | None]  # None is a step of work that brings nothing.
+ObjectSteps = Iterator[ObjectValues | None]  # None is a step of work without an object.
 
 
 class View:
@@ -94,13 +94,13 @@ class View:
         """Return True if the user may see an object of another user, or its own."""
         return self.operates or (user is not None and bool(self.user.same_as(user)))
 
-    def framed(self, kind: str, part: Thing) -> QmfObject:
-        """Return an object as answers have it."""
-        created_ms = part.created_ms or self.broker.started_ms
+    def qmf_object(self, kind: str, item: ObjectValues) -> QmfObject:
+        """Return the form of an object in answers."""
+        created_ms = item.created_ms or self.broker.started_ms
         return {
             "_schema_id": {"_package_name": PACKAGE, "_class_name": kind, "_type": "_data"},
-            "_object_id": {"_agent_name": self.agent, **reference(kind, part.key)},
-            "_values": part.values,
+            "_object_id": {"_agent_name": self.agent, **reference(kind, item.key)},
+            "_values": item.values,
             "_create_ts": created_ms * NS_PER_MS,
             "_update_ts": self.vhost.counters.now_ms * NS_PER_MS,
             "_delete_ts": 0,
@@ -114,8 +114,8 @@ def reference(kind: str, key: str) -> dict[str, str]:
 
 def class_and_key(name: str) -> tuple[str, str]:
     """Return class and key from the name of an object; an unknown class for a foreign name."""
-    package, _, rest = name.partition(":")
-    kind, _, key = rest.partition(":")
+    package, _, class_key = name.partition(":")
+    kind, _, key = class_key.partition(":")
     return (kind, key) if package == PACKAGE else (name, "")
 
 
@@ -126,7 +126,7 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
     for item in CLASSES[kind](view):
         steps += 1
         if item is not None:
-            chunk.append(view.framed(kind, item))
+            chunk.append(view.qmf_object(kind, item))
             octets += table_octets(
                 cast("Mapping[str, object] | None", item.values.get("arguments"))
             )
@@ -140,7 +140,7 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
 
 def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | None]:
     """Return the object of a name; None if the user sees no such object."""
-    match: Thing | None = None
+    match: ObjectValues | None = None
     if kind == "queue":
         queue = view.vhost.queues.get(key)
         match = None if queue is None else queue_of(view, queue)
@@ -154,13 +154,13 @@ def find(view: View, kind: str, key: str) -> Generator[None, None, QmfObject | N
                 break
             if number % OBJECTS_MAX == 0:
                 yield
-    return None if match is None else view.framed(kind, match)
+    return None if match is None else view.qmf_object(kind, match)
 
 
 # --- Each class ---------------------------------------------------------------------------------
 
 
-def brokers(view: View) -> Things:
+def brokers(view: View) -> ObjectSteps:
     """The broker itself; its counts are for operators."""
     broker, counters = view.broker, view.vhost.counters
     values: dict[str, object] = {
@@ -179,30 +179,30 @@ def brokers(view: View) -> Things:
                 yield None
         values |= {"queueCount": number, "msgDepth": depth, "byteDepth": octets}
         values["msgTotalEnqueues"] = counters.published
-    yield Thing(BROKER, values)
+    yield ObjectValues(BROKER, values)
 
 
-def vhosts(view: View) -> Things:
+def vhosts(view: View) -> ObjectSteps:
     """The agent's virtual host."""
     name = view.vhost.name
-    yield Thing(vhost_key(view), {"name": name, "brokerRef": reference("broker", BROKER)})
+    yield ObjectValues(vhost_key(view), {"name": name, "brokerRef": reference("broker", BROKER)})
 
 
-def memories(view: View) -> Things:
+def memories(view: View) -> ObjectSteps:
     """The memory that queued messages take, and its limit."""
     counters = view.vhost.counters
     if view.operates:
-        used, most = counters.memory_used, counters.memory_max
-        yield Thing(BROKER, {"name": BROKER, "memory_used": used, "memory_max": most})
+        used, limit = counters.memory_used, counters.memory_max
+        yield ObjectValues(BROKER, {"name": BROKER, "memory_used": used, "memory_max": limit})
 
 
-def queues(view: View) -> Things:
+def queues(view: View) -> ObjectSteps:
     """Each queue but the broker's own."""
     for queue in live_queues(view.vhost):
         yield queue_of(view, queue)
 
 
-def queue_of(view: View, queue: Queue) -> Thing | None:
+def queue_of(view: View, queue: Queue) -> ObjectValues | None:
     """A queue, if the user sees it."""
     row = describe_queue(view.vhost, queue) if view.sees(queue.access_name) else None
     if row is None:
@@ -228,16 +228,16 @@ def queue_of(view: View, queue: Queue) -> Thing | None:
     }
     if queue.alternate_exchange:
         values["altExchange"] = reference("exchange", queue.alternate_exchange)
-    return Thing(queue.name, values)
+    return ObjectValues(queue.name, values)
 
 
-def exchanges(view: View) -> Things:
+def exchanges(view: View) -> ObjectSteps:
     """Each exchange."""
     for exchange in list(view.vhost.exchanges.values()):
         yield exchange_of(view, exchange)
 
 
-def exchange_of(view: View, exchange: Exchange) -> Thing | None:
+def exchange_of(view: View, exchange: Exchange) -> ObjectValues | None:
     """An exchange, if the user sees it."""
     if not view.sees(exchange.name):
         return None
@@ -253,10 +253,10 @@ def exchange_of(view: View, exchange: Exchange) -> Thing | None:
     }
     if exchange.alternate:
         values["altExchange"] = reference("exchange", exchange.alternate)
-    return Thing(exchange.name, values)
+    return ObjectValues(exchange.name, values)
 
 
-def bindings(view: View) -> Things:
+def bindings(view: View) -> ObjectSteps:
     """Each binding of a queue, also that with the default exchange, which every queue has."""
     for queue in live_queues(view.vhost):
         if is_ours(queue) or not view.sees(queue.access_name):
@@ -269,13 +269,13 @@ def bindings(view: View) -> Things:
             yield binding_between(binding, queue) if view.sees(exchange) else None
 
 
-def binding_between(binding: Binding, queue: Queue) -> Thing:
+def binding_between(binding: Binding, queue: Queue) -> ObjectValues:
     """A binding that a client made."""
     arguments = table_as_json(binding.arguments or {})
     return binding_of(binding.source.name, queue, binding.routing_key, arguments)
 
 
-def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]) -> Thing:
+def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]) -> ObjectValues:
     """A binding."""
     values: dict[str, object] = {
         "exchangeRef": reference("exchange", exchange),
@@ -283,12 +283,12 @@ def binding_of(exchange: str, queue: Queue, key: str, arguments: dict[str, Json]
         "bindingKey": key,
         "arguments": arguments,
     }
-    return Thing(f"{exchange},{queue.name},{key}", values)
+    return ObjectValues(f"{exchange},{queue.name},{key}", values)
 
 
-def connections(view: View) -> Things:
+def connections(view: View) -> ObjectSteps:
     """Each connection to the virtual host that the user may see."""
-    for connection in in_view(view):
+    for connection in visible_connections(view):
         if connection is None:
             yield None
             continue
@@ -309,7 +309,7 @@ def connections(view: View) -> Things:
             value = properties.get(field)
             if isinstance(value, str | int):
                 values[name] = value
-        yield Thing(address, values, connection.transport.since_ms)
+        yield ObjectValues(address, values, connection.transport.since_ms)
 
 
 #: Client properties of Qpid's clients.
@@ -320,43 +320,45 @@ PROCESS = {
 }
 
 
-def sessions(view: View) -> Things:
+def sessions(view: View) -> ObjectSteps:
     """Each session of 0-10, attached or waiting, and each channel of the other versions."""
-    for connection in in_view(view):
+    for connection in visible_connections(view):
         if connection is None:
             yield None
             continue
-        where = reference("connection", address_of(view, connection))
+        connection_ref = reference("connection", address_of(view, connection))
         if isinstance(connection, Connection010):
             for number, attached in list(connection.attached.items()):
                 yield session_of(
-                    view, describe_session(connection, number, cast("Session010", attached)), where
+                    view,
+                    describe_session(connection, number, cast("Session010", attached)),
+                    connection_ref,
                 )
         else:
             for channel in cast("list[Channel]", list(connection.channels.values())):
-                yield session_of(view, describe_channel(connection, channel), where)
+                yield session_of(view, describe_channel(connection, channel), connection_ref)
     shared = view.broker.shared_0_10
     for session in cast("list[Session010]", shared.sessions.waiting):
-        seen = session.vhost is view.vhost and view.is_own(session.user)
-        yield session_of(view, describe_session(None, 0, session), None) if seen else None
+        visible = session.vhost is view.vhost and view.is_own(session.user)
+        yield session_of(view, describe_session(None, 0, session), None) if visible else None
 
 
-def session_of(view: View, row: ChannelRow, where: dict[str, str] | None) -> Thing:
+def session_of(view: View, row: ChannelRow, connection_ref: dict[str, str] | None) -> ObjectValues:
     """A session."""
     name = row["name"] or channel_name(row["connection"], row["number"])
     values: dict[str, object] = {
         "vhostRef": reference("vhost", vhost_key(view)),
         "name": name,
         "channelId": row["number"],
-        "attached": where is not None,
+        "attached": connection_ref is not None,
         "unackedMessages": row["unacked"],
     }
-    if where is not None:
-        values["connectionRef"] = where
-    return Thing(name, values)
+    if connection_ref is not None:
+        values["connectionRef"] = connection_ref
+    return ObjectValues(name, values)
 
 
-def subscriptions(view: View) -> Things:
+def subscriptions(view: View) -> ObjectSteps:
     """Each consumer of a connection that the user may see."""
     connections = view.broker.context.connections
     for queue in live_queues(view.vhost):
@@ -377,23 +379,23 @@ def subscriptions(view: View) -> Things:
                 "creditMode": WINDOW if getattr(consumer, "window", True) else CREDIT,
                 "arguments": row["arguments"],
             }
-            yield Thing(f"{session},{queue.name},{row['tag']}", values)
+            yield ObjectValues(f"{session},{queue.name},{row['tag']}", values)
         yield None
 
 
 # --- Names --------------------------------------------------------------------------------------
 
 
-def in_view(view: View) -> Iterator[ClientConnection | None]:
+def visible_connections(view: View) -> Iterator[ClientConnection | None]:
     """The connections to the virtual host that the user may see; None for each other."""
     for connection in list(clients_of(view.broker.context).values()):
         is_open = connection.transport is not None and not connection.transport.closed
-        seen = is_open and connection.vhost is view.vhost and view.is_own(connection.user)
-        yield connection if seen else None
+        visible = is_open and connection.vhost is view.vhost and view.is_own(connection.user)
+        yield connection if visible else None
 
 
 def address_of(view: View, connection: ClientConnection) -> str:
-    """Return the name of a connection: our end and the client's."""
+    """Return the name of a connection: the addresses of the broker and of the client."""
     name = view.broker.context.connection_events.names.get(connection.number, "")
     peer, _, own = name.partition(" -> ")
     return f"{own}-{peer}"
@@ -409,7 +411,7 @@ def vhost_key(view: View) -> str:
     return f"{PACKAGE}:broker:{BROKER},{view.vhost.name}"
 
 
-CLASSES: dict[str, Callable[[View], Things]] = {
+CLASSES: dict[str, Callable[[View], ObjectSteps]] = {
     "binding": bindings,
     "broker": brokers,
     "connection": connections,

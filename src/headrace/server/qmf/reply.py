@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 DIRECT, TOPIC = "qmf.default.direct", "qmf.default.topic"
 MAP, LIST = "amqp/map", "amqp/list"
 
-# How QMF numbers what goes wrong; everything else is EXCEPTION.
+# The error codes of QMF; all other errors are EXCEPTION.
 EXCEPTION = 7
 ERRORS = {
     "unknown-object": 1,
@@ -46,19 +46,19 @@ class Reply(Answer):
         connection: ClientConnection,
         exchange: str,
         key: str,
-        asked: BasicProperties,
+        request_properties: BasicProperties,
     ) -> None:
         """``agent`` is the agent's name."""
-        Answer.__init__(self, service, key, asked.correlation_id)
+        Answer.__init__(self, service, key, request_properties.correlation_id)
         self.agent = agent
         assert connection.user is not None
         self.user = connection.user
         self.exchange = exchange
-        self.asked = asked  # The properties of the request.
-        self._waiting: deque[Message] = deque()  # For the disk.
+        self.request_properties = request_properties  # The properties of the request.
+        self._waiting: deque[Message] = deque()  # Messages that wait for the disk.
 
     def check(self) -> None:
-        """Refuse a reply-to where the user could not publish.
+        """Refuse a reply-to to which the user may not publish.
 
         Raises:
             AccessRefused: the user may not.
@@ -74,38 +74,36 @@ class Reply(Answer):
         if "error" in answer:
             code = ERRORS.get(str(answer["code"]), EXCEPTION)
             values = {"error_code": code, "error_text": answer["error"]}
-            self._say("_exception", MAP, encode_map({"_values": values}), "_values")
+            self._send_message("_exception", MAP, encode_map({"_values": values}), "_values")
         elif "objects" in answer:
-            self._say_objects(cast("list[QmfObject]", answer["objects"]), False)
+            self._send_objects(cast("list[QmfObject]", answer["objects"]), False)
         else:
             try:
                 body = encode_map({"_arguments": answer["arguments"]})
             except (MalformedError, ValueError):
                 body = encode_map({"_arguments": {}})
-            self._say("_method_response", MAP, body, "_arguments")
+            self._send_message("_method_response", MAP, body, "_arguments")
 
-    def part(self, objects: list[QmfObject]) -> None:
+    def send_part(self, objects: list[QmfObject]) -> None:
         """Send a part of the answer; more follow."""
-        self._say_objects(objects, True)
+        self._send_objects(objects, True)
 
     def released(self, token: int) -> None:
-        """Send what was waiting longest."""
+        """Send the message that has waited longest, once the disk has synced."""
         vhost, message = self.service.vhost, self._waiting.popleft()
         try:
             self.check()
             queues = vhost.route(self.exchange, self.reply_to, dict).queues
         except ModelError as error:
-            log.warning("vhost %r: an answer by QMF goes nowhere: %s", vhost.name, error)
+            log.warning("vhost %r: an answer by QMF is dropped: %s", vhost.name, error)
             return
         if self.exchange == TOPIC:
-            queues = tuple(queue for queue in queues if self._is_meant(queue))
+            queues = tuple(queue for queue in queues if self._is_bound_to_key(queue))
         if queues:
             vhost.deliver(message, queues, False)
 
-    # --- Inside -------------------------------------------------------------------------------
-
-    def _is_meant(self, queue: Queue) -> bool:
-        """Return True if a queue is bound to the answer's very key, not to a pattern."""
+    def _is_bound_to_key(self, queue: Queue) -> bool:
+        """Return True if a queue is bound with the answer's key itself, not with a pattern."""
         vhost = self.service.vhost
         topic = vhost.exchanges.get(TOPIC)
         return any(
@@ -113,21 +111,21 @@ class Reply(Answer):
             for binding in vhost.bindings_to(queue)
         )
 
-    def _say_objects(self, objects: list[QmfObject], partial: bool) -> None:
+    def _send_objects(self, objects: list[QmfObject], partial: bool) -> None:
         """Send objects in as many messages as they need."""
         try:
             body = encode_list(objects)
         except (MalformedError, ValueError):
             half = len(objects) // 2
             if half:
-                self._say_objects(objects[:half], True)
-                self._say_objects(objects[half:], partial)
+                self._send_objects(objects[:half], True)
+                self._send_objects(objects[half:], partial)
                 return
             objects[0]["_values"].pop("arguments", None)  # Of which there are too many.
             body = encode_list(objects)
-        self._say("_query_response", LIST, body, "_data", partial)
+        self._send_message("_query_response", LIST, body, "_data", partial)
 
-    def _say(
+    def _send_message(
         self, opcode: str, kind: str, body: bytes, content: str, partial: bool = False
     ) -> None:
         headers: Table = {

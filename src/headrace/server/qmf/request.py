@@ -80,7 +80,7 @@ class QmfRequest(RequestCall):
         self.what: tuple[str, str] = ("", "")  # Class and method,
         self.key = ""  # and of which object.
 
-    def inner(self, field: str) -> dict[str, object]:
+    def read_map(self, field: str) -> dict[str, object]:
         """Return a field that is a map; empty when it is missing."""
         value = self.request.get(field)
         if value is None:
@@ -89,7 +89,7 @@ class QmfRequest(RequestCall):
             self.refuse(BAD_REQUEST, f"'{field}' is not a map")
         return value
 
-    def checked(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:
+    def check_text(self, field: str, value: object, octets_max: int = TEXT_OCTETS_MAX) -> str:
         """Return a value if it is a text that may be repeated in others."""
         if not isinstance(value, str) or not value.isprintable():
             self.refuse(BAD_REQUEST, f"'{field}' is missing or not a string")
@@ -97,7 +97,7 @@ class QmfRequest(RequestCall):
             self.refuse(BAD_REQUEST, f"'{field}' has more than {octets_max} bytes")
         return str(value)
 
-    def yes(self, values: dict[str, object], field: str, default: bool = False) -> bool:
+    def read_flag(self, values: dict[str, object], field: str, default: bool = False) -> bool:
         """Remove a boolean field and return it; Qpid's tools send it in several forms."""
         value = values.pop(field, default)
         answer = value.lower() if isinstance(value, str) else value

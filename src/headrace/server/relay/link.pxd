@@ -3,13 +3,13 @@ import cython
 
 from headrace.protocol.endpoint cimport Endpoint
 from headrace.server.net.transport cimport Reactor, Transport
-from headrace.server.net.watched cimport Watched
+from headrace.server.net.watched_socket cimport WatchedSocket
 from headrace.wire.memory cimport copy, cut, get32, put32
 
 cdef int CLOSE, CREDIT, DATA, END
 cdef Py_ssize_t BACKLOG_MAX, CREDIT_AT, HEADER_SIZE, OUT_SIZE, PIECE_MAX, READ_SIZE, SIZE_MASK, WINDOW
 
-cdef class Link(Watched):
+cdef class Link(WatchedSocket):
     cdef public Reactor reactor
     cdef public object sock
     cdef public object on_message
@@ -27,10 +27,10 @@ cdef class Link(Watched):
     @cython.locals(n=Py_ssize_t, end=Py_ssize_t, at=Py_ssize_t, stop=Py_ssize_t, word=cython.uint)
     cpdef read(self)
     @cython.locals(transport=RelayedTransport)
-    cdef handle(self, unsigned int number, int kind, Py_ssize_t lo, Py_ssize_t hi)
+    cdef handle(self, unsigned int number, int kind, Py_ssize_t start, Py_ssize_t end)
     cdef bint is_full(self) noexcept
-    @cython.locals(at=Py_ssize_t, octets=bytes, buffer=bytearray)
-    cdef put(self, unsigned int number, object source, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(offset=Py_ssize_t, data=bytes, buffer=bytearray)
+    cdef put(self, unsigned int number, object source, Py_ssize_t start, Py_ssize_t end)
     cpdef put_number(self, unsigned int number, int kind, unsigned int value)
     @cython.locals(at=Py_ssize_t)
     cpdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
@@ -39,28 +39,28 @@ cdef class Link(Watched):
     @cython.locals(sent=Py_ssize_t)
     cpdef flush(self)
     cpdef write_more(self)
-    cpdef lost(self)
+    cpdef abort(self)
 
 cdef class RelayedTransport(Transport):
     cdef public Link link
     cdef public unsigned int number
     cdef public Py_ssize_t credit
-    cdef public Py_ssize_t taken
-    cdef public long long octets_in
-    cdef public long long octets_out
-    cdef public bint fresh
+    cdef public Py_ssize_t uncredited
+    cdef public long long bytes_in
+    cdef public long long bytes_out
+    cdef public bint has_new_input
     cdef public bint gone
-    cdef public bint woken
+    cdef public bint wake_scheduled
     cdef public bint queued
     cdef public long files
-    cdef public object failed
+    cdef public object on_failure
 
-    @cython.locals(n=Py_ssize_t, have=Py_ssize_t, rest=bytes, more=bytes, reactor=Reactor)
-    cdef arrive(self, bytearray buffer, Py_ssize_t lo, Py_ssize_t hi)
+    @cython.locals(n=Py_ssize_t, have=Py_ssize_t, unhandled=bytes, more=bytes, reactor=Reactor)
+    cdef receive(self, bytearray buffer, Py_ssize_t start, Py_ssize_t end)
     cdef give_credit(self)
     cdef leave(self)
     cdef bint has_room(self) noexcept
     @cython.locals(n=Py_ssize_t)
-    cdef pass_on(self, object source, Py_ssize_t lo, Py_ssize_t hi)
-    cdef credited(self, Py_ssize_t size)
-    cpdef secured(self, object stream, object certificate)
+    cdef write_data(self, object source, Py_ssize_t start, Py_ssize_t end)
+    cdef add_credit(self, Py_ssize_t size)
+    cpdef set_tls(self, object stream, object certificate)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The broker's end of a local stream, and the transports of the connections in it.
 
-A :class:`Link` reads the frames of many clients at once and sends what a turn has for them at once
-(:mod:`headrace.server.relay.frames`). A :class:`RelayedTransport` has no socket: it is given what
-its client sent, and gives its output to the link.
+A :class:`Link` reads the frames of many clients at once, and sends the output of a turn for them at
+once (:mod:`headrace.server.relay.frames`). A :class:`RelayedTransport` has no socket: it receives
+its client's input from the link, and writes its output to the link.
 """
 
 import logging
@@ -14,7 +14,7 @@ import cython
 if not cython.compiled:
     from headrace.protocol.endpoint import Endpoint
     from headrace.server.net.transport import Reactor, Transport
-    from headrace.server.net.watched import Watched
+    from headrace.server.net.watched_socket import WatchedSocket
     from headrace.wire.memory import copy, cut, get32, put32
 
 from headrace.server.relay.frames import (
@@ -24,11 +24,9 @@ from headrace.server.relay.frames import (
     CREDIT_AT,
     DATA,
     END,
-    FAILED,
     HEADER_SIZE,
     PIECE_MAX,
     READ_SIZE,
-    SECURED,
     SIZE_MASK,
     WINDOW,
 )
@@ -41,7 +39,7 @@ log = logging.getLogger(__name__)
 OUT_SIZE = 1 << 20  # Bytes of an output buffer when new; one that grew is replaced when empty.
 
 
-class Link(Watched):
+class Link(WatchedSocket):
     """One local stream."""
 
     def __init__(
@@ -52,7 +50,7 @@ class Link(Watched):
         ended: "Callable[[], None]",
     ) -> None:
         """``on_message`` gets frames of other kinds, ``ended`` the end of the stream."""
-        Watched.__init__(self, sock.fileno())
+        WatchedSocket.__init__(self, sock.fileno())
         self.reactor = reactor
         self.sock = sock
         self.on_message = on_message
@@ -62,8 +60,8 @@ class Link(Watched):
         self.view = memoryview(self.buffer)
         self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
         self.out = bytearray(OUT_SIZE)
-        self.head = 0  # Where the unsent part of ``out`` begins,
-        self.tail = 0  # and where it ends.
+        self.head = 0  # Offset in ``out`` of the first unsent byte.
+        self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
         self.waiting: list[RelayedTransport] = []  # For the relay to read.
         self.closed = False
         self.reading = True
@@ -84,7 +82,7 @@ class Link(Watched):
         except OSError:
             n = 0
         if n == 0:
-            self.lost()
+            self.abort()
             return
         end = self.have + n
         at = 0
@@ -105,47 +103,47 @@ class Link(Watched):
             self.buffer[: self.have] = self.buffer[at:end]
         if self.have == READ_SIZE:
             log.error("a relay sent a frame that is too large")
-            self.lost()
+            self.abort()
             return
         self.reactor.turn()
 
-    def handle(self, number: int, kind: int, lo: int, hi: int) -> None:
-        """Handle the frame whose payload is ``buffer[lo:hi]``; of an ended connection not."""
+    def handle(self, number: int, kind: int, start: int, end: int) -> None:
+        """Handle the frame whose payload is ``buffer[start:end]``, unless its connection ended."""
         transport = self.streams.get(number)
         if kind == DATA:
             if transport is not None:
-                transport.arrive(self.buffer, lo, hi)
+                transport.receive(self.buffer, start, end)
         elif kind == CREDIT:
             if transport is not None:
-                transport.credited(get32(self.buffer, lo))
+                transport.add_credit(get32(self.buffer, start))
         elif kind == CLOSE:
             if transport is not None:
                 transport.leave()
         else:
-            self.on_message(kind, transport, cut(self.buffer, lo, hi))
+            self.on_message(kind, transport, cut(self.buffer, start, end))
 
     # --- Writing ------------------------------------------------------------------------------
 
     def is_full(self) -> bool:
-        """Return True if the relay has to read before it is given more."""
+        """Return True if too many bytes wait for the relay to read them."""
         return self.tail - self.head > BACKLOG_MAX
 
-    def put(self, number: int, source: bytes | bytearray, lo: int, hi: int) -> None:
-        """Append a DATA frame with ``source[lo:hi]``, at most ``PIECE_MAX`` bytes."""
-        at = self.begin(number, DATA, hi - lo)
+    def put(self, number: int, source: bytes | bytearray, start: int, end: int) -> None:
+        """Append a DATA frame with ``source[start:end]``, at most ``PIECE_MAX`` bytes."""
+        offset = self.begin(number, DATA, end - start)
         if isinstance(source, bytes):
-            octets: bytes = source
-            copy(self.out, at, octets, lo, hi)
+            data: bytes = source
+            copy(self.out, offset, data, start, end)
         else:
             buffer: bytearray = source
-            copy(self.out, at, buffer, lo, hi)
+            copy(self.out, offset, buffer, start, end)
 
     def put_number(self, number: int, kind: int, value: int) -> None:
         """Append a frame with a number as its payload."""
         put32(self.out, self.begin(number, kind, 4), value)
 
     def begin(self, number: int, kind: int, size: int) -> int:
-        """Append the header of a frame; return where its payload goes."""
+        """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
             self.grow(HEADER_SIZE + size)
         at = self.tail
@@ -155,7 +153,7 @@ class Link(Watched):
         return at + HEADER_SIZE
 
     def grow(self, size: int) -> None:
-        """Make room for ``size`` bytes."""
+        """Make room for ``size`` more bytes."""
         used = self.tail - self.head
         capacity = len(self.out)
         while used + size > capacity:
@@ -167,22 +165,22 @@ class Link(Watched):
         self.tail = used
 
     def flush(self) -> None:
-        """Send what waits, as far as the relay takes it."""
+        """Send the pending output, as far as the socket takes it."""
         if self.tail == self.head or self.writing or self.closed:
             return
         while self.tail > self.head:
-            piece = memoryview(self.out)[self.head : self.tail]
+            chunk = memoryview(self.out)[self.head : self.tail]
             try:
-                sent = self.sock.send(piece)
+                sent = self.sock.send(chunk)
             except (BlockingIOError, InterruptedError):
                 self.writing = True
                 self.reactor.sockets.change(self)
                 break
-            except OSError:  # It is read to its end first: the relay may have sent more.
+            except OSError:  # Its input is read to the end first: the relay may have sent more.
                 self.head = self.tail
                 break
             finally:
-                piece.release()
+                chunk.release()
             self.head += sent
         if self.tail == self.head:
             self.head = self.tail = 0
@@ -199,7 +197,7 @@ class Link(Watched):
             self.reactor.sockets.change(self)
 
     def on_room(self) -> None:
-        """The loop: connections may give more to send."""
+        """Loop callback: the link has room for the output of connections."""
         waiting = self.waiting
         self.waiting = []
         for transport in waiting:
@@ -209,8 +207,8 @@ class Link(Watched):
 
     # --- The end ------------------------------------------------------------------------------
 
-    def lost(self) -> None:
-        """The relay is gone, and with it the sockets of all its clients."""
+    def abort(self) -> None:
+        """End the link, and with it the connections of all its clients."""
         if self.closed:
             return
         self.closed = True
@@ -221,7 +219,7 @@ class Link(Watched):
         self.ended()
         for transport in list(self.streams.values()):
             transport.gone = True
-            transport.lost()
+            transport.abort()
         self.streams.clear()
         self.reactor.turn()
 
@@ -230,66 +228,66 @@ class RelayedTransport(Transport):
     """One client of a relay."""
 
     def __init__(self, link: Link, sock: Any, connection: Endpoint, peer: Any = None) -> None:
-        """``sock`` knows the addresses of the client and of the port that it came to."""
+        """``sock`` has the addresses of the client and of the broker's port."""
         self.link = link
         self.number = connection.number
         self.credit = WINDOW  # Bytes that may be sent to the relay.
-        self.taken = 0  # Bytes that came, for which no credit was given yet.
-        self.octets_in = 0
-        self.octets_out = 0
-        self.fresh = False  # ``rest`` has what came while nothing was to be read.
+        self.uncredited = 0  # Received bytes for which no credit was given yet.
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.has_new_input = False  # ``unhandled`` has input that arrived while reading was paused.
         self.gone = False  # The client has ended the connection, or the relay is gone.
-        self.woken = False  # The loop is to call :meth:`on_writable`.
+        self.wake_scheduled = False  # The loop will call :meth:`on_writable`.
         self.queued = False  # In the link's list.
-        self.files = 0  # The number of the TLS files that the relay was to use.
-        self.failed: Any = None  # Told why there is no TLS.
+        self.files = 0  # The number of the TLS files for its handshake.
+        self.on_failure: Any = None  # Called with the reason when the TLS handshake fails.
         Transport.__init__(self, link.reactor, sock, connection)
         self.peer = peer
         link.streams[self.number] = self
 
     # --- Reading ------------------------------------------------------------------------------
 
-    def arrive(self, buffer: bytearray, lo: int, hi: int) -> None:
-        """Take ``buffer[lo:hi]``, which the client sent."""
+    def receive(self, buffer: bytearray, start: int, end: int) -> None:
+        """Feed ``buffer[start:end]``, which the client sent, or keep it while reading is paused."""
         if self.closed:
             return
-        n = hi - lo
-        self.octets_in += n
-        self.taken += n
+        n = end - start
+        self.bytes_in += n
+        self.uncredited += n
         self.idle_ticks = 0
-        rest = self.rest
+        unhandled = self.unhandled
         if not self.reading:
-            self.fresh = True
-            more = cut(buffer, lo, hi)
-            self.keep_rest(more if rest is None else rest + more)
+            self.has_new_input = True
+            more = cut(buffer, start, end)
+            self.keep_unhandled(more if unhandled is None else unhandled + more)
             return
         reactor = self.reactor
         have = 0
-        if rest is not None:
-            have = len(rest)
-            self.keep_rest(None)
+        if unhandled is not None:
+            have = len(unhandled)
+            self.keep_unhandled(None)
             if have + n > len(reactor.buffer):
-                self.feed(bytearray(rest + cut(buffer, lo, hi)), have + n)
+                self.feed(bytearray(unhandled + cut(buffer, start, end)), have + n)
                 self.give_credit()
                 return
-            copy(reactor.buffer, 0, rest, 0, have)
-        copy(reactor.buffer, have, buffer, lo, hi)
+            copy(reactor.buffer, 0, unhandled, 0, have)
+        copy(reactor.buffer, have, buffer, start, end)
         self.feed(reactor.buffer, have + n)
-        if self.taken >= CREDIT_AT:
+        if self.uncredited >= CREDIT_AT:
             self.give_credit()
 
     def give_credit(self) -> None:
-        """Let the client send more, unless it is not to be read now."""
-        if self.reading and self.taken >= CREDIT_AT:
-            self.link.put_number(self.number, CREDIT, self.taken)
-            self.taken = 0
+        """Give the relay credit for the received bytes, unless reading is paused."""
+        if self.reading and self.uncredited >= CREDIT_AT:
+            self.link.put_number(self.number, CREDIT, self.uncredited)
+            self.uncredited = 0
 
     def resume_reading(self) -> None:
         if self.reading or self.closed or self.paced or self.stalled or self.frozen:
             return
         if (self.holds or self.waits) and not self.closing:
             return
-        if self.fresh:
+        if self.has_new_input:
             self.due = True
         if self.due:
             self.call_turn()
@@ -302,27 +300,27 @@ class RelayedTransport(Transport):
     def pause_reading(self) -> None:
         self.reading = False
 
-    def handle_rest(self) -> None:
-        self.fresh = False
-        Transport.handle_rest(self)
+    def handle_unhandled(self) -> None:
+        self.has_new_input = False
+        Transport.handle_unhandled(self)
 
     def leave(self) -> None:
-        """The client has ended the connection: it is over once all that it sent is handled."""
+        """Handle the client's end of the connection, after its unhandled input."""
         self.gone = True
         self.credit = 0
         self.link.streams.pop(self.number, None)
         if self.reading or self.stalled:
-            self.lost()
+            self.abort()
 
     def on_gone(self) -> None:
-        """The loop: all that the client sent is handled."""
-        self.lost()
+        """Loop callback: all input of an ended client is handled."""
+        self.abort()
         self.reactor.turn()
 
     # --- Writing ------------------------------------------------------------------------------
 
     def has_room(self) -> bool:
-        """Return True if the link takes more of this connection."""
+        """Return True if the link takes more output of this connection."""
         return self.credit > 0 and not self.link.is_full()
 
     def send(self) -> bool:
@@ -338,14 +336,14 @@ class RelayedTransport(Transport):
             return False
         while connection.pending():
             if not self.has_room():
-                self.inside = True
+                self.mid_frame = True
                 self.start_writing()
                 return False
-            source, lo, hi = connection.front()
-            hi = min(hi, lo + min(self.credit, PIECE_MAX))
-            self.pass_on(source, lo, hi)
-            connection.advance(hi - lo)
-        self.inside = False
+            source, start, end = connection.front()
+            end = min(end, start + min(self.credit, PIECE_MAX))
+            self.write_data(source, start, end)
+            connection.advance(end - start)
+        self.mid_frame = False
         if link.closed:
             return False
         if self.closing:
@@ -356,13 +354,13 @@ class RelayedTransport(Transport):
             self.writing = False
         return True
 
-    def pass_on(self, source: bytes | bytearray, lo: int, hi: int) -> None:
-        """Give ``source[lo:hi]`` to the link."""
-        n = hi - lo
+    def write_data(self, source: bytes | bytearray, start: int, end: int) -> None:
+        """Write ``source[start:end]`` to the link."""
+        n = end - start
         if n:
-            self.link.put(self.number, source, lo, hi)
+            self.link.put(self.number, source, start, end)
             self.credit -= n
-            self.octets_out += n
+            self.bytes_out += n
         self.quiet_ticks = 0
 
     def start_writing(self) -> None:
@@ -375,34 +373,34 @@ class RelayedTransport(Transport):
             if not self.queued:
                 self.queued = True
                 self.link.waiting.append(self)
-        elif self.credit >= CREDIT_AT and not self.woken:  # Else credit will come.
-            self.woken = True
+        elif self.credit >= CREDIT_AT and not self.wake_scheduled:  # Else credit will come.
+            self.wake_scheduled = True
             self.reactor.loop.call_soon(self.on_writable)
 
     def stop_writing(self) -> None:
         self.writing = False
 
     def on_writable(self) -> None:
-        """The loop: the client may have read."""
-        self.woken = False
+        """Loop callback: the client may have read."""
+        self.wake_scheduled = False
         if self.writing and not self.closed:
             self.write_more()
 
-    def credited(self, size: int) -> None:
-        """The client has read ``size`` bytes."""
+    def add_credit(self, size: int) -> None:
+        """Add credit for ``size`` bytes that the client has read."""
         self.credit += size
         if self.writing:
             self.write_more()
 
-    def send_piece(self, piece: memoryview) -> int:
+    def send_chunk(self, chunk: memoryview) -> int:
         if self.gone:
             self.unfinished = 0
             return 0
         if not self.has_room():
             self.start_writing()
             return 0
-        n = min(len(piece), self.credit, PIECE_MAX)
-        self.pass_on(bytes(piece[:n]), 0, n)
+        n = min(len(chunk), self.credit, PIECE_MAX)
+        self.write_data(bytes(chunk[:n]), 0, n)
         return n
 
     def freeze(self) -> None:
@@ -413,12 +411,12 @@ class RelayedTransport(Transport):
 
     def end_stream(self) -> None:
         if self.gone:
-            self.lost()
+            self.abort()
         else:
             self.link.begin(self.number, END, 0)
 
     def close_socket(self) -> None:
-        """Let the relay send what it has, and close the socket."""
+        """Have the relay send the pending output and close the socket."""
         if not self.gone:
             self.gone = True
             self.link.streams.pop(self.number, None)
@@ -426,12 +424,8 @@ class RelayedTransport(Transport):
 
     # --- TLS ----------------------------------------------------------------------------------
 
-    def secured(self, stream: Any, certificate: Any) -> None:
-        """TLS is up: ``stream`` knows of it, ``certificate`` is the client's."""
+    def set_tls(self, stream: Any, certificate: Any) -> None:
+        """Set the facts of a finished handshake; ``certificate`` is the client's."""
         self.stream = stream
         if self.peer is not None:
             self.peer.certificate = certificate
-
-
-#: Kinds of frames that :class:`Link` leaves to its owner.
-TOLD = (SECURED, FAILED)

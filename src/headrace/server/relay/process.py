@@ -35,13 +35,13 @@ def pack_files(settings: Settings) -> bytes:
     return json.dumps({**named_paths, "tls_server_names": settings.tls_server_names}).encode()
 
 
-def read_files(octets: bytes) -> ssl.SSLContext:
-    """Return the context for what :func:`pack_files` has made.
+def read_files(data: bytes) -> ssl.SSLContext:
+    """Return the context of the files in a result of :func:`pack_files`.
 
     Raises:
         ValueError: a file cannot be used.
     """
-    fields = json.loads(octets)
+    fields = json.loads(data)
     paths: dict[str, Any] = {name: Path(fields[name]) for name in FILES if name in fields}
     try:
         settings = Settings(tls_port=0, tls_server_names=fields["tls_server_names"], **paths)

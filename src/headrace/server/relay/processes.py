@@ -47,7 +47,7 @@ START_S = 30.0  # How long relays may take to be ready.
 STOP_S = 2.0  # How long they may take to end.
 PAUSE_S = 0.1  # Before the first new start; doubled with each that follows soon,
 PAUSE_S_MAX = 10.0  # up to this.
-ALONE_S = 10.0  # Without a relay for so long, the broker serves clients itself.
+ALONE_S = 10.0  # Seconds without a relay before the broker serves clients itself.
 STEADY_S = 30.0  # A relay that has lived as long is started again after ``PAUSE_S``.
 SOCKET_SIZE = 1 << 20  # Bytes that the kernel is asked to hold of a local stream.
 
@@ -98,29 +98,29 @@ class Relay:
         self.ready = False
         self.ended = asyncio.Event()
         self.clients = 0  # When it ended.
-        self.link = Link(owner.reactor, link, self._told, self._on_end)
+        self.link = Link(owner.reactor, link, self._on_message, self._on_end)
 
-    def _told(self, kind: int, transport: RelayedTransport | None, octets: bytes) -> None:
+    def _on_message(self, kind: int, transport: RelayedTransport | None, data: bytes) -> None:
         if kind == READY:
             self.ready = True
-            self._owner.note_ready()
+            self._owner.update_ready()
         elif transport is not None and kind == FAILED:
-            transport.failed(transport, octets.decode("utf-8", "replace"))
+            transport.on_failure(transport, data.decode("utf-8", "replace"))
         elif transport is not None and kind == SECURED:
-            tls = RelayedTls(octets)
+            tls = RelayedTls(data)
             if tls.files != self._owner.files:
-                transport.lost()  # Its certificate may have been revoked since.
+                transport.abort()  # Its certificate may have been revoked since.
             else:
-                transport.secured(tls, tls.getpeercert())
+                transport.set_tls(tls, tls.getpeercert())
 
     def _on_end(self) -> None:
         self.clients = len(self.link.streams)
         self.ready = False
         self.ended.set()
-        self._owner.note_ready()
+        self._owner.update_ready()
 
     def send(self, message: bytes, sock: socket.socket | None = None) -> bool:
-        """Send a message of control; False if it does not take it."""
+        """Send a control message; return False if it cannot be sent."""
         try:
             fds = [] if sock is None else [sock.fileno()]
             return socket.send_fds(self.control, [message], fds) == len(message)
@@ -128,7 +128,7 @@ class Relay:
             return False
 
     async def reap(self) -> str:
-        """Wait for the end of a process whose link has ended; return how it was."""
+        """Wait for the end of a process whose link has ended; return its exit status as text."""
         self.control.close()
         try:
             status = await asyncio.to_thread(self.process.wait, STOP_S)
@@ -139,7 +139,7 @@ class Relay:
 
 
 class RelayProcesses:
-    """See the module."""
+    """The relay processes of a broker."""
 
     def __init__(self, reactor: Reactor, count: int) -> None:
         self.reactor = reactor
@@ -149,7 +149,9 @@ class RelayProcesses:
         self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
-        self._alone_s: float | None = None  # Since when no relay is ready.
+        self._alone_s: float | None = (
+            None  # When the last ready relay ended; None while one is ready.
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -162,14 +164,14 @@ class RelayProcesses:
         Raises:
             RelayError: they are not in time.
         """
-        self._tasks = [asyncio.create_task(self._keep(at)) for at in range(self.count)]
+        self._tasks = [asyncio.create_task(self._run_relay(index)) for index in range(self.count)]
         try:
             await asyncio.wait_for(self._all_ready.wait(), START_S)
         except TimeoutError:
             raise RelayError(f"relays: they were not ready within {START_S:.0f} s") from None
 
     async def stop(self) -> None:
-        """Send what waits, and end them."""
+        """Send the pending output, and end the processes."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -177,36 +179,36 @@ class RelayProcesses:
         running = [relay for relay in self.relays if relay is not None]
         for relay in running:
             relay.link.flush()
-            relay.link.lost()
+            relay.link.abort()
         for relay in running:
             await relay.reap()
 
-    async def _keep(self, at: int) -> None:
+    async def _run_relay(self, index: int) -> None:
         """Run a relay; start it again when it ends."""
         pause_s = PAUSE_S
         while True:
             try:
-                relay = self.relays[at] = Relay(self)
+                relay = self.relays[index] = Relay(self)
             except OSError as error:
-                log.error("relay %d cannot be started: %s", at + 1, error)
+                log.error("relay %d cannot be started: %s", index + 1, error)
             else:
                 if self._files:
                     relay.send(self._message())
                 await relay.ended.wait()
-                self.relays[at] = None
+                self.relays[index] = None
                 lived_s = self.reactor.loop.time() - relay.began_s
                 pause_s = PAUSE_S if lived_s >= STEADY_S else pause_s
-                how = await relay.reap()
+                status = await relay.reap()
                 log.error(
                     "relay %d (process %d) ended with %s; its %d clients were disconnected, and a "
                     "new one is started in %.1f s",
-                    *(at + 1, relay.process.pid, how, relay.clients, pause_s),
+                    *(index + 1, relay.process.pid, status, relay.clients, pause_s),
                 )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def note_ready(self) -> None:
-        """Note which relays are ready, after one started or ended."""
+    def update_ready(self) -> None:
+        """Update the state after a relay got ready or ended."""
         ready = self._ready()
         if len(ready) == self.count:
             self._all_ready.set()
@@ -221,7 +223,7 @@ class RelayProcesses:
     # --- TLS ----------------------------------------------------------------------------------
 
     def use_files(self, settings: Settings) -> None:
-        """Have what is accepted from now on secured with these files.
+        """Use these files for the TLS of further connections.
 
         Raises:
             TlsError: there are too many.
@@ -232,7 +234,7 @@ class RelayProcesses:
             raise TlsError("tls_server_names: too long for relays")
         for relay in self.relays:
             if relay is not None and not relay.send(self._message()):
-                relay.process.kill()  # It would go on with the old ones.
+                relay.process.kill()  # Else it would use the former files.
 
     def _message(self) -> bytes:
         return TLS_FILES + self._files
@@ -244,18 +246,18 @@ class RelayProcesses:
         alone_s = self._alone_s
         return alone_s is not None and self.reactor.loop.time() < alone_s + ALONE_S
 
-    def place(
+    def hand_over(
         self,
         sock: socket.socket,
         address: tuple[str, int],
         connection: Endpoint,
         peer: RemotePeer,
-        failed: Callable[[Transport, str], None],
+        on_failure: Callable[[Transport, str], None],
     ) -> RelayedTransport | None:
         """Give a client's socket to a relay; return its transport, or None if no relay takes it.
 
-        ``address`` is the client's; ``failed`` is told why there is no TLS, if the peer is to be
-        encrypted.
+        ``address`` is the client's. ``on_failure`` is called with the reason when its TLS handshake
+        fails.
         """
         ready = sorted(self._ready(), key=lambda relay: len(relay.link.streams))
         kind = OPEN_SECURE if peer.encrypted else OPEN
@@ -267,6 +269,6 @@ class RelayProcesses:
                 transport = RelayedTransport(
                     relay.link, ClientAddress(address, own), connection, peer
                 )
-                transport.failed = failed
+                transport.on_failure = on_failure
                 return transport
         return None

@@ -14,11 +14,11 @@ cdef class Client:
     cdef public unsigned int number
     cdef public bint secure
     cdef public unsigned int files
-    cdef public bint shaking
+    cdef public bint handshaking
     cdef public long events
     cdef public Py_ssize_t credit
     cdef public bytearray out
-    cdef public Py_ssize_t sent
+    cdef public Py_ssize_t uncredited
     cdef public bint ending
     cdef public bint closing
     cdef public bint ended
@@ -30,7 +30,7 @@ cdef class Pump:
     cdef public object control
     cdef public object make_context
     cdef public object context
-    cdef public str trouble
+    cdef public str context_error
     cdef public object epoll
     cdef public int link_fd
     cdef public int control_fd
@@ -46,29 +46,29 @@ cdef class Pump:
     cdef public Py_ssize_t have
     cdef public list eager
     cdef public object lingering
-    cdef public bint over
+    cdef public bint finished
 
     @cython.locals(fd=cython.int, events=cython.long, client=Client)
     cpdef step(self, double timeout_s)
     cdef serve(self, Client client, long events)
     @cython.locals(n=Py_ssize_t, at=Py_ssize_t, _=cython.int)
     cdef read(self, Client client)
-    cdef deliver(self, Client client, Py_ssize_t lo, Py_ssize_t hi)
+    cdef deliver(self, Client client, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(n=Py_ssize_t)
     cdef write(self, Client client)
     @cython.locals(total=Py_ssize_t, sent=Py_ssize_t)
-    cdef Py_ssize_t send(self, Client client, object piece) except -1
-    @cython.locals(wanted=cython.long)
+    cdef Py_ssize_t send(self, Client client, object chunk) except -1
+    @cython.locals(events=cython.long)
     cdef watch(self, Client client)
     cdef leave(self, Client client)
     cdef end(self, Client client)
     cdef close(self, Client client)
     @cython.locals(client=Client)
     cdef end_lingering(self)
-    cdef shake(self, Client client)
+    cdef handshake(self, Client client)
     cdef fail(self, Client client, str reason)
-    @cython.locals(at=Py_ssize_t)
-    cdef put_facts(self, Client client, int kind, bytes octets)
+    @cython.locals(offset=Py_ssize_t)
+    cdef put_facts(self, Client client, int kind, bytes data)
     @cython.locals(at=Py_ssize_t)
     cdef Py_ssize_t begin(self, unsigned int number, int kind, Py_ssize_t size) except -1
     @cython.locals(used=Py_ssize_t, capacity=Py_ssize_t, out=bytearray)
@@ -81,9 +81,9 @@ cdef class Pump:
     cdef read_link(self)
     @cython.locals(client=Client)
     cdef Client find(self, unsigned int number)
-    cdef handle(self, Client client, int kind, Py_ssize_t lo, Py_ssize_t hi)
+    cdef handle(self, Client client, int kind, Py_ssize_t start, Py_ssize_t end)
     cpdef read_control(self)
-    cdef use_files(self, bytes octets)
+    cdef use_files(self, bytes message)
     @cython.locals(client=Client)
     cdef open(self, object sock, unsigned int number, bint secure, unsigned int files)
     @cython.locals(client=Client, polled=Client)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relay process's part: carries octets between clients' sockets and one local stream.
+"""The relay process's part: carries bytes between clients' sockets and one local stream.
 
-It looks at no octet of AMQP. TLS ends here. What a client has sent is read into the output of the
-local stream and sent with what others sent; what the broker has for a client is written to its
+It does not parse AMQP. TLS ends here. The input of a client is read into the output of the local
+stream and sent with that of other clients; the broker's output for a client is written to its
 socket, or waits for it (:mod:`headrace.server.relay.frames`).
 """
 
@@ -40,7 +40,7 @@ from headrace.server.relay.frames import (
     TLS_FILES,
     WINDOW,
 )
-from headrace.server.relay.tls_facts import pack
+from headrace.server.relay.tls_facts import pack_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 512  # Sockets that are served between two sends on the local stream.
-READS_MAX = 8  # Of a client with TLS in one go: a record each.
-LAST_S = 1.0  # How long clients may take to read their last words when the broker has ended.
+READS_MAX = 8  # Reads of a client with TLS in a row: one record each.
+FINISH_S = 1.0  # The longest time for clients to read the last output when the broker has ended.
 IN = select.EPOLLIN
 OUT = select.EPOLLOUT
 WAITING = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -64,19 +64,19 @@ class Client:
         self.number = number
         self.secure = secure
         self.files = files  # The number of the TLS files of its handshake.
-        self.shaking = secure  # The TLS handshake is not over.
-        self.events = 0  # What the epoll watches it for.
-        self.credit = WINDOW  # Bytes that the broker takes.
-        self.out = bytearray()  # Bytes that the client has not taken, at most WINDOW.
-        self.sent = 0  # Bytes that it took, for which no credit was given yet.
-        self.ending = False  # To be ended when ``out`` is empty,
-        self.closing = False  # or closed.
+        self.handshaking = secure  # The TLS handshake is not over.
+        self.events = 0  # Events that the epoll watches.
+        self.credit = WINDOW  # Bytes that the broker accepts.
+        self.out = bytearray()  # Bytes that the client's socket has not accepted, at most WINDOW.
+        self.uncredited = 0  # Sent bytes for which no credit was given yet.
+        self.ending = False  # End the stream to the client when ``out`` is empty.
+        self.closing = False  # Close the socket when ``out`` is empty.
         self.ended = False  # The stream to the client has ended.
         self.closed = False
 
 
 class Pump:
-    """See the module."""
+    """The work of a relay process, on one link and one control socket."""
 
     def __init__(
         self, link: Any, control: Any, make_context: "Callable[[bytes], ssl.SSLContext]"
@@ -86,7 +86,7 @@ class Pump:
         self.control = control
         self.make_context = make_context
         self.context: ssl.SSLContext | None = None
-        self.trouble = "no certificate is set"  # Why there is no context.
+        self.context_error = "no certificate is set"  # Why ``context`` is None.
         self.epoll = select.epoll()
         self.link_fd = link.fileno()
         self.control_fd = control.fileno()
@@ -96,26 +96,26 @@ class Pump:
         self.by_number: dict[int, Client] = {}
         self.out = bytearray(BACKLOG_MAX + READ_SIZE)
         self.view = memoryview(self.out)
-        self.head = 0  # Where the unsent part of ``out`` begins,
-        self.tail = 0  # and where it ends.
+        self.head = 0  # Offset in ``out`` of the first unsent byte.
+        self.tail = 0  # Offset in ``out`` of the end of the unsent bytes.
         self.writing = False  # The local stream is full.
         self.buffer = bytearray(READ_SIZE)
         self.input = memoryview(self.buffer)
         self.have = 0  # Bytes of an incomplete frame, at the start of the buffer.
-        self.eager: list[Client] = []  # To be read without a poll.
+        self.eager: list[Client] = []  # Clients to read without a poll.
         self.lingering: deque[tuple[float, Client]] = deque()  # Closed by the broker; deadlines.
-        self.over = False
+        self.finished = False
 
     def run(self) -> None:
-        """Carry until the broker has gone."""
+        """Run until the broker has ended."""
         put32(self.out, self.begin(0, READY, 4), 0)
         self.flush()
-        while not self.over:
+        while not self.finished:
             self.step(0.25 if self.lingering else -1.0)
         self.finish()
 
     def step(self, timeout_s: float) -> None:
-        """Wait, and serve what is ready."""
+        """Wait, and serve the ready sockets."""
         try:
             polled = self.epoll.poll(timeout_s, EVENTS_MAX)
         except InterruptedError:
@@ -129,7 +129,7 @@ class Pump:
                 client: Client | None = self.by_fd.get(fd)
                 if client is not None:
                     self.serve(client, events)
-            if self.over:
+            if self.finished:
                 return
         while self.eager:
             client = self.eager.pop()
@@ -144,8 +144,8 @@ class Pump:
     def serve(self, client: Client, events: int) -> None:
         """Read from and write to a client that is ready."""
         try:
-            if client.shaking:
-                self.shake(client)
+            if client.handshaking:
+                self.handshake(client)
                 return
             if events & ~IN and client.out:
                 self.write(client)
@@ -156,7 +156,7 @@ class Pump:
             self.leave(client)
 
     def read(self, client: Client) -> None:
-        """Read what a client sent, as far as the broker takes it."""
+        """Read a client's input, as far as the broker accepts it."""
         for _ in range(READS_MAX if client.secure else 1):
             if client.ended and client.secure:
                 self.end(client)
@@ -181,18 +181,18 @@ class Pump:
             self.begin(client.number, DATA, n)
             client.credit -= n
 
-    def deliver(self, client: Client, lo: int, hi: int) -> None:
-        """Write ``buffer[lo:hi]`` to a client, and keep what it does not take."""
-        if not client.out and not client.shaking and not client.ended:
-            lo += self.send(client, self.input[lo:hi])
+    def deliver(self, client: Client, start: int, end: int) -> None:
+        """Write ``buffer[start:end]`` to a client; keep the bytes that its socket refuses."""
+        if not client.out and not client.handshaking and not client.ended:
+            start += self.send(client, self.input[start:end])
             if client.closed:
                 return
-        if lo < hi:
-            client.out += self.input[lo:hi]
+        if start < end:
+            client.out += self.input[start:end]
             self.watch(client)
 
     def write(self, client: Client) -> None:
-        """Write what waits for a client."""
+        """Write the pending output of a client."""
         n = self.send(client, memoryview(client.out))
         if client.closed:
             return
@@ -204,47 +204,47 @@ class Pump:
             elif client.ending:
                 self.end(client)
 
-    def send(self, client: Client, piece: memoryview) -> int:
-        """Return how many octets a client took; it may be closed then."""
-        total = len(piece)
+    def send(self, client: Client, chunk: memoryview) -> int:
+        """Send to a client; return how many bytes were sent. An error closes the client."""
+        total = len(chunk)
         sent = 0
         try:
             while sent < total:
-                sent += client.sock.send(piece[sent:] if sent else piece)
+                sent += client.sock.send(chunk[sent:] if sent else chunk)
         except WAITING:
             pass
         except OSError:
             self.leave(client)
             return sent
         finally:
-            piece.release()
-        client.sent += sent
-        if client.sent >= CREDIT_AT and not client.closing:
-            put32(self.out, self.begin(client.number, CREDIT, 4), client.sent)
-            client.sent = 0
+            chunk.release()
+        client.uncredited += sent
+        if client.uncredited >= CREDIT_AT and not client.closing:
+            put32(self.out, self.begin(client.number, CREDIT, 4), client.uncredited)
+            client.uncredited = 0
         return sent
 
     def watch(self, client: Client) -> None:
-        """Watch a client's socket for what is wanted of it."""
+        """Watch a client's socket for input and room, by its state."""
         if client.closed:
             return
-        wanted = 0
-        if client.shaking or (client.credit > 0 and not client.closing):
-            wanted = IN
-        if client.out and not client.shaking:
-            wanted |= OUT
-        if wanted == client.events:
+        events = 0
+        if client.handshaking or (client.credit > 0 and not client.closing):
+            events = IN
+        if client.out and not client.handshaking:
+            events |= OUT
+        if events == client.events:
             return
         if not client.events:
-            self.epoll.register(client.fd, wanted)
-        elif not wanted:
+            self.epoll.register(client.fd, events)
+        elif not events:
             self.epoll.unregister(client.fd)
         else:
-            self.epoll.modify(client.fd, wanted)
-        client.events = wanted
+            self.epoll.modify(client.fd, events)
+        client.events = events
 
     def leave(self, client: Client) -> None:
-        """The client has ended the connection."""
+        """Handle the client's end of the connection."""
         if not client.closed:
             self.close(client)
             self.begin(client.number, CLOSE, 0)
@@ -254,7 +254,7 @@ class Pump:
         client.ended = True
         try:
             if client.secure:
-                client.sock.unwrap()  # Until the client has answered that, it is called again.
+                client.sock.unwrap()  # Called again until the client has answered.
                 self.leave(client)
             else:
                 client.sock.shutdown(socket.SHUT_WR)
@@ -271,15 +271,15 @@ class Pump:
             client.events = 0
         self.by_fd.pop(client.fd, None)
         self.by_number.pop(client.number, None)
-        if client.secure and not client.shaking:
+        if client.secure and not client.handshaking:
             try:
-                client.sock.unwrap()  # Tells the client that this is the end.
-            except (OSError, ValueError):  # It does not wait for the answer.
+                client.sock.unwrap()  # Sends the close_notify alert.
+            except (OSError, ValueError):  # The answer has not come; it is not waited for.
                 pass
         client.sock.close()
 
     def end_lingering(self) -> None:
-        """Close clients that did not read their last words in time."""
+        """Close clients that did not read the last output in time."""
         now = time.monotonic()
         while self.lingering and (self.lingering[0][1].closed or self.lingering[0][0] <= now):
             client: Client = self.lingering.popleft()[1]
@@ -288,8 +288,8 @@ class Pump:
 
     # --- TLS ----------------------------------------------------------------------------------
 
-    def shake(self, client: Client) -> None:
-        """Go on with the TLS handshake."""
+    def handshake(self, client: Client) -> None:
+        """Continue the TLS handshake."""
         try:
             client.sock.do_handshake()
         except ssl.SSLWantReadError:
@@ -302,14 +302,14 @@ class Pump:
             self.fail(client, str(error))
             return
         try:
-            packed = pack(client.sock, client.files)
+            facts = pack_facts(client.sock, client.files)
         except ValueError as error:
             self.fail(client, str(error))
             return
-        client.shaking = False
-        self.put_facts(client, SECURED, packed)
+        client.handshaking = False
+        self.put_facts(client, SECURED, facts)
         self.watch(client)
-        self.eager.append(client)  # Its first octets may have been read with the handshake.
+        self.eager.append(client)  # Its first bytes may have been read with the handshake.
 
     def fail(self, client: Client, reason: str) -> None:
         """Report that the TLS handshake of a client failed."""
@@ -320,15 +320,15 @@ class Pump:
         self.put_facts(client, FAILED, reason.encode()[:1024])
         self.leave(client)
 
-    def put_facts(self, client: Client, kind: int, octets: bytes) -> None:
+    def put_facts(self, client: Client, kind: int, data: bytes) -> None:
         """Append a frame of facts."""
-        at = self.begin(client.number, kind, len(octets))
-        self.view[at : at + len(octets)] = octets
+        offset = self.begin(client.number, kind, len(data))
+        self.view[offset : offset + len(data)] = data
 
     # --- The local stream ---------------------------------------------------------------------
 
     def begin(self, number: int, kind: int, size: int) -> int:
-        """Append the header of a frame; return where its payload goes."""
+        """Append the header of a frame; return the offset of its payload."""
         if self.tail + HEADER_SIZE + size > len(self.out):
             self.grow(HEADER_SIZE + size)
         at = self.tail
@@ -338,7 +338,7 @@ class Pump:
         return at + HEADER_SIZE
 
     def grow(self, size: int) -> None:
-        """Make room for ``size`` bytes: clients' octets do not come here, they are not read."""
+        """Make room for ``size`` more bytes; input of clients does not need it, it is not read."""
         used = self.tail - self.head
         capacity = len(self.out)
         while used + size > capacity:
@@ -351,7 +351,7 @@ class Pump:
         self.tail = used
 
     def make_room(self) -> bool:
-        """Send until clients can be read again; return False when the broker has ended."""
+        """Send until the output has room for input of clients; False when the broker has ended."""
         self.flush()
         if self.writing and self.tail - self.head > BACKLOG_MAX // 2:
             poll = select.poll()
@@ -363,10 +363,10 @@ class Pump:
             self.view[:used] = self.view[self.head : self.tail]
             self.head = 0
             self.tail = used
-        return not self.over
+        return not self.finished
 
     def flush(self) -> None:
-        """Send to the broker."""
+        """Send the output to the broker."""
         while self.tail > self.head:
             try:
                 sent = self.link.send(self.view[self.head : self.tail])
@@ -376,7 +376,7 @@ class Pump:
                     self.epoll.modify(self.link_fd, IN | OUT)
                 return
             except OSError:
-                self.over = True
+                self.finished = True
                 return
             self.head += sent
         self.head = self.tail = 0
@@ -400,7 +400,7 @@ class Pump:
         except OSError:
             n = 0
         if n == 0:
-            self.over = True
+            self.finished = True
             return
         end = self.have + n
         at = 0
@@ -429,21 +429,21 @@ class Pump:
             client = self.by_number.get(number)
         return client
 
-    def handle(self, client: Client, kind: int, lo: int, hi: int) -> None:
+    def handle(self, client: Client, kind: int, start: int, end: int) -> None:
         """Handle a frame of a client."""
         if kind == DATA:
-            self.deliver(client, lo, hi)
+            self.deliver(client, start, end)
         elif kind == CREDIT:
             if client.credit == 0:
-                self.eager.append(client)  # OpenSSL may have read what the socket has not.
-            client.credit += get32(self.buffer, lo)
+                self.eager.append(client)  # OpenSSL may have buffered input.
+            client.credit += get32(self.buffer, start)
             self.watch(client)
         elif kind == END:
             client.ending = True
             if not client.out:
                 self.end(client)
         elif kind == CLOSE:
-            if not client.out or client.shaking:
+            if not client.out or client.handshaking:
                 self.close(client)
             else:
                 client.closing = True
@@ -453,66 +453,68 @@ class Pump:
     # --- Control ------------------------------------------------------------------------------
 
     def read_control(self) -> None:
-        """Take the sockets that the broker has sent, and files of TLS."""
+        """Read the messages of the broker: clients' sockets, and files of TLS."""
         while True:
             try:
-                octets, fds, _, _ = socket.recv_fds(self.control, CONTROL_SIZE_MAX, 1)
+                data, fds, _, _ = socket.recv_fds(self.control, CONTROL_SIZE_MAX, 1)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                octets = b""
-            if not octets:
-                self.over = True
+                data = b""
+            if not data:
+                self.finished = True
                 return
-            kind = octets[:1]
+            kind = data[:1]
             if kind == TLS_FILES:
-                self.use_files(octets[1:])
+                self.use_files(data[1:])
             elif kind in (OPEN, OPEN_SECURE):
-                number = int.from_bytes(octets[1:5], "big")
-                files = int.from_bytes(octets[5:9], "big")
+                number = int.from_bytes(data[1:5], "big")
+                files = int.from_bytes(data[5:9], "big")
                 for fd in fds:
                     self.open(socket.socket(fileno=fd), number, kind == OPEN_SECURE, files)
 
-    def use_files(self, octets: bytes) -> None:
-        """Read files of TLS for what is opened from now on, and forget handshakes with others."""
+    def use_files(self, message: bytes) -> None:
+        """Read files of TLS for further clients; end the handshakes with the former files."""
         try:
-            self.context = self.make_context(octets)
+            self.context = self.make_context(message)
         except (OSError, ValueError) as error:
             self.context = None
-            self.trouble = str(error)
+            self.context_error = str(error)
         for client in list(self.by_fd.values()):
-            if client.shaking:
+            if client.handshaking:
                 self.fail(client, "the certificates were read again")
 
     def open(self, sock: Any, number: int, secure: bool, files: int) -> None:
         """Serve a client."""
-        trouble = self.trouble if secure and self.context is None else ""
+        context_error = self.context_error if secure and self.context is None else ""
         sock.setblocking(False)
         if secure and self.context is not None:
             try:
                 sock = self.context.wrap_socket(
                     sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
                 )
-            except (OSError, ValueError) as error:  # It has gone already.
-                trouble = str(error)
+            except (OSError, ValueError) as error:  # It has disconnected.
+                context_error = str(error)
         client = Client(sock, number, secure, files)
         self.by_fd[client.fd] = client
         self.by_number[number] = client
-        if trouble or client.fd < 0:
-            self.fail(client, trouble or "it disconnected")
+        if context_error or client.fd < 0:
+            self.fail(client, context_error or "it disconnected")
         else:
             self.watch(client)
 
     # --- The end ------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The broker is gone: let clients read what they were sent, and end."""
-        until = time.monotonic() + LAST_S
-        left = [client for client in self.by_fd.values() if client.out and not client.shaking]
+        """Let clients read the pending output after the broker has ended, and close them."""
+        until = time.monotonic() + FINISH_S
+        pending = [
+            client for client in self.by_fd.values() if client.out and not client.handshaking
+        ]
         for client in list(self.by_fd.values()):
-            if client not in left:
+            if client not in pending:
                 self.close(client)
-        for client in left:
+        for client in pending:
             client.closing = True
             self.watch(client)
         while self.by_fd and time.monotonic() < until:

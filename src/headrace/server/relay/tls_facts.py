@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.gateway.security.remote_peer import Certificate
 
 
-def pack(sock: ssl.SSLSocket, files: int) -> bytes:
+def pack_facts(sock: ssl.SSLSocket, files: int) -> bytes:
     """Return the facts of a connection whose handshake is over.
 
     Raises:
@@ -31,18 +31,18 @@ def pack(sock: ssl.SSLSocket, files: int) -> bytes:
         "verified": [base64.b64encode(each).decode() for each in chain.verified],
         "sent": [base64.b64encode(each).decode() for each in chain.sent],
     }
-    octets = json.dumps(fields).encode()
-    if len(octets) > FACTS_MAX:
+    data = json.dumps(fields).encode()
+    if len(data) > FACTS_MAX:
         raise ValueError(f"its certificates take more than {FACTS_MAX} bytes")
-    return octets
+    return data
 
 
 class RelayedTls:
-    """Stands for the TLS of a connection whose socket a relay process has."""
+    """The TLS state of a connection whose socket a relay process has, as :mod:`ssl` shows it."""
 
-    def __init__(self, octets: bytes) -> None:
-        """``octets`` are what :func:`pack` has made."""
-        fields = json.loads(octets)
+    def __init__(self, data: bytes) -> None:
+        """``data`` is a result of :func:`pack_facts`."""
+        fields = json.loads(data)
         self.files: int = fields["files"]
         self._version: str | None = fields["version"]
         self._cipher: list[object] | None = fields["cipher"]
@@ -74,7 +74,7 @@ class RelayedTls:
         return self._verified
 
     def get_unverified_chain(self) -> list[bytes]:
-        """Return the DER of what the client sent."""
+        """Return the DER of the certificates that the client sent."""
         return self._sent
 
 

@@ -60,7 +60,7 @@ class RemoteStore:
             PackageMissing: obstore is not installed.
             ValueError: the URL names no store.
         """
-        extras.need("obstore")
+        extras.require("obstore")
         import obstore
         from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
         from obstore.store import from_url

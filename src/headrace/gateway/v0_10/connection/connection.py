@@ -234,7 +234,7 @@ class Connection010(Connection):
         self.store = context.stores[name]
         self.line = context.line(name)
         if self.transport is not None:
-            self.transport.opened()
+            self.transport.stop_handshake_timer()
         context.connection_events.connection_opened(
             self, "0-10", context.frame_max, context.channel_max
         )

@@ -149,7 +149,7 @@ def open_vhost(
     context.quotas.admit(connection, context.vhosts[name])
     connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
     if connection.transport is not None:
-        connection.transport.opened()
+        connection.transport.stop_handshake_timer()
     context.connection_events.connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.config.json_values import moment
+from headrace.server.config.json_values import iso_time
 from headrace.server.management.fields import reason_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.observe.alarms import EVERYWHERE
 from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -29,37 +29,37 @@ def list_alarms(call: Call) -> Steps:
             "source": alarm.source,
             "vhost": alarm.vhost,
             "reason": alarm.reason,
-            "since": moment(since_ms),
+            "since": iso_time(since_ms),
         }
     return {"items": len(alarms.active), "blocked": len(alarms.reactor.blocked)}
 
 
 @operation("set alarm", ADMINISTER, fields="`vhost`, `reason`")
-def set_alarm(call: Call) -> Answered:
+def set_alarm(call: Call) -> Answer:
     """Block the publishers of one virtual host, or of all."""
     reason = reason_of(call, REASON, REASON_OCTETS_MAX)
-    where = place_of(call)
-    call.log(f"sets an alarm{named(where)}: {reason}")
+    where = vhost_name_of(call)
+    call.log(f"sets an alarm{log_suffix(where)}: {reason}")
     call.broker.alarms.set_alarm(where, reason)
     return {}
 
 
 @operation("clear alarm", ADMINISTER, fields="`vhost`")
-def clear_alarm(call: Call) -> Answered:
+def clear_alarm(call: Call) -> Answer:
     """Unblock them; alarms of memory and disk clear themselves."""
-    where = place_of(call)
+    where = vhost_name_of(call)
     if not call.broker.alarms.clear_alarm(where):
-        call.refuse("not-found", f"no operator set an alarm{named(where)}")
-    call.log(f"clears the alarm{named(where)}")
+        call.refuse("not-found", f"no operator set an alarm{log_suffix(where)}")
+    call.log(f"clears the alarm{log_suffix(where)}")
     return {}
 
 
-def place_of(call: Call) -> str:
+def vhost_name_of(call: Call) -> str:
     """Return the virtual host of an alarm, or ``EVERYWHERE``."""
-    vhost = call.wanted_vhost()
+    vhost = call.vhost_filter()
     return EVERYWHERE if vhost is None else vhost.name
 
 
-def named(vhost: str) -> str:
+def log_suffix(vhost: str) -> str:
     """Return the virtual host as the end of a log line."""
-    return f" for vhost '{vhost}'" if vhost else ""
+    return f" for vhost {vhost!r}" if vhost else ""

@@ -22,7 +22,7 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -82,9 +82,9 @@ def time_of(call: Call, name: str) -> bytes:
     ADMINISTER,
     fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
 )
-async def show_audit_log(call: Call) -> Answered:
+async def show_audit_log(call: Call) -> Answer:
     """Send lines of the audit log, the newest first, each with its place; ``before`` goes on."""
-    count = call.number("count", COUNT, least=1, most=COUNT_MAX)
+    count = call.number("count", COUNT, minimum=1, maximum=COUNT_MAX)
     line_filter = LineFilter(call)
     path = path_of(call, AUDIT)
     try:
@@ -94,10 +94,10 @@ async def show_audit_log(call: Call) -> Answered:
     try:
         facts = os.fstat(handle)
         end = end_of(call, facts)
-        least = max(0, end - LOOKED_OCTETS_MAX)
+        minimum = max(0, end - LOOKED_OCTETS_MAX)
         sent = 0
         rest = b""  # The beginning of a line whose end was read.
-        while end > least and sent < count:
+        while end > minimum and sent < count:
             size = min(BLOCK_OCTETS, end)
             block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
             end -= size

@@ -22,7 +22,7 @@ from headrace.user_tags import ADMINISTER
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -33,7 +33,7 @@ NO_ROOT = "the setting backup_directory is empty: backups have no names here"
 
 
 @operation("back up", ADMINISTER, fields="`directory` or `name`, `base`, `verify` (true)")
-async def make_backup(call: Call) -> Answered:
+async def make_backup(call: Call) -> Answer:
     """Make a backup in ``directory``, or by ``name``; files that ``base`` has are linked."""
     directory, base = places_of(call)
     broker = call.broker
@@ -57,7 +57,7 @@ async def make_backup(call: Call) -> Answered:
         broker.backing_up = False
 
 
-async def while_busy(call: Call, work: Coroutine[None, None, Answered]) -> Answered:
+async def while_busy(call: Call, work: Coroutine[None, None, Answer]) -> Answer:
     """Return the result of work, which may be silent for long."""
     task = asyncio.create_task(work)
     try:
@@ -78,7 +78,7 @@ def places_of(call: Call) -> tuple[Path, Path | None]:
         if call.request.get("directory") is not None:
             call.refuse("bad-request", "a backup has a 'name' or a 'directory', not both")
         base = call.text("base", "")
-        return named(call, "name", name), named(call, "base", base) if base else None
+        return directory_of(call, "name", name), directory_of(call, "base", base) if base else None
     if call.user is not None:
         call.refuse("bad-request", "'name' is missing: users name no directories")
     directory, base = Path(call.text("directory")), call.text("base", "")
@@ -87,7 +87,7 @@ def places_of(call: Call) -> tuple[Path, Path | None]:
     return directory, Path(base) if base else None
 
 
-def named(call: Call, field: str, name: str) -> Path:
+def directory_of(call: Call, field: str, name: str) -> Path:
     """Return the directory of a backup with a name."""
     root = root_of(call)
     if root is None:
@@ -99,7 +99,7 @@ def named(call: Call, field: str, name: str) -> Path:
             "digit is first",
         )
     if (root / name).is_symlink():
-        call.refuse("precondition", f"'{name}' is a link, and no backup")
+        call.refuse("precondition", f"'{name}' is a link, not a backup")
     return root / name
 
 
@@ -117,13 +117,13 @@ async def list_backups(call: Call) -> Steps:
     return steps_of(rows)
 
 
-def steps_of(rows: list[Answered]) -> Steps:
+def steps_of(rows: list[Answer]) -> Steps:
     """Yield rows, as a list does."""
     yield from rows
     return {"items": len(rows)}
 
 
-def rows_in(root: Path) -> list[Answered]:
+def rows_in(root: Path) -> list[Answer]:
     """Return the backups in a directory, by name; an incomplete one has no ``finished``.
 
     Raises:
@@ -132,16 +132,16 @@ def rows_in(root: Path) -> list[Answered]:
     try:
         paths = [path for path in root.iterdir() if NAME.fullmatch(path.name)]
     except FileNotFoundError:
-        return []  # The first backup makes it.
+        return []  # The first backup creates it.
     except OSError as error:
         raise StoreError(f"{root}: {error.strerror or error}") from error
     homes = sorted(path for path in paths if path.is_dir() and not path.is_symlink())
     return [describe_backup(home) for home in homes[-LISTED_MAX:]]
 
 
-def describe_backup(home: Path) -> Answered:
+def describe_backup(home: Path) -> Answer:
     """Return a backup as a row of a list."""
-    row: Answered = {"name": home.name, "begun": None, "finished": None, "bytes": None}
+    row: Answer = {"name": home.name, "begun": None, "finished": None, "bytes": None}
     row |= {"files": None, "vhosts": None, "identity": None, "error": ""}
     try:
         summary = backup.summary(backup.read_manifest(home))

@@ -11,17 +11,20 @@ from headrace.model.queue.queue import Queue
 from headrace.server.config.json_values import as_json
 from headrace.server.management.call import OperationRefused
 from headrace.server.management.fields import arguments_of, name_of
-from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import host_of
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
-BINDING = (Need("write", "", "destination"), Need("read", "exchange", "source"))
+BINDING = (
+    RequiredPermission("write", "", "destination"),
+    RequiredPermission("read", "exchange", "source"),
+)
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
 
@@ -69,7 +72,7 @@ def list_bindings(call: Call) -> Steps:
 
 
 @operation("bind", USE, *BINDING, fields=BINDING_FIELDS)
-def bind(call: Call) -> Answered:
+def bind(call: Call) -> Answer:
     """Bind a queue, or an exchange, to an exchange; return the binding."""
     host = host_of(call)
     source, destination, key, arguments = binding_of(call)
@@ -89,7 +92,7 @@ def bind(call: Call) -> Answered:
     *BINDING,
     fields=f"{BINDING_FIELDS}; `arguments_digest` of a list instead of `arguments`",
 )
-def unbind(call: Call) -> Answered:
+def unbind(call: Call) -> Answer:
     """Remove a binding.
 
     JSON lacks some types of arguments, so ``arguments_digest`` of a list may be given instead.

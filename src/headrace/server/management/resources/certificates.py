@@ -8,7 +8,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.net.der_certificates import expires
+from headrace.server.net.der_certificates import expiry_of
 from headrace.server.net.tls import read_server_names
 from headrace.user_tags import MONITOR
 
@@ -31,7 +31,9 @@ def list_certificates(call: Call) -> Steps:
     for setting, path in files_of(call.broker.settings):
         try:
             certificates = PEM.findall(path.read_text("ascii", "replace"))
-            ends = [expires(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates]
+            ends = [
+                expiry_of(ssl.PEM_cert_to_DER_cert(certificate)) for certificate in certificates
+            ]
         except (OSError, ValueError) as error:
             call.refuse("precondition", f"{setting} {path} cannot be read: {error}")
         for end in ends:

@@ -34,7 +34,7 @@ class ChannelRow(TypedDict):
     vhost: str
     consumers: int
     unacked: int
-    prefetch: int  # Of the whole channel; 0 is no limit.
+    prefetch: int  # Of the whole channel; 0: no limit.
     consumer_prefetch: int  # Of each consumer that will be added.
     confirms: bool
     transactional: bool
@@ -44,7 +44,7 @@ class ChannelRow(TypedDict):
 @operation("list channels", LOOK, fields="`vhost`, `user`")
 def list_channels(call: Call) -> Steps:
     """List the channels of 0-8 to 0-9-1, and the sessions of 0-10, attached or detached."""
-    vhost, user = call.wanted_vhost(), call.text("user", "")
+    vhost, user = call.vhost_filter(), call.text("user", "")
     count = 0
     for connection in chosen_connections(call):
         for row in () if connection is None else channels_of(connection):

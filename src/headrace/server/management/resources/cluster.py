@@ -13,7 +13,7 @@ from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
     from headrace.server.cluster.node import ClusterNode
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.store.ledger.members import StandbyRow
     from headrace.store.ledger.postgres_members import Members
 
@@ -33,7 +33,7 @@ def node_of(call: Call) -> ClusterNode:
 
 
 @operation("cluster status", MONITOR)
-async def status(call: Call) -> Answered:
+async def status(call: Call) -> Answer:
     """Return the cluster, this broker's place in it, and the standbys of the database."""
     node = node_of(call)
     return {
@@ -106,7 +106,7 @@ def list_owners(call: Call) -> Steps:
 
 
 @operation("move vhost", ADMINISTER, fields="`vhost`, `broker`")
-async def move(call: Call) -> Answered:
+async def move(call: Call) -> Answer:
     """Let another broker serve a virtual host."""
     node = node_of(call)
     vhost = call.text("vhost")
@@ -124,7 +124,7 @@ async def move(call: Call) -> Answered:
 
 
 @operation("accept loss", ADMINISTER, fields="`vhost`")
-async def accept(call: Call) -> Answered:
+async def accept(call: Call) -> Answer:
     """Serve a virtual host without what the database lost; keep this broker's files aside."""
     node = node_of(call)
     vhost = call.text("vhost")

@@ -21,7 +21,7 @@ from headrace.user_tags import ADMINISTER, LOOK, USE
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.server.net.transport import Transport
 
     ClientConnection = Connection0x | Connection010
@@ -81,7 +81,7 @@ def list_connections(call: Call) -> Steps:
 
 
 @operation("show connection", LOOK, fields="`id`")
-def show_connection(call: Call) -> Answered:
+def show_connection(call: Call) -> Answer:
     """Return everything known of one connection."""
     connection = find(call)
     properties = as_json(connection.client_properties)
@@ -89,7 +89,7 @@ def show_connection(call: Call) -> Answered:
 
 
 @operation("close connection", USE, fields="`id`, `reason`; another user's: `administrator`")
-def close_connection(call: Call) -> Answered:
+def close_connection(call: Call) -> Answer:
     """Close one connection; its client gets the reason with code 320.
 
     Users close their own; those of others are an administrator's matter.
@@ -106,7 +106,7 @@ def close_connection(call: Call) -> Answered:
 def close_connections(call: Call) -> Steps:
     """Close the connections of a user, of a virtual host, or all of them."""
     reason = reason_of(call, REASON, REASON_OCTETS_MAX)
-    if not call.text("user", "") and call.wanted_vhost() is None and not call.flag("all"):
+    if not call.text("user", "") and call.vhost_filter() is None and not call.flag("all"):
         call.refuse("bad-request", "'user', 'vhost' or 'all' is required")
     count = 0
     for connection in chosen_connections(call):
@@ -127,7 +127,7 @@ def chosen_connections(call: Call) -> Iterator[ClientConnection | None]:
 
     They are not closed, the user sees them, and they are of ``vhost`` and ``user`` where given.
     """
-    vhost, user = call.wanted_vhost(), call.text("user", "")
+    vhost, user = call.vhost_filter(), call.text("user", "")
     for connection in list(clients_of(call.broker.context).values()):
         is_chosen = (
             connection.transport is not None
@@ -152,7 +152,7 @@ def close(call: Call, connection: ClientConnection, reason: str) -> None:
     """Close a connection for an operator."""
     call.log(f"closes connection {connection.number}: {reason}")
     if connection.transport.handshake_ticks:
-        connection.transport.lost()  # Not open yet: a close cannot be sent.
+        connection.transport.abort()  # Not open yet: a close cannot be sent.
     else:
         connection.force_close(reason)
 
@@ -195,21 +195,21 @@ def describe_connection(connection: ClientConnection) -> ConnectionRow:
         "frame_max": frame_max,
         "pending": connection.pending(),
         "publishes": bool(connection.publishes),
-        **octets_of(transport),
+        **byte_counts_of(transport),
     }
 
 
-class Octets(TypedDict):
+class ByteCounts(TypedDict):
     """The bytes of a connection as the kernel counted them."""
 
     bytes_sent: int  # Acknowledged by the peer.
     bytes_received: int
 
 
-def octets_of(transport: Transport) -> Octets:
+def byte_counts_of(transport: Transport) -> ByteCounts:
     """Return the kernel's byte counts of a connection."""
     if isinstance(transport, RelayedTransport):
-        return {"bytes_sent": transport.octets_out, "bytes_received": transport.octets_in}
+        return {"bytes_sent": transport.bytes_out, "bytes_received": transport.bytes_in}
     sent = received = 0
     with contextlib.suppress(OSError, struct.error, AttributeError):
         size = TCP_OCTETS_AT + TCP_OCTETS.size

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.deduplication import Ids
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -53,7 +53,7 @@ def list_deduplication(call: Call) -> Steps:
 
 def describe(
     vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: Ids | None
-) -> Answered:
+) -> Answer:
     """Return the ids that a queue or an exchange remembers; ``held`` is beside ``remembered``."""
     return {
         "kind": kind,

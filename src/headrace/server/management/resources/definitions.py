@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from headrace.server.definitions.outcomes import Finding
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -53,7 +53,7 @@ def running(call: Call) -> Running:
 
 def exported(call: Call) -> Steps:
     """Yield the elements, one a step."""
-    vhost = call.wanted_vhost()
+    vhost = call.vhost_filter()
     name = None if vhost is None else vhost.name
     count = 0
     for element in export(running(call), name, for_rabbitmq=call.flag("for_rabbitmq")):
@@ -71,13 +71,13 @@ def exported(call: Call) -> Steps:
     fields="`vhost`, `dry_run`, `strict`, `known`, and lines",
     takes_lines=True,
 )
-async def import_definitions(call: Call) -> Answered:
+async def import_definitions(call: Call) -> Answer:
     """Import the elements that follow the request; if one is wrong, none.
 
     Each line has a section, the index of its first element, and a list of elements.
     """
     began = time.monotonic()
-    vhost = call.wanted_vhost()
+    vhost = call.vhost_filter()
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()

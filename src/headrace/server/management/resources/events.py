@@ -20,7 +20,7 @@ from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
     from headrace.model.events import Event
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -34,20 +34,20 @@ CLIENTS = ("connection.", "channel.", "consumer.")
 
 
 class EventBacklog:
-    """The events that one client has not been sent yet."""
+    """The events that wait to be sent to one client."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._kinds = kinds_of(call)
-        vhost = call.wanted_vhost()
+        vhost = call.vhost_filter()
         self._vhost = "" if vhost is None else vhost.name  # The client may outlive it.
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._ready = asyncio.Event()
 
-    def hear(self, event: Event) -> None:
-        """Take an event that is asked for, and that the user may see."""
-        if not self._is_wanted(event) or not sees(self._call, event):
+    def queue_event(self, event: Event) -> None:
+        """Queue an event of the requested kinds that the user may see."""
+        if not self._matches(event) or not sees(self._call, event):
             return
         if len(self._waiting) >= BACKLOG_MAX:
             self._lost += 1
@@ -55,7 +55,7 @@ class EventBacklog:
             self._waiting.append(event)
         self._ready.set()
 
-    def _is_wanted(self, event: Event) -> bool:
+    def _matches(self, event: Event) -> bool:
         if self._vhost and event.facts.get("vhost") != self._vhost:
             return False
         return not self._kinds or f"{event.kind}.".startswith(self._kinds)
@@ -71,7 +71,7 @@ class EventBacklog:
         self._ready.clear()
 
     async def send(self) -> None:
-        """Send what waits."""
+        """Send the queued events, or a busy line without any."""
         if not self._waiting:
             await self._call.busy()
         while self._waiting:
@@ -99,13 +99,13 @@ def kinds_of(call: Call) -> tuple[str, ...]:
 
 
 @operation("events", LOOK, fields="`kinds`, `vhost`")
-async def stream_events(call: Call) -> Answered:
+async def stream_events(call: Call) -> Answer:
     """Send each event as an item, from now on; ``kinds`` and ``vhost`` limit them."""
     broker = call.broker
     if broker.event_streams >= STREAMS_MAX:
         call.refuse("limit", f"{STREAMS_MAX} clients receive events already")
     backlog = EventBacklog(call)
-    broker.events.listen(backlog.hear)
+    broker.events.listen(backlog.queue_event)
     broker.event_streams += 1
     ending = asyncio.create_task(end_of(call))
     ending.add_done_callback(lambda _: backlog.wake())
@@ -113,19 +113,19 @@ async def stream_events(call: Call) -> Answered:
         await call.busy()  # From here on no event is missed.
         while not ending.done():
             await backlog.wait()
-            if call.user is not None and not broker.tickets.lasts(call.text("as")):
+            if call.user is not None and not broker.tickets.is_valid(call.text("as")):
                 call.refuse("refused", "the ticket has ended")
             await backlog.send()
         return {}
     finally:
         ending.cancel()
         broker.event_streams -= 1
-        broker.events.ignore(backlog.hear)
+        broker.events.ignore(backlog.queue_event)
 
 
 async def end_of(call: Call) -> None:
     """Return when the client disconnects, or sends ``{"end": true}``."""
-    line: Answered | None = {}
+    line: Answer | None = {}
     while line is not None:
         try:
             line = await call.receive()

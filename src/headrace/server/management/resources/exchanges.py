@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from headrace.model.exchange.binding import EXCHANGE
 from headrace.server.config.json_values import as_json
-from headrace.server.management.call import Row, each
+from headrace.server.management.call import Row, list_objects
 from headrace.server.management.fields import arguments_of, name_of
-from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import host_of
 from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
 from headrace.user_tags import LOOK, USE
@@ -18,17 +18,17 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
-CONFIGURE_EXCHANGE = Need("configure", "exchange", "name")
+CONFIGURE_EXCHANGE = RequiredPermission("configure", "exchange", "name")
 
 
 @operation("list exchanges", LOOK, fields="`vhost`")
 def list_exchanges(call: Call) -> Steps:
     """List the exchanges."""
-    return each(call, lambda vhost: list(vhost.exchanges.values()), describe_exchange)
+    return list_objects(call, lambda vhost: list(vhost.exchanges.values()), describe_exchange)
 
 
 def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
@@ -47,7 +47,7 @@ def describe_exchange(vhost: VirtualHost, exchange: Exchange) -> Row:
 
 
 @operation("show exchange", LOOK, fields="`vhost`, `name`")
-def show_exchange(call: Call) -> Answered:
+def show_exchange(call: Call) -> Answer:
     """Return everything known of one exchange."""
     vhost = call.vhost()
     exchange = vhost.find_exchange(call.text("name", ""))
@@ -63,7 +63,7 @@ def show_exchange(call: Call) -> Answered:
     fields="`vhost`, `name`, `type` (direct), `durable` (true), `auto_delete`, `internal`, "
     "`arguments`",
 )
-def declare_exchange(call: Call) -> Answered:
+def declare_exchange(call: Call) -> Answer:
     """Declare an exchange; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call), arguments_of(call)
     is_new = name not in host.vhost.exchanges
@@ -79,7 +79,7 @@ def declare_exchange(call: Call) -> Answered:
 
 
 @operation("delete exchange", USE, CONFIGURE_EXCHANGE, fields="`vhost`, `name`, `if_unused`")
-def delete_exchange(call: Call) -> Answered:
+def delete_exchange(call: Call) -> Answer:
     """Delete an exchange."""
     host, name = host_of(call), name_of(call)
     host.check("configure", EXCHANGE, name)

@@ -6,24 +6,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import groups
-from headrace.server.management.call import Row, each
-from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.call import Row, list_objects
+from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import run_request
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
     from headrace.model.stream.consumer_groups import ConsumerGroup
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
-READ_STREAM = Need("read", "queue", "stream")
+READ_STREAM = RequiredPermission("read", "queue", "stream")
 
 
 @operation("list groups", LOOK, fields="`vhost`")
 def list_groups(call: Call) -> Steps:
     """List the groups of readers."""
-    return each(call, lambda vhost: list(vhost.groups), describe_group)
+    return list_objects(call, lambda vhost: list(vhost.groups), describe_group)
 
 
 def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
@@ -48,7 +48,7 @@ def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
     READ_STREAM,
     fields="`vhost`, `stream`, `group`, `position`: an offset, `first`, `last` or `next`",
 )
-async def set_group(call: Call) -> Answered:
+async def set_group(call: Call) -> Answer:
     """Set the position of a group, even an owned one: an offset, "first", "last" or "next"."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     state = await run_request(
@@ -58,7 +58,7 @@ async def set_group(call: Call) -> Answered:
 
 
 @operation("delete group", USE, READ_STREAM, fields="`vhost`, `stream`, `group`, `force`")
-async def delete_group(call: Call) -> Answered:
+async def delete_group(call: Call) -> Answer:
     """Forget the position of a group."""
     fields = {name: call.text(name) for name in ("stream", "group")}
     return await run_request(call, groups.delete, **fields, force=call.flag("force"))

@@ -14,8 +14,8 @@ import time
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import messages
-from headrace.server.management.call import Row, each
-from headrace.server.management.operation_table import Need, OperationTable
+from headrace.server.management.call import Row, list_objects
+from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import OperatorSession, attempt, finish
 from headrace.user_tags import LOOK, USE
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from headrace.gateway.requests.requests import RequestAnswer, RequestCall
     from headrace.model.operations.jobs import JobRun
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
 RUNNING = ("choosing", "moving")
 POLL_S = 0.05  # Between two reads of the progress of a job.
 REPORT_S = 0.5  # Between two reports of its progress.
-FROM = Need("read", "queue", "from")
-TO = Need("write", "queue", "to")
+FROM = RequiredPermission("read", "queue", "from")
+TO = RequiredPermission("write", "queue", "to")
 CHOICE = "`selector`, `count`, `first`, `last`, `dry_run`, `id`, `wait`"
 
 
 @operation("list jobs", LOOK, fields="`vhost`", former_name="list errands")
 def list_jobs(call: Call) -> Steps:
     """List the running jobs."""
-    return each(call, lambda vhost: list(vhost.jobs), describe_job)
+    return list_objects(call, lambda vhost: list(vhost.jobs), describe_job)
 
 
 def describe_job(vhost: VirtualHost, running: JobRun) -> Row:
@@ -61,30 +61,30 @@ def request_of(call: Call) -> RequestCall:
 
 
 @operation("move messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
-async def move_messages(call: Call) -> Answered:
+async def move_messages(call: Call) -> Answer:
     """Move messages of a queue to another."""
     return await run_job(call, "move")
 
 
 @operation("copy messages", USE, FROM, TO, fields=f"`vhost`, `from`, `to`, {CHOICE}")
-async def copy_messages(call: Call) -> Answered:
+async def copy_messages(call: Call) -> Answer:
     """Copy messages of a queue to another."""
     return await run_job(call, "copy")
 
 
 @operation("requeue messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
-async def requeue_messages(call: Call) -> Answered:
+async def requeue_messages(call: Call) -> Answer:
     """Return dead letters to the queues that they come from."""
     return await run_job(call, "requeue")
 
 
 @operation("delete messages", USE, FROM, fields=f"`vhost`, `from`, {CHOICE}")
-async def delete_messages(call: Call) -> Answered:
+async def delete_messages(call: Call) -> Answer:
     """Delete messages of a queue."""
     return await run_job(call, "delete")
 
 
-async def run_job(call: Call, do: str) -> Answered:
+async def run_job(call: Call, do: str) -> Answer:
     """Run a job; its items are the progress, its answer is the result.
 
     With ``wait`` false the answer comes at once, with the ``id`` to ask with.
@@ -92,7 +92,7 @@ async def run_job(call: Call, do: str) -> Answered:
     wait = call.flag("wait", True)
     request = request_of(call)
     answer = attempt(lambda: messages.run(request, do))
-    if not call.flag("dry_run") and not answer.get("already"):  # Neither does anything.
+    if not call.flag("dry_run") and not answer.get("already"):
         call.log(f"has messages of {request.request['from']!r} in {request.vhost.name!r}: {do}")
     reported_s = time.monotonic()
     while wait and answer.get("state") in RUNNING:
@@ -101,24 +101,26 @@ async def run_job(call: Call, do: str) -> Answered:
             await call.send(answer)
         await asyncio.sleep(POLL_S)
         answer = attempt(lambda: messages.show(request))
-    return await settled(call, request, answer)
+    return await wait_until_durable(call, request, answer)
 
 
 @operation("show job", LOOK, fields="`vhost`, `id`", former_name="show errand")
-async def show_job(call: Call) -> Answered:
+async def show_job(call: Call) -> Answer:
     """Return the progress, or the result, of a job."""
     request = request_of(call)
-    return await settled(call, request, attempt(lambda: messages.show(request)))
+    return await wait_until_durable(call, request, attempt(lambda: messages.show(request)))
 
 
 @operation("cancel job", USE, fields="`vhost`, `id`", former_name="cancel errand")
-async def cancel_job(call: Call) -> Answered:
+async def cancel_job(call: Call) -> Answer:
     """Cancel a job, unless it is decided; return its result."""
     request = request_of(call)
-    return await settled(call, request, await finish(call, messages.cancel(request), POLL_S))
+    return await wait_until_durable(
+        call, request, await finish(call, messages.cancel(request), POLL_S)
+    )
 
 
-async def settled(call: Call, request: RequestCall, answer: RequestAnswer) -> Answered:
+async def wait_until_durable(call: Call, request: RequestCall, answer: RequestAnswer) -> Answer:
     """Return an answer once the changes that it reports are durable."""
     ended = answer.get("state") not in RUNNING
     if ended and not await call.durable(request.vhost.name):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import leases
-from headrace.server.management.call import Row, each
+from headrace.server.management.call import Row, list_objects
 from headrace.server.management.operation_table import READ_QUEUE, OperationTable
 from headrace.server.management.operator_session import run_request
 from headrace.user_tags import LOOK, USE
@@ -14,7 +14,7 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.model.lease.lease import Lease
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -22,7 +22,7 @@ operation = OperationTable()
 @operation("list leases", LOOK, fields="`vhost`")
 def list_leases(call: Call) -> Steps:
     """List the leases."""
-    return each(call, lambda vhost: list(vhost.leases), describe_lease)
+    return list_objects(call, lambda vhost: list(vhost.leases), describe_lease)
 
 
 def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
@@ -45,7 +45,7 @@ def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
     READ_QUEUE,
     fields="`vhost`, `queue`, `group`, `owner`, `force`, `forget`",
 )
-async def release_lease(call: Call) -> Answered:
+async def release_lease(call: Call) -> Answer:
     """Return the unsettled messages of a lease to their queue."""
     fields = {name: call.text(name) for name in ("queue", "group")}
     flags = {name: call.flag(name) for name in ("force", "forget")}

@@ -16,13 +16,13 @@ from headrace.model.policy.rules import (
 from headrace.server.config.json_values import as_json
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.users import known_user
-from headrace.server.management.resources.vhosts import known_vhost
+from headrace.server.management.resources.vhosts import vhost_name_of
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.store.catalog.users import UserDirectory
 
 operation = OperationTable()
@@ -46,10 +46,10 @@ def list_limits(call: Call) -> Steps:
 
 
 @operation("put limit", ADMINISTER, fields="`vhost` or `user`, `name`, `value`")
-async def put_limit(call: Call) -> Answered:
+async def put_limit(call: Call) -> Answer:
     """Set one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
-    value = call.number("value", least=-1)
+    value = call.number("value", minimum=-1)
     try:
         check_parameter(key.component, key.name, {name: value})
     except InvalidArgument as error:
@@ -62,7 +62,7 @@ async def put_limit(call: Call) -> Answered:
 
 
 @operation("delete limit", ADMINISTER, fields="`vhost` or `user`, `name`")
-async def delete_limit(call: Call) -> Answered:
+async def delete_limit(call: Call) -> Answer:
     """Remove one limit of a virtual host, or of a ``user``."""
     key, name = limits_of(call), call.text("name")
     if name not in call.broker.access.snapshot.parameters.get(key, {}):
@@ -77,13 +77,13 @@ async def delete_limit(call: Call) -> Answered:
 def limits_of(call: Call) -> Key:
     """Return the key of the limits that a request is about."""
     if call.request.get("user") is None:
-        return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
+        return Key(vhost_name_of(call), VHOST_LIMITS, LIMITS_NAME)
     return Key(EVERYWHERE, USER_LIMITS, known_user(call))
 
 
 async def change_limits(
     call: Call, key: Key, change: Callable[[dict[str, object]], None]
-) -> Answered:
+) -> Answer:
     """Change limits on the thread of the file, so that none of two changes is lost."""
 
     def work(users: UserDirectory) -> bool:

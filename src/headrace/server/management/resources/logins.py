@@ -14,7 +14,7 @@ from headrace.user_tags import ADMINISTRATOR, LOOK
 
 if TYPE_CHECKING:
     from headrace.gateway.security.user import User
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -24,7 +24,7 @@ REFUSED = "the login was refused"  # One text, whatever is wrong.
 
 
 @operation("login", LOOK, fields="`peer`, `username` and `password`, or `token`; `encrypted`")
-async def login(call: Call) -> Answered:
+async def login(call: Call) -> Answer:
     """Check a user's password, or token, as a connection's is; return a ticket.
 
     ``peer`` is the address of the client, ``encrypted`` is true if it uses TLS.
@@ -35,12 +35,12 @@ async def login(call: Call) -> Answered:
     protocol = call.text("protocol", PROTOCOLS[0])
     if protocol not in PROTOCOLS:
         call.refuse("bad-request", f"'protocol' must be among {', '.join(PROTOCOLS)}")
-    token = call.text("token", "", octets_max=SECRET_OCTETS_MAX)
+    token = call.text("token", "", size_max=SECRET_OCTETS_MAX)
     if token:
         mechanism, response = "OAUTHBEARER", f"n,,\x01auth=Bearer {token}\x01\x01"
     else:
         name = call.text("username", "")
-        password = call.text("password", "", octets_max=SECRET_OCTETS_MAX)
+        password = call.text("password", "", size_max=SECRET_OCTETS_MAX)
         mechanism, response = "PLAIN", f"\0{name}\0{password}"
     try:
         user = await call.broker.login.admit(
@@ -54,7 +54,7 @@ async def login(call: Call) -> Answered:
 
 
 @operation("logout", LOOK)
-async def logout(call: Call) -> Answered:
+async def logout(call: Call) -> Answer:
     """End the ticket of a request; answered when no restart brings it back."""
     written = call.broker.tickets.end(call.text("as"))
     if written is not None:
@@ -63,7 +63,7 @@ async def logout(call: Call) -> Answered:
 
 
 @operation("whoami", LOOK)
-def whoami(call: Call) -> Answered:
+def whoami(call: Call) -> Answer:
     """Return the user of a request: name, tags, and virtual hosts that it sees."""
     if call.user is None:
         return {
@@ -76,7 +76,7 @@ def whoami(call: Call) -> Answered:
     return describe(call, call.user)
 
 
-def describe(call: Call, user: User) -> Answered:
+def describe(call: Call, user: User) -> Answer:
     """Return a user with its tags and the virtual hosts that it may open."""
     return {
         "user": user.name,

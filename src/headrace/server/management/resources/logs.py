@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.server.config.logs import Logs
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -29,12 +29,12 @@ NO_PROCESS = "this broker was not started by `headrace serve`"
 
 
 @operation("show log", ADMINISTER, fields="`of`: `broker` or `audit`, `count` (200)")
-async def show_log(call: Call) -> Answered:
+async def show_log(call: Call) -> Answer:
     """Return the last ``count`` lines, the oldest first, of the log that ``of`` names.
 
     A file is read on a thread: its disk may be slow.
     """
-    count = call.number("count", LINES, least=1, most=LINES_MAX)
+    count = call.number("count", LINES, minimum=1, maximum=LINES_MAX)
     path = path_of(call, call.text("of", BROKER))
     try:
         lines = await asyncio.to_thread(last_lines, path, count)
@@ -89,26 +89,26 @@ def open_regular(path: Path) -> int:
 
 
 @operation("rotate logs", ADMINISTER, fields="`keep`")
-def rotate_logs(call: Call) -> Answered:
+def rotate_logs(call: Call) -> Answer:
     """Rename the log file and the audit log, and begin new ones."""
-    keep = call.number("keep", 7, least=1, most=KEPT_MAX)
+    keep = call.number("keep", 7, minimum=1, maximum=KEPT_MAX)
     call.broker.audit.rotate(keep)
     return with_logs(call, lambda logs: {"renamed": logs.rotate(keep)})
 
 
 @operation("reopen logs", ADMINISTER)
-def reopen_logs(call: Call) -> Answered:
+def reopen_logs(call: Call) -> Answer:
     """Reopen the log file and the audit log by their names, after a rename."""
     call.broker.audit.reopen()
 
-    def reopened(logs: Logs) -> Answered:
+    def reopen(logs: Logs) -> Answer:
         logs.reopen()
         return {"reopened": None}
 
-    return with_logs(call, reopened)
+    return with_logs(call, reopen)
 
 
-def with_logs(call: Call, work: Callable[[Logs], Answered]) -> Answered:
+def with_logs(call: Call, work: Callable[[Logs], Answer]) -> Answer:
     """Call ``work`` with the broker's log."""
     if call.broker.logs is None:
         call.refuse("precondition", NO_PROCESS)

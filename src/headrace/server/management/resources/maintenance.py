@@ -11,7 +11,7 @@ from headrace.server.net.drain import CLOSE_S
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
@@ -22,32 +22,32 @@ GIVE_S = 30.0  # How long other brokers of a cluster may take for the virtual ho
 
 
 @operation("drain", ADMINISTER, fields="`grace_s`, `reason`")
-async def drain(call: Call) -> Answered:
+async def drain(call: Call) -> Answer:
     """Close the ports, wait for clients to leave, then confirm and close the rest."""
     broker = call.broker
-    grace_s = call.number("grace_s", 0, most=GRACE_S_MAX)
+    grace_s = call.number("grace_s", 0, maximum=GRACE_S_MAX)
     reason = reason_of(call, REASON, REASON_OCTETS_MAX)
     call.log("drains the broker")
     if broker.node is not None:
         await broker.node.give_all(GIVE_S)
     draining = broker.drain
     draining.begin()
-    before = len(draining.left())
+    before = len(draining.open_transports())
     await call.send({"connections": before, "grace_s": grace_s})
     await draining.wait_for_none(grace_s)
-    left = before - len(draining.left())
+    left = before - len(draining.open_transports())
     closed = await draining.close_clients(reason) if draining.active else 0
     all_closed = await draining.wait_for_none(CLOSE_S)
     synced = await draining.wait_for_disk()
     if not draining.active:
         call.refuse("conflict", "the broker was resumed meanwhile")
-    still_open = len(draining.left())
-    answer: Answered = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
+    still_open = len(draining.open_transports())
+    answer: Answer = {"left": left, "closed": closed, "open": still_open, "all_kept": synced}
     return answer if all_closed else {**answer, "stubborn": still_open}
 
 
 @operation("resume", ADMINISTER)
-def resume(call: Call) -> Answered:
+def resume(call: Call) -> Answer:
     """Open the ports again."""
     if not call.broker.drain.active:
         call.refuse("precondition", "the broker is not drained")

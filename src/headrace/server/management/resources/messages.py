@@ -31,7 +31,11 @@ from headrace.protocol.codec_0_x import BasicProperties
 from headrace.protocol.errors import AmqpError
 from headrace.server.config.json_values import as_json
 from headrace.server.management.fields import name_of, table_of
-from headrace.server.management.operation_table import READ_QUEUE, Need, OperationTable
+from headrace.server.management.operation_table import (
+    READ_QUEUE,
+    OperationTable,
+    RequiredPermission,
+)
 from headrace.server.management.operator_session import OperatorSession, host_of
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.wire.table import Value
 
 operation = OperationTable()
@@ -67,9 +71,9 @@ TEXT_PROPERTIES = (
     "expiration",
 )
 NUMBER_PROPERTIES = {"delivery_mode": 2, "priority": 255, "timestamp": (1 << 64) - 1}
-GOT_MAX = 1000  # Messages of one answer,
-GOT_OCTETS_MAX = 64 << 20  # and the bytes of their bodies after which no more are taken.
-TRUNCATE = 50_000  # Bytes shown of each body, unless a request says otherwise.
+GOT_MAX = 1000  # Messages of one answer.
+GOT_OCTETS_MAX = 64 << 20  # Bytes of bodies after which no more messages are taken.
+TRUNCATE = 50_000  # Bytes shown of each body, by default.
 REQUEUE, ACCEPT, DISCARD = "requeue", "accept", "discard"
 ACK_MODES = {
     "ack_requeue_true": REQUEUE,
@@ -100,10 +104,10 @@ def peek(call: Call) -> Steps:
         return {"items": 0}  # The first delayed message makes it.
     if queue is None:
         call.refuse("not-found", f"no queue '{name}' in vhost '{vhost.name}'")
-    left = call.number("count", COUNT, least=1)
-    octets_max = call.number("bytes", BODY_OCTETS, most=BODY_OCTETS_MAX)
+    count_max = call.number("count", COUNT, minimum=1)
+    octets_max = call.number("bytes", BODY_OCTETS, maximum=BODY_OCTETS_MAX)
     selector = selector_of(call)
-    first = place_of(call, queue)
+    first = position_of(call, queue)
     peeks = [
         Peek(vhost, lane, first=first, selector=selector)
         for lane in (queue, *(queue.lanes or {}).values())
@@ -111,51 +115,51 @@ def peek(call: Call) -> Steps:
     call.log(f"browses messages of queue {name!r} in {vhost.name!r}")
     count = 0
     for lane_peek in peeks:
-        for shown in lane_peek.run():
-            if shown is None:
+        for peeked in lane_peek.run():
+            if peeked is None:
                 yield None
                 continue
             count += 1
-            yield describe_message(vhost, shown, octets_max)
-            for _ in range(min(octets_max, shown.message.body_size) // OCTETS_PER_STEP):
+            yield describe_message(vhost, peeked, octets_max)
+            for _ in range(min(octets_max, peeked.message.body_size) // OCTETS_PER_STEP):
                 yield None  # A large body counts as many steps.
-            if count >= left:
+            if count >= count_max:
                 return {"items": count}
     return {"items": count}
 
 
 def selector_of(call: Call) -> Selector | None:
     """Return the selector of a request, or None."""
-    text = call.text("selector", "", octets_max=4 * LENGTH_MAX)
+    text = call.text("selector", "", size_max=4 * LENGTH_MAX)
     return compile_selector(text) if text.strip() else None
 
 
-def place_of(call: Call, queue: Queue) -> int | None:
+def position_of(call: Call, queue: Queue) -> int | None:
     """Return the position of ``from``, or None without it.
 
     It is a number, first, last or next, or an ISO time.
     """
-    asked = call.request.get("from")
-    if asked is None:
+    start = call.request.get("from")
+    if start is None:
         return None
     if isinstance(queue, DelayedQueue):
         call.refuse("bad-request", "delayed messages are shown in the order in which they are due")
-    if isinstance(asked, str):
+    if isinstance(start, str):
         with contextlib.suppress(ValueError):
-            moment = datetime.fromisoformat(asked)
-            asked = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            time = datetime.fromisoformat(start)
+            start = time if time.tzinfo else time.replace(tzinfo=UTC)
     if isinstance(queue, Stream):
-        return int(queue.resolve(asked))
-    return read_position(queue, {"from": asked}, "from", 0)
+        return int(queue.resolve(start))
+    return read_position(queue, {"from": start}, "from", 0)
 
 
-def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) -> Answered:
+def describe_message(vhost: VirtualHost, peeked: PeekedMessage, octets_max: int) -> Answer:
     """Return a message as a row."""
-    message = shown.message
+    message = peeked.message
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
     exchange, routing_key = address_of(message)
-    row: Answered = {
+    row: Answer = {
         "position": message.seq,
         "class": CLASSES.get(message.flags & KIND_MASK, "basic"),
         "exchange": exchange,
@@ -172,9 +176,9 @@ def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) 
     if isinstance(sent, int | datetime):
         row["timestamp"] = iso(sent, 1)
     for name, when_ms in (
-        ("expires", 0 if shown.due_ms else message.deadline_ms),
-        ("due", shown.due_ms),
-        ("arrived", shown.arrived_ms),
+        ("expires", 0 if peeked.due_ms else message.deadline_ms),
+        ("due", peeked.due_ms),
+        ("arrived", peeked.arrived_ms),
     ):
         if when_ms > 0:
             row[name] = iso(when_ms, MS)
@@ -183,14 +187,14 @@ def describe_message(vhost: VirtualHost, shown: PeekedMessage, octets_max: int) 
     return row | body_fields(beginning(message, octets_max), message.body_size)
 
 
-def body_fields(octets: bytes, size: int) -> Answered:
+def body_fields(data: bytes, size: int) -> Answer:
     """Return a body, or its beginning, as text if it is UTF-8, else in base64."""
-    cut = len(octets) < size
-    fields: Answered = {"cut": True} if cut else {}
+    cut = len(data) < size
+    fields: Answer = {"cut": True} if cut else {}
     try:
-        fields["body"] = codecs.getincrementaldecoder("utf-8")().decode(octets, not cut)
+        fields["body"] = codecs.getincrementaldecoder("utf-8")().decode(data, not cut)
     except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(octets).decode()
+        fields["body_base64"] = base64.b64encode(data).decode()
     return fields
 
 
@@ -210,11 +214,11 @@ def iso(when: datetime | int, per_second: int) -> str | int:
 @operation(
     "publish",
     USE,
-    Need("write", "exchange", "exchange"),
+    RequiredPermission("write", "exchange", "exchange"),
     fields="`vhost`, `exchange`, `routing_key`, `properties`, `payload`, "
     "`payload_encoding`, `lines`",
 )
-async def publish(call: Call) -> Answered:
+async def publish(call: Call) -> Answer:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
     ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
@@ -305,14 +309,14 @@ class OperatorsGetter(Consumer):
 
 
 @operation("get", USE, READ_QUEUE, fields="`vhost`, `queue`, `count`, `ackmode`, `truncate`")
-async def get(call: Call) -> Answered:
-    """Take up to ``count`` messages, and settle them as ``ackmode`` says, before the answer."""
+async def get(call: Call) -> Answer:
+    """Take up to ``count`` messages, and settle them by ``ackmode`` before the answer."""
     host = host_of(call)
     mode = ACK_MODES.get(call.text("ackmode", "ack_requeue_true"))
     if mode is None:
         call.refuse("bad-request", f"'ackmode' must be one of {', '.join(ACK_MODES)}")
-    count = call.number("count", 1, least=1)
-    octets_max = call.number("truncate", TRUNCATE, most=BODY_OCTETS_MAX)
+    count = call.number("count", 1, minimum=1)
+    octets_max = call.number("truncate", TRUNCATE, maximum=BODY_OCTETS_MAX)
     name = name_of(call, "queue")
     host.check("read", QUEUE, name)
     queue = host.find_queue(name)
@@ -322,7 +326,7 @@ async def get(call: Call) -> Answered:
         rows = [
             {
                 **describe_message(host.vhost, PeekedMessage(message, 0), octets_max),
-                **as_sent(host.vhost, message),
+                **properties_as_sent(host.vhost, message),
                 "left": left,
             }
             for message, left in got
@@ -346,7 +350,7 @@ def count_gets(call: Call, vhost: VirtualHost, got: list[Message], mode: str) ->
     call.broker.context.channel_ended(vhost, V0_9_1.label, tally)
 
 
-def as_sent(vhost: VirtualHost, message: Message) -> Answered:
+def properties_as_sent(vhost: VirtualHost, message: Message) -> Answer:
     """Return properties with the values that the publisher set, None without one."""
     assert isinstance(vhost.contents, Contents)
     values = vhost.contents.values(message)
@@ -380,7 +384,7 @@ def get_messages(queue: Queue, count: int, mode: str) -> list[tuple[Message, int
 
 
 def settle(queue: Queue, got: list[Message], mode: str) -> None:
-    """Settle what was got."""
+    """Settle the messages that were got."""
     for message in got:
         if mode == ACCEPT:
             queue.remove(message)

@@ -20,12 +20,12 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
 
-async def clear(call: Call, key: Key) -> Answered:
+async def clear(call: Call, key: Key) -> Answer:
     """Remove a parameter."""
     if key not in call.broker.access.snapshot.parameters:
         where = f" in virtual host '{key.vhost}'" if key.vhost else ""
@@ -40,7 +40,7 @@ async def clear(call: Call, key: Key) -> Answered:
     own_vhost=True,
     fields="`vhost`, `component`, `name`, `value`; always refused, with the reason",
 )
-def put_parameter(call: Call) -> Answered:
+def put_parameter(call: Call) -> Answer:
     """Refuse a parameter of a virtual host: the components here have operations of their own."""
     component = call.text("component")
     if component in COMPONENTS:
@@ -49,7 +49,7 @@ def put_parameter(call: Call) -> Answered:
 
 
 @operation("delete parameter", POLICY, own_vhost=True, fields="`vhost`, `component`, `name`")
-def delete_parameter(call: Call) -> Answered:
+def delete_parameter(call: Call) -> Answer:
     """Refuse to remove a parameter of a virtual host, for the same reasons."""
     component, name = call.text("component"), call.text("name")
     if component in COMPONENTS:
@@ -71,15 +71,15 @@ def list_global_parameters(call: Call) -> Steps:
 
 
 @operation("put global parameter", ADMINISTER, fields="`name`, `value`")
-async def put_global_parameter(call: Call) -> Answered:
+async def put_global_parameter(call: Call) -> Answer:
     """Set a parameter of the whole broker: any value of JSON, kept for clients."""
-    name, value = call.text("name", octets_max=255), call.request.get("value")
+    name, value = call.text("name", size_max=255), call.request.get("value")
     check_nested(value, "value")
     return {"created": await set_global(call, name, value)}
 
 
 @operation("put name", ADMINISTER, fields="`name`: the global parameter `cluster_name`")
-async def put_name(call: Call) -> Answered:
+async def put_name(call: Call) -> Answer:
     """Set the name of the cluster, which clients get in connection.start."""
     await set_global(call, CLUSTER_NAME, call.text("name"))
     return {}
@@ -105,6 +105,6 @@ async def set_global(call: Call, name: str, value: object) -> bool:
 
 
 @operation("delete global parameter", ADMINISTER, fields="`name`")
-async def delete_global_parameter(call: Call) -> Answered:
+async def delete_global_parameter(call: Call) -> Answer:
     """Remove a parameter of the whole broker."""
     return await clear(call, Key(EVERYWHERE, GLOBAL, call.text("name")))

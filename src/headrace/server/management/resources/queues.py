@@ -10,10 +10,14 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.stream.stream import Stream
 from headrace.node_name import node_name
-from headrace.server.config.json_values import as_json, moment
-from headrace.server.management.call import Row, each, is_ours, live_queues
+from headrace.server.config.json_values import as_json, iso_time
+from headrace.server.management.call import Row, is_ours, list_objects, live_queues
 from headrace.server.management.fields import arguments_of, name_of
-from headrace.server.management.operation_table import CONFIGURE_QUEUE, Need, OperationTable
+from headrace.server.management.operation_table import (
+    CONFIGURE_QUEUE,
+    OperationTable,
+    RequiredPermission,
+)
 from headrace.server.management.operator_session import host_of
 from headrace.server.management.resources.bindings import BINDINGS_SHOWN_MAX, describe_binding
 from headrace.server.management.resources.consumers import consumers_of, describe_consumer
@@ -23,7 +27,7 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -56,7 +60,7 @@ class QueueRow(TypedDict):
 @operation("list queues", LOOK, fields="`vhost`")
 def list_queues(call: Call) -> Steps:
     """List the queues, without the broker's own."""
-    return each(call, live_queues, describe_queue)
+    return list_objects(call, live_queues, describe_queue)
 
 
 def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
@@ -89,7 +93,7 @@ def describe_queue(vhost: VirtualHost, queue: Queue) -> QueueRow | None:
 
 
 @operation("show queue", LOOK, fields="`vhost`, `name`")
-def show_queue(call: Call) -> Answered:
+def show_queue(call: Call) -> Answer:
     """Return everything known of one queue."""
     vhost = call.vhost()
     queue = vhost.queues.get(call.text("name"))
@@ -110,7 +114,7 @@ def show_queue(call: Call) -> Answered:
         "alternate_exchange": queue.alternate_exchange,
         "user": vhost.declared_by.get(queue, ""),
         "effective_arguments": as_json(vhost.effective(queue)),
-        "used_at": moment(queue.used_ms),
+        "used_at": iso_time(queue.used_ms),
         "consumer_list": [
             {**describe_consumer(call, vhost.name, queue, consumer), **place_of(queue, consumer)}
             for consumer in consumers_of(queue)
@@ -131,7 +135,7 @@ def show_queue(call: Call) -> Answered:
     CONFIGURE_QUEUE,
     fields="`vhost`, `name`, `durable` (true), `auto_delete`, `arguments`",
 )
-def declare_queue(call: Call) -> Answered:
+def declare_queue(call: Call) -> Answer:
     """Declare a queue; one with the same attributes may exist."""
     host, name, arguments = host_of(call), name_of(call, default=""), arguments_of(call)
     if call.flag("exclusive"):
@@ -147,7 +151,7 @@ def declare_queue(call: Call) -> Answered:
 
 
 @operation("delete queue", USE, CONFIGURE_QUEUE, fields="`vhost`, `name`, `if_unused`, `if_empty`")
-def delete_queue(call: Call) -> Answered:
+def delete_queue(call: Call) -> Answer:
     """Delete a queue; return how many ready messages it had."""
     host, name = host_of(call), name_of(call)
     host.check("configure", QUEUE, name)
@@ -156,7 +160,9 @@ def delete_queue(call: Call) -> Answered:
     return {"count": host.delete_queue(name, if_unused=if_unused, if_empty=if_empty)}
 
 
-@operation("purge queue", USE, Need("read", "queue", "name"), fields="`vhost`, `name`")
-def purge_queue(call: Call) -> Answered:
+@operation(
+    "purge queue", USE, RequiredPermission("read", "queue", "name"), fields="`vhost`, `name`"
+)
+def purge_queue(call: Call) -> Answer:
     """Drop the ready messages of a queue."""
     return {"count": host_of(call).purge_queue(name_of(call))}

@@ -23,7 +23,7 @@ from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.server.config.settings import Setting
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -75,7 +75,7 @@ def source_of(row: Setting, value: object) -> str:
 
 
 @operation("reload", ADMINISTER)
-def reload(call: Call) -> Answered:
+def reload(call: Call) -> Answer:
     """Read the settings again."""
     call.log("has the settings read again")
     try:

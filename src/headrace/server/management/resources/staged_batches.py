@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Staged batches: the sinks of exactly-once writes, and what is not decided in each."""
+"""Staged batches: the sinks of exactly-once writes, and their undecided batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -23,7 +23,7 @@ UNDECIDED = (BranchState.ACTIVE, BranchState.PREPARED)
 
 @operation("list batches", LOOK, fields="`vhost`")
 def list_batches(call: Call) -> Steps:
-    """List the sinks of staged batches, each with what is staged and not decided."""
+    """List the sinks of staged batches, each with its staged, undecided batch."""
     count = 0
     for vhost in call.vhosts():
         staged: dict[str, list[Branch]] = {}
@@ -37,7 +37,7 @@ def list_batches(call: Call) -> Steps:
     return {"items": count}
 
 
-def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answered:
+def describe_sink(vhost: VirtualHost, name: str, staged: list[Branch]) -> Answer:
     """Return a sink as a row of a list; ``last`` is the last committed batch, None for none."""
     return {
         **vhost.sinks.describe(name),

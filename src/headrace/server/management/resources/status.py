@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.server.cluster.warnings import ADDRESS
-from headrace.server.config.json_values import moment
+from headrace.server.config.json_values import iso_time
 from headrace.server.data.journal_sums import sizes
 from headrace.server.management.call import live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import LOOK, MONITOR
 
 if TYPE_CHECKING:
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.server.management.managed_broker import ManagedBroker
 
 operation = OperationTable()
@@ -38,13 +38,13 @@ def status(call: Call) -> Steps:
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "since": moment(broker.started_ms),
+        "since": iso_time(broker.started_ms),
         "identity": broker.storage.identity,
         "listens": dict(broker.addresses),
         "mechanisms": broker.context.mechanisms.decode().split(),
         "data": None if broker.settings.memory else str(broker.settings.data.absolute()),
         "draining": broker.drain.active,
-        "connections": len(broker.drain.left()),
+        "connections": len(broker.drain.open_transports()),
         "connections_max": broker.settings.connections_max,
         "vhosts": len(broker.vhosts),
         "memory_used": counters.memory_used,
@@ -60,7 +60,7 @@ def status(call: Call) -> Steps:
     }
 
 
-def journals_of(broker: ManagedBroker) -> Answered:
+def journals_of(broker: ManagedBroker) -> Answer:
     """Return the counts and sizes of the journals; each group has one sync."""
     stores = list(broker.storage.stores.values())
     counts, size = broker.storage.journal_sums.counts(stores), sizes(stores)
@@ -129,7 +129,7 @@ def vhost_ok(broker: ManagedBroker, vhost: str) -> str:
 
 
 @operation("health", LOOK, fields="`checks`, `vhost`")
-def health(call: Call) -> Answered:
+def health(call: Call) -> Answer:
     """Run ``checks``, or all; return the problem each finds, empty for none.
 
     With ``vhost`` it is also checked whether this broker serves that virtual host.

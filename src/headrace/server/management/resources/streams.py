@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.stream.stream import Stream
-from headrace.server.config.json_values import as_json, moment
-from headrace.server.management.call import Row, each, is_ours, live_queues
+from headrace.server.config.json_values import as_json, iso_time
+from headrace.server.management.call import Row, is_ours, list_objects, live_queues
 from headrace.server.management.operation_table import OperationTable
 from headrace.store.stream.log import DiskStreamLog
 from headrace.user_tags import LOOK
@@ -27,7 +27,7 @@ SEGMENTS_SHOWN_MAX = 1000  # Of one stream.
 @operation("list streams", LOOK, fields="`vhost`")
 def list_streams(call: Call) -> Steps:
     """List the streams."""
-    return each(call, live_queues, describe_stream)
+    return list_objects(call, live_queues, describe_stream)
 
 
 def describe_stream(vhost: VirtualHost, queue: Queue) -> Row | None:
@@ -75,7 +75,7 @@ def segments_of(log: StreamLog) -> Row:
             {
                 "number": segment.number,
                 "first_offset": segment.first_offset,
-                "begun": moment(segment.begun_ms),
+                "begun": iso_time(segment.begun_ms),
                 "bytes": segment.written,
             }
             for segment in segments[-SEGMENTS_SHOWN_MAX:]

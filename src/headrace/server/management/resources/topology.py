@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations on routes: where a message would go, and what is bound around an object."""
+"""Operations on routes: the queues of a test message, and the objects bound around another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.model.exchange.binding import Binding, Destination
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -37,7 +37,7 @@ BINDING, ALTERNATE, DEAD_LETTER = "binding", "alternate", "dead-letter"
 
 
 @operation("route", LOOK, fields="`vhost`, `exchange`, `routing_key`, `headers`")
-def route(call: Call) -> Answered:
+def route(call: Call) -> Answer:
     """Return the queues that a message would reach. Nothing is published or counted.
 
     The exchanges match as for a message. Duplicates are not looked for, and where an exchange
@@ -84,7 +84,7 @@ def show_topology(call: Call) -> Steps:
     """
     vhost = call.vhost()
     kind, name = call.text("kind", EXCHANGE), name_of(call, "name", "")
-    most = call.number("count", NODES, least=1, most=NODES_MAX)
+    nodes_max = call.number("count", NODES, minimum=1, maximum=NODES_MAX)
     start: Destination
     if kind == EXCHANGE:
         start = vhost.find_exchange(name)
@@ -92,7 +92,7 @@ def show_topology(call: Call) -> Steps:
         start = vhost.queues[name]
     else:
         call.refuse("not-found", f"no {kind} '{name}' in vhost '{vhost.name}'")
-    graph = Topology(vhost, most)
+    graph = Topology(vhost, nodes_max)
     yield from graph.walk(start)
     return {"nodes": graph.nodes(), "edges": graph.edges, "cut": graph.cut}
 
@@ -100,28 +100,28 @@ def show_topology(call: Call) -> Steps:
 class Topology:
     """The objects around one of them, and the edges between these."""
 
-    def __init__(self, vhost: VirtualHost, most: int) -> None:
+    def __init__(self, vhost: VirtualHost, nodes_max: int) -> None:
         self._vhost = vhost
-        self._most = most
-        self._places: dict[Destination, int] = {}
+        self._nodes_max = nodes_max
+        self._numbers: dict[Destination, int] = {}
         self._edges: dict[tuple[Destination, Destination, str, object], None] = {}
-        self.edges: list[Answered] = []
+        self.edges: list[Answer] = []
         self.cut = False
 
     def walk(self, start: Destination) -> Iterator[None]:
         """Find the nearest objects, and all edges between them; a step for each object."""
         pending = deque([start])
-        self._places[start] = 0
+        self._numbers[start] = 0
         while pending:
             node = pending.popleft()
             yield None
             for source, destination, kind, binding in self._around(node):
                 other = destination if source is node else source
-                if other not in self._places:
-                    if len(self._places) >= self._most or len(self.edges) >= EDGES_MAX:
+                if other not in self._numbers:
+                    if len(self._numbers) >= self._nodes_max or len(self.edges) >= EDGES_MAX:
                         self.cut = True
                         continue
-                    self._places[other] = len(self._places)
+                    self._numbers[other] = len(self._numbers)
                     pending.append(other)
                 self._add(source, destination, kind, binding)
 
@@ -137,8 +137,8 @@ class Topology:
         self._edges[edge] = None
         self.edges.append(
             {
-                "from": self._places[source],
-                "to": self._places[destination],
+                "from": self._numbers[source],
+                "to": self._numbers[destination],
                 "what": kind,
                 "routing_key": "" if binding is None else binding.routing_key,
                 "arguments": {} if binding is None else as_json(binding.arguments or {}),
@@ -148,13 +148,13 @@ class Topology:
     def _around(
         self, node: Destination
     ) -> Iterator[tuple[Destination, Destination, str, Binding | None]]:
-        """Yield the edges of an object, so many at most."""
-        for binding in self._some(self._vhost.bindings_to(node)):
+        """Yield the edges of an object, up to ``EDGES_OF_NODE`` bindings each way."""
+        for binding in self._first_bindings(self._vhost.bindings_to(node)):
             yield binding.source, node, BINDING, binding
         if isinstance(node, Queue):
             name, kind = node.dead_letter_exchange, DEAD_LETTER
         else:
-            for binding in self._some(node.bindings):
+            for binding in self._first_bindings(node.bindings):
                 if not (isinstance(binding.destination, Queue) and is_ours(binding.destination)):
                     yield node, binding.destination, BINDING, binding
             name, kind = node.alternate, ALTERNATE
@@ -162,13 +162,13 @@ class Topology:
         if target is not None:
             yield node, target, kind, None
 
-    def _some(self, bindings: Iterable[Binding]) -> list[Binding]:
+    def _first_bindings(self, bindings: Iterable[Binding]) -> list[Binding]:
         first = list(itertools.islice(bindings, EDGES_OF_NODE + 1))
         if len(first) > EDGES_OF_NODE:
             self.cut = True
         return first[:EDGES_OF_NODE]
 
-    def nodes(self) -> list[Answered]:
+    def nodes(self) -> list[Answer]:
         """Return the objects in the order of their numbers."""
         return [
             {
@@ -177,5 +177,5 @@ class Topology:
                 "type": "" if isinstance(node, Queue) else node.type,
                 "ready": node.message_count() if isinstance(node, Queue) else 0,
             }
-            for node in self._places
+            for node in self._numbers
         ]

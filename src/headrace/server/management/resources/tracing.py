@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tracing of a virtual host: copies of what is published and delivered."""
+"""Tracing of a virtual host: copies of published and delivered messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call
+    from headrace.server.management.call import Answer, Call
 
 operation = OperationTable()
 
 
 @operation("trace", ADMINISTER, fields="`vhost`, `on`")
-def switch(call: Call) -> Answered:
+def switch(call: Call) -> Answer:
     """Switch tracing of a virtual host on or off; without ``on`` return the state."""
     vhost = call.vhost()
     if "on" in call.request:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.gateway.requests import transactions
 from headrace.gateway.requests.transactions import describe as describe_branch
 from headrace.model.exchange.binding import QUEUE
-from headrace.server.management.call import Row, each
+from headrace.server.management.call import Row, list_objects
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.operator_session import host_of, run_request
 from headrace.user_tags import LOOK, USE
@@ -20,7 +20,7 @@ from headrace.user_tags import LOOK, USE
 if TYPE_CHECKING:
     from headrace.model.transaction.dtx import Branch
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
 
@@ -30,7 +30,7 @@ DECISIONS = ("commit", "rollback", "forget")
 @operation("list transactions", LOOK, fields="`vhost`")
 def list_transactions(call: Call) -> Steps:
     """List the branches of distributed transactions."""
-    return each(call, lambda vhost: list(vhost.branches), describe_transaction)
+    return list_objects(call, lambda vhost: list(vhost.branches), describe_transaction)
 
 
 def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
@@ -45,7 +45,7 @@ def describe_transaction(vhost: VirtualHost, branch: Branch) -> Row:
     fields="`vhost`, `xid`, `what`: `commit`, `rollback` or `forget`; `heuristic`",
     note="configure `amq.headrace.transactions`",
 )
-async def decide_transaction(call: Call) -> Answered:
+async def decide_transaction(call: Call) -> Answer:
     """Commit, roll back or forget a branch; ``heuristic``: in place of its coordinator."""
     decision = call.text("what")
     if decision not in DECISIONS:

@@ -16,7 +16,7 @@ from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from headrace.model.policy.accounts import Account
-    from headrace.server.management.call import Answered, Call, Steps
+    from headrace.server.management.call import Answer, Call, Steps
     from headrace.store.catalog.users import UserDirectory
 
 operation = OperationTable()
@@ -51,7 +51,7 @@ def list_users(call: Call) -> Steps:
     fields="`name`, `tags`, `password`, or `password_hash` and `hashing_algorithm`, "
     "or `keep_password`",
 )
-async def put_user(call: Call) -> Answered:
+async def put_user(call: Call) -> Answer:
     """Add or change a user.
 
     With ``password``, or ``password_hash`` and ``hashing_algorithm``, these are set; with
@@ -61,7 +61,7 @@ async def put_user(call: Call) -> Answered:
     given = read_account(Element("users", 0, request, None))
     check_name("user", given.name)
     is_new = call.broker.access.account(given.name) is None
-    password = call.text("password", "", octets_max=PASSWORD_OCTETS_MAX)
+    password = call.text("password", "", size_max=PASSWORD_OCTETS_MAX)
     if password and given.password_hash != NO_PASSWORD:
         call.refuse("bad-request", "'password' and 'password_hash' exclude each other")
     if call.flag("keep_password"):
@@ -76,7 +76,7 @@ async def put_user(call: Call) -> Answered:
 
 
 @operation("delete user", ADMINISTER, fields="`name`")
-async def delete_user(call: Call) -> Answered:
+async def delete_user(call: Call) -> Answer:
     """Delete a user; its connections are closed."""
     name = account_of(call, call.text("name")).name
     await call.broker.accounts.perform(lambda users: users.delete_user(name), call.actor)
@@ -84,7 +84,7 @@ async def delete_user(call: Call) -> Answered:
 
 
 @operation("show user", ADMINISTER, fields="`name`")
-def show_user(call: Call) -> Answered:
+def show_user(call: Call) -> Answer:
     """Return a user with the hash of its password, as an export of definitions does."""
     account = account_of(call, call.text("name"))
     return {"name": account.name, "tags": list(account.tags), **hash_fields(account, False)}

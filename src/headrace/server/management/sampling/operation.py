@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from headrace.measures import CHANNEL, CONNECTION, LOGINS, PROTOCOL, QUEUE, TOTALS
 from headrace.server.management.operation_table import OperationTable
-from headrace.server.management.sampling.rows import SHAPES, queue_static
-from headrace.server.management.sampling.sampler import Gone, Sampler, Track
+from headrace.server.management.sampling.rows import ROW_FIELDS, queue_static
+from headrace.server.management.sampling.sampler import EndedObject, SampledObject, Sampler
 from headrace.user_tags import LOOK
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.call import Answered, Call, Steps
-    from headrace.server.management.sampling.queue_looks import QueueLooks
+    from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.sampling.queue_changes import QueueChanges
     from headrace.server.management.sampling.queue_row import QueueRow
 
 operation = OperationTable()
 
-LOOKED_AT = 256  # Objects of a step without a line,
-ROWS = 64  # and rows of a line.
+STEP = 256  # Objects of a step without a line.
+ROWS = 64  # Rows of a line.
 
 
 @operation("sample", LOOK, fields="`since`, `kinds`")
 async def sample(call: Call) -> Steps:
-    """Tell the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
+    """List the rows of ``kinds`` that changed after the look ``since``; 0: all of them."""
     since = call.number("since", 0)
     kinds = kinds_of(call)
     broker = call.broker
@@ -46,12 +46,12 @@ async def sample(call: Call) -> Steps:
 
 def kinds_of(call: Call) -> list[str]:
     """Return the kinds of a request, in the order of the answer; all by default."""
-    wanted = call.request.get("kinds", list(SHAPES))
-    if not isinstance(wanted, list) or not all(
-        isinstance(kind, str) and kind in SHAPES for kind in wanted
+    kinds = call.request.get("kinds", list(ROW_FIELDS))
+    if not isinstance(kinds, list) or not all(
+        isinstance(kind, str) and kind in ROW_FIELDS for kind in kinds
     ):
-        call.refuse("bad-request", f"kinds are {', '.join(SHAPES)}")
-    return [kind for kind in SHAPES if kind in wanted]
+        call.refuse("bad-request", f"kinds are {', '.join(ROW_FIELDS)}")
+    return [kind for kind in ROW_FIELDS if kind in kinds]
 
 
 def changed_lines(
@@ -66,14 +66,14 @@ def changed_lines(
     if QUEUE in kinds and sampler.queues is not None:
         yield from queue_lines(call, sampler.queues, since, epoch)
     for kind in kinds:
-        changed: list[Track] = []
-        for at, track in enumerate(list(sampler.kinds[kind].values())):
+        changed: list[SampledObject] = []
+        for index, track in enumerate(list(sampler.kinds[kind].values())):
             if since < track.changed and 0 < track.born <= epoch and sees(call, kind, track):
                 changed.append(track)
             if len(changed) == ROWS:
                 yield line(kind, changed, since)
                 changed = []
-            elif not at % LOOKED_AT:
+            elif not index % STEP:
                 yield None
         if changed:
             yield line(kind, changed, since)
@@ -82,11 +82,11 @@ def changed_lines(
     return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
 
 
-def queue_lines(call: Call, looks: QueueLooks, since: int, epoch: int) -> Steps:
+def queue_lines(call: Call, looks: QueueChanges, since: int, epoch: int) -> Steps:
     """Yield the lines of queues that changed after the look ``since``, up to the look ``epoch``."""
     vhosts = call.broker.vhosts
     rows: list[tuple[Queue, QueueRow]] = []
-    for queue in looks.changed(since, epoch, list(vhosts.values())):
+    for queue in looks.changed_between(since, epoch, list(vhosts.values())):
         if queue is None:
             yield None
             continue
@@ -103,65 +103,67 @@ def queue_lines(call: Call, looks: QueueLooks, since: int, epoch: int) -> Steps:
 
 def queue_line(
     rows: list[tuple[Queue, QueueRow]], vhosts: Mapping[str, VirtualHost], since: int
-) -> Answered:
+) -> Answer:
     """Return the line of some queues."""
-    fields, names = SHAPES[QUEUE]
+    fields, names = ROW_FIELDS[QUEUE]
     new = [
         [row.number, *queue_static(queue, vhosts[row.vhost], (row.policy, row.operator_policy))]
         for queue, row in rows
-        if row.told > since and row.vhost in vhosts
+        if row.static_changed > since and row.vhost in vhosts
     ]
-    values = [row.part(0, len(names)) for _, row in rows]
+    values = [row.values_between(0, len(names)) for _, row in rows]
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
     return {
         "kind": QUEUE,
-        "ids": packed([row.number for _, row in rows]),
-        "columns": {name: packed(column) for name, column in columns},
+        "ids": pack_integers([row.number for _, row in rows]),
+        "columns": {name: pack_integers(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,
         "gone": [],
     }
 
 
-def ended_lines(call: Call, gone: list[Gone], kinds: list[str], since: int, epoch: int) -> Steps:
-    """Yield the numbers of the objects that the client knows and that are gone."""
+def ended_lines(
+    call: Call, gone: list[EndedObject], kinds: list[str], since: int, epoch: int
+) -> Steps:
+    """Yield the numbers of the ended objects that the client has received."""
     ended: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for at, (when, kind, track) in enumerate(gone):
-        known = track.born <= since < when <= epoch
-        if known and kind in ended and sees(call, kind, track):
+    for index, (when, kind, track) in enumerate(gone):
+        was_sent = track.born <= since < when <= epoch
+        if was_sent and kind in ended and sees(call, kind, track):
             ended[kind].append(track.number)
-        if not at % LOOKED_AT:
+        if not index % STEP:
             yield None
     for kind, numbers in ended.items():
-        for at in range(0, len(numbers), LOOKED_AT):
-            yield {**line(kind, [], since), "gone": numbers[at : at + LOOKED_AT]}
+        for start in range(0, len(numbers), STEP):
+            yield {**line(kind, [], since), "gone": numbers[start : start + STEP]}
     return {}
 
 
-def sees(call: Call, kind: str, track: Track | QueueRow) -> bool:
+def sees(call: Call, kind: str, track: SampledObject | QueueRow) -> bool:
     """Return True if the user of a call sees an object, by the rules of lists."""
-    if isinstance(track, Track) and kind in (CONNECTION, CHANNEL):
+    if isinstance(track, SampledObject) and kind in (CONNECTION, CHANNEL):
         return call.sees_user(track.user)
     return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(track.vhost)
 
 
-def line(kind: str, tracks: list[Track], since: int) -> Answered:
+def line(kind: str, tracks: list[SampledObject], since: int) -> Answer:
     """Return the line of some rows."""
-    fields, names = SHAPES[kind]
-    new = [[track.number, *track.static] for track in tracks if track.told > since]
+    fields, names = ROW_FIELDS[kind]
+    new = [[track.number, *track.static] for track in tracks if track.static_changed > since]
     values = [track.values for track in tracks]
     columns = zip(names, zip(*values, strict=True), strict=True) if tracks else ()
     return {
         "kind": kind,
-        "ids": packed([track.number for track in tracks]),
-        "columns": {name: packed(column) for name, column in columns},
+        "ids": pack_integers([track.number for track in tracks]),
+        "columns": {name: pack_integers(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,
         "gone": [],
     }
 
 
-def packed(numbers: list[int] | tuple[int, ...]) -> str:
+def pack_integers(numbers: list[int] | tuple[int, ...]) -> str:
     """Return signed integers of 64 bits, little-endian, in base64."""
     column = array("q", numbers)
     if sys.byteorder == "big":

@@ -32,19 +32,19 @@ cdef enum:
     C_SUMMED = 19
     C_PLACES = 21
     # End of what is generated.
-    C_WHOLE = 1000
+    C_PER_MILLE = 1000
     C_SHORTEST_MS = 1000
     C_UNKNOWN = -1
 
-cdef class Numbers:
+cdef class QueueNumbers:
     cdef public long long queues
     cdef long long values[C_PLACES]
 
-    @cython.locals(at=cython.int)
-    cpdef tuple part(self, int first, int last)
+    @cython.locals(index=cython.int)
+    cpdef tuple values_between(self, int first, int end)
 
 @cython.final
-cdef class QueueRow(Numbers):
+cdef class QueueRow(QueueNumbers):
     cdef public unsigned long long number
     cdef public str vhost
     cdef public unsigned long long host
@@ -53,16 +53,16 @@ cdef class QueueRow(Numbers):
     cdef public str operator_policy
     cdef public unsigned long long born
     cdef public unsigned long long changed
-    cdef public unsigned long long told
+    cdef public unsigned long long static_changed
     cdef public long long looked_ms
     cdef public long long waited_ms
 
     cpdef begin(self, Queue queue)
-    @cython.locals(at=cython.int)
-    cpdef leave(self, Numbers sums)
-    @cython.locals(at=cython.int, lane=Queue, differs=cython.bint, found=cython.longlong)
+    @cython.locals(index=cython.int)
+    cpdef leave(self, QueueNumbers sums)
+    @cython.locals(index=cython.int, lane=Queue, differs=cython.bint, utilisation=cython.longlong)
     cpdef bint refresh(
-        self, Queue queue, Numbers sums, Numbers fresh, long long now_ms
+        self, Queue queue, QueueNumbers sums, QueueNumbers scratch, long long now_ms
     ) except -1
     @cython.locals(passed_ms=cython.longlong, waited_ms=cython.longlong,
                    waiting_ms=cython.longlong)
@@ -70,8 +70,8 @@ cdef class QueueRow(Numbers):
 
 @cython.locals(tally=QueueTally, ready=cython.longlong, held=cython.longlong,
                values="long long*")
-cdef int gather(Queue queue, Numbers into) except -1
-@cython.locals(counters=Counters, first=cython.ulonglong, found=list)
+cdef int gather(Queue queue, QueueNumbers numbers) except -1
+@cython.locals(counters=Counters, first=cython.ulonglong, messages=list)
 cdef long long oldest_ms(Queue queue) except? 0
 
 @cython.final
@@ -81,8 +81,8 @@ cdef class Scan:
     cdef public long long now_ms
     cdef public list new
     cdef public list changed
-    cdef Numbers fresh
-    cdef Numbers sums
+    cdef QueueNumbers scratch
+    cdef QueueNumbers sums
 
     @cython.locals(queue=Queue, row=QueueRow)
     cpdef look(self, list queues)

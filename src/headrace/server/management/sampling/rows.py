@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a sample has of each kind of object: what stays the same, and what is counted."""
+"""The static fields and the numbers that a sample has of each kind of object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.model.arguments.values import queue_type
 from headrace.model.policy.policy import EXCHANGE as POLICY_KIND
 from headrace.protocol.v0_x.handshake import State
 from headrace.server.config.json_values import as_json
-from headrace.server.management.resources.connections import describe_connection, octets_of
+from headrace.server.management.resources.connections import byte_counts_of, describe_connection
 from headrace.server.management.resources.vhosts import metadata_of
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ Values = tuple[int, ...]
 Static = tuple[object, ...]
 
 
-class Shape(NamedTuple):
-    """The names of what a row has."""
+class RowFields(NamedTuple):
+    """The names of the static fields and of the numbers of a row."""
 
     static: tuple[str, ...]
     columns: tuple[str, ...]
 
 
-# What stays the same of each kind of objects.
+# The static fields of each kind of object.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     TOTALS: ("name",),
     PROTOCOL: ("name",),
@@ -76,8 +76,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     GROUP: ("vhost", "stream", "group"),
     LEASE: ("vhost", "queue", "group"),
 }
-SHAPES: Mapping[str, Shape] = {
-    kind: Shape(static, columns(MEASURES[kind])) for kind, static in FIELDS.items()
+ROW_FIELDS: Mapping[str, RowFields] = {
+    kind: RowFields(static, columns(MEASURES[kind])) for kind, static in FIELDS.items()
 }
 
 
@@ -85,7 +85,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def queue_static(queue: Queue, vhost: VirtualHost, policies: tuple[str, str]) -> Static:
-    """Return what stays the same of a queue; the names of its policies seldom change."""
+    """Return the static fields of a queue; the names of its policies seldom change."""
     return (
         queue.name,
         vhost.name,
@@ -102,7 +102,7 @@ def queue_static(queue: Queue, vhost: VirtualHost, policies: tuple[str, str]) ->
 
 
 def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
-    """Return what stays the same of an exchange; the names of its policies seldom change."""
+    """Return the static fields of an exchange; the names of its policies seldom change."""
     policies = vhost.rules.policies.of(POLICY_KIND, exchange.name)
     return (
         exchange.name,
@@ -118,16 +118,16 @@ def exchange_static(exchange: Exchange, vhost: VirtualHost) -> Static:
 
 
 def vhost_static(broker: ManagedBroker, vhost: VirtualHost) -> Static:
-    """Return what operators have set for a virtual host, which seldom changes."""
+    """Return the static fields of a virtual host, which operators set."""
     metadata = metadata_of(broker, vhost)
-    return vhost.name, *(metadata[name] for name in SHAPES[VHOST].static[1:])
+    return vhost.name, *(metadata[name] for name in ROW_FIELDS[VHOST].static[1:])
 
 
 # --- Groups and leases ---------------------------------------------------------------------------
 
 
 def group_static(group: ConsumerGroup, vhost: VirtualHost) -> Static:
-    """Return what stays the same of a group of stream readers."""
+    """Return the static fields of a group of stream readers."""
     return vhost.name, group.stream.name, group.name
 
 
@@ -145,7 +145,7 @@ def group_values(group: ConsumerGroup, vhost: VirtualHost) -> Values:
 
 
 def lease_static(lease: Lease, vhost: VirtualHost) -> Static:
-    """Return what stays the same of a lease."""
+    """Return the static fields of a lease."""
     return vhost.name, lease.source.name, lease.group
 
 
@@ -177,7 +177,7 @@ def is_open(connection: ClientConnection) -> bool:
 
 
 def connection_static(connection: ClientConnection) -> Static:
-    """Return what stays the same of an open connection."""
+    """Return the static fields of an open connection."""
     row = describe_connection(connection)
     return (
         *(row["id"], row["name"], row["vhost"], row["user"]),
@@ -189,10 +189,10 @@ def connection_static(connection: ClientConnection) -> Static:
 
 def connection_values(connection: ClientConnection) -> Values:
     """Return the numbers of a connection."""
-    octets = octets_of(connection.transport)
+    counts = byte_counts_of(connection.transport)
     return (
-        octets["bytes_received"],
-        octets["bytes_sent"],
+        counts["bytes_received"],
+        counts["bytes_sent"],
         connection.channel_count(),
         connection.pending(),
         int(connection.blocked),
@@ -200,7 +200,7 @@ def connection_values(connection: ClientConnection) -> Values:
 
 
 def channel_static(row: ChannelRow) -> Static:
-    """Return what stays the same of a channel or session."""
+    """Return the static fields of a channel or session."""
     return row["number"], row["name"], row["vhost"], row["user"], row["connection"]
 
 

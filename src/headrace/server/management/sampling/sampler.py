@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the last look at all objects found, and which of them have changed since when.
+"""The numbers of all objects as of the last look, and the look of their last change.
 
 All clients share one sampler. A look visits every object in short slices and compares its numbers
 with those of the look before; an answer has the rows that changed after the client's last look.
-Nothing is kept of a broker that is not sampled for :data:`KEPT_S`.
+The numbers are dropped when the broker is not sampled for :data:`KEPT_S`.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from headrace.server.management.call import SLICE_S
 from headrace.server.management.resources.channels import describe_channel, describe_session
 from headrace.server.management.resources.connections import clients_of
 from headrace.server.management.sampling import rows
-from headrace.server.management.sampling.queue_looks import QueueLooks
-from headrace.server.management.sampling.rows import SHAPES
-from headrace.server.management.sampling.sums import NO_GAUGES, Sums, Totals, added
+from headrace.server.management.sampling.queue_changes import QueueChanges
+from headrace.server.management.sampling.rows import ROW_FIELDS
+from headrace.server.management.sampling.sums import NO_GAUGES, Totals, VhostSums, add_columns
 from headrace.spec.tables import V0_10
 
 if TYPE_CHECKING:
@@ -63,22 +63,33 @@ if TYPE_CHECKING:
 
 STEP = 32  # Objects between two looks at the clock.
 KEPT_S = 60.0
-GONE_MAX = 100_000  # A client that missed more gets everything,
-GONE_KEPT_S = 60.0  # and so does one that has not looked for longer.
+# A client that missed more ended objects, or has not looked for longer, gets all rows.
+GONE_MAX = 100_000
+GONE_KEPT_S = 60.0
 
 
 NO_TALLY = ChannelTally()
 
 
-class Track:
-    """An object that was seen, and its numbers."""
+class SampledObject:
+    """An object that a look has visited, and its numbers."""
 
     __slots__ = (
-        *("born", "changed", "number", "seen", "static", "told", "user", "values", "vhost"),
+        *(
+            "born",
+            "changed",
+            "number",
+            "seen",
+            "static",
+            "static_changed",
+            "user",
+            "values",
+            "vhost",
+        ),
     )
 
     def __init__(self, number: int, static: Static, vhost: str, user: User | None) -> None:
-        """``number`` is never given again.
+        """``number`` is never used again.
 
         ``vhost`` is empty for the totals; connections and channels have a ``user``.
         """
@@ -88,10 +99,11 @@ class Track:
         self.user = user
         self.values: Values = ()
         self.born = self.changed = self.seen = 0  # Looks: the first, the last change, the last.
-        self.told = 0  # The look in which its static fields last changed: at birth, seldom later.
+        self.static_changed = 0  # The look of the last change of its static fields, or the first.
 
 
-Gone: TypeAlias = "tuple[int, str, Track | QueueRow]"  # The look that missed it, and its kind.
+# The look that missed it, its kind, and its numbers.
+EndedObject: TypeAlias = "tuple[int, str, SampledObject | QueueRow]"
 
 
 class Sampler:
@@ -100,34 +112,34 @@ class Sampler:
     def __init__(self, broker: ManagedBroker) -> None:
         self._broker = broker
         self._looking = asyncio.Lock()
-        freeze_objects()  # Else the first look has the collector walk all new queues at once.
+        freeze_objects()  # Else the garbage collector walks all new queues during the first look.
         self._numbers = itertools.count(1)
-        self.queues: QueueLooks | None = None
+        self.queues: QueueChanges | None = None
         self._forgetting: asyncio.TimerHandle | None = None
         self.run = secrets.token_hex(8)
-        # Later than every look of an earlier run of the broker, whose clients get everything.
+        # Later than every look of an earlier run of the broker: its clients get all rows.
         self.epoch = time.time_ns() // 1_000_000
         self.forget()
 
     def forget(self) -> None:
-        """Drop all objects; every client gets everything the next time."""
-        self.kinds: dict[str, dict[Hashable, Track]] = {kind: {} for kind in SHAPES}
-        self._sums: dict[VirtualHost, Sums] = {}
+        """Drop all objects; every client gets all rows the next time."""
+        self.kinds: dict[str, dict[Hashable, SampledObject]] = {kind: {} for kind in ROW_FIELDS}
+        self._sums: dict[VirtualHost, VhostSums] = {}
         self._policies: dict[VirtualHost, Policies] = {}  # By which exchanges were last read.
         self._totals = Totals()
-        self.gone: deque[Gone] = deque()
-        self._looks: deque[tuple[float, int]] = deque()  # When each was begun, of those kept.
+        self.gone: deque[EndedObject] = deque()
+        self._looks: deque[tuple[float, int]] = deque()  # Times and numbers of the last looks.
         if self.queues is not None:
             self.queues.close()
         self.queues = None
         self.epoch += 1
-        self.first = self.complete = self.epoch  # Of the looks that are known.
+        self.first = self.complete = self.epoch  # The first and the last known look.
 
     async def look(self) -> None:
         """Look at all objects, unless another look has begun meanwhile and is complete."""
-        asked = self.epoch
+        epoch = self.epoch
         async with self._looking:
-            if self.complete > asked:
+            if self.complete > epoch:
                 return
             if self._forgetting is not None:
                 self._forgetting.cancel()
@@ -144,15 +156,15 @@ class Sampler:
                 self._forgetting = loop.call_later(KEPT_S, self.forget)
 
     def _all(self) -> Iterator[None]:
-        """Visit everything; each yield is a step of some microseconds."""
+        """Visit all objects; each yield is a step of some microseconds."""
         vhosts = list(self._broker.vhosts.values())
         self._totals.begin(self._broker.counters)
         for vhost in vhosts:
             if vhost not in self._sums:
-                self._sums[vhost] = Sums(next(self._numbers))
+                self._sums[vhost] = VhostSums(next(self._numbers))
             self._sums[vhost].begin(vhost)
         if self.queues is None:
-            self.queues = QueueLooks(self._broker.counters)
+            self.queues = QueueChanges(self._broker.counters)
         self.queues.begin(self.epoch)
         for vhost in vhosts:
             yield from self.queues.look(vhost, self._sums[vhost], self._numbers, self.epoch)
@@ -161,7 +173,7 @@ class Sampler:
             yield from self._leases(vhost)
         yield from self._clients()
         self._forget_gone()
-        yield from self._ended()
+        yield from self._forget_ended()
         yield from self._logins()
         for vhost in vhosts:
             self._vhost(vhost)
@@ -177,15 +189,15 @@ class Sampler:
 
     def _exchanges(self, vhost: VirtualHost) -> Iterator[None]:
         tracks, policies = self.kinds[EXCHANGE], vhost.rules.policies
-        is_anew = self._policies.get(vhost) is not policies
-        for at, exchange in enumerate(list(vhost.exchanges.values())):
+        policies_changed = self._policies.get(vhost) is not policies
+        for index, exchange in enumerate(list(vhost.exchanges.values())):
             track = tracks.get(exchange)
-            if track is None or is_anew or not at % STEP:  # Its policies may take long.
+            if track is None or policies_changed or not index % STEP:  # Its policies may take long.
                 yield
             if track is None:
                 static = rows.exchange_static(exchange, vhost)
                 track = self._new(EXCHANGE, exchange, static, vhost.name)
-            elif is_anew:
+            elif policies_changed:
                 self._set_static(track, rows.exchange_static(exchange, vhost))
             self._set(track, (len(exchange.bindings), *exchange.tally.values()))
         self._policies[vhost] = policies
@@ -227,7 +239,9 @@ class Sampler:
         vhosts = self._sums.values()
         counters, churn = self._broker.counters, self._broker.events.churn
         numbers = {
-            **by_column(QUEUE_GAUGES, added([NO_GAUGES, *(sums.gauges() for sums in vhosts)])),
+            **by_column(
+                QUEUE_GAUGES, add_columns([NO_GAUGES, *(sums.gauges() for sums in vhosts)])
+            ),
             **by_column((*CHANNEL_COUNTS, *QUEUE_SUMS), self._totals.counts(vhosts)),
             "vhosts": len(self.kinds[VHOST]),
             "exchanges": len(self.kinds[EXCHANGE]),
@@ -243,7 +257,7 @@ class Sampler:
             **counters.deaths,
             **by_column(SIZES, counters.sizes.counts(counters.published)),
         }
-        self._set(track, tuple([numbers[name] for name in SHAPES[TOTALS].columns]))
+        self._set(track, tuple([numbers[name] for name in ROW_FIELDS[TOTALS].columns]))
 
     def _versions(self) -> None:
         tracks = self.kinds[PROTOCOL]
@@ -257,8 +271,8 @@ class Sampler:
     def _logins(self) -> Iterator[None]:
         tracks, attempts = self.kinds[LOGINS], self._broker.login.attempts
         sources = [*attempts.protocols.items(), *attempts.sources.items()]
-        for at, (source, outcomes) in enumerate(sources):
-            if not at % STEP:
+        for index, (source, outcomes) in enumerate(sources):
+            if not index % STEP:
                 yield
             track = tracks.get(source)
             if track is None:
@@ -330,40 +344,40 @@ class Sampler:
 
     def _new(
         self, kind: str, key: Hashable, static: Static, vhost: str, user: User | None = None
-    ) -> Track:
-        track = Track(next(self._numbers), static, vhost, user)
-        track.born = track.changed = track.told = self.epoch
+    ) -> SampledObject:
+        track = SampledObject(next(self._numbers), static, vhost, user)
+        track.born = track.changed = track.static_changed = self.epoch
         self.kinds[kind][key] = track
         return track
 
-    def _set_static(self, track: Track, static: Static) -> None:
+    def _set_static(self, track: SampledObject, static: Static) -> None:
         if static != track.static:
-            track.static, track.told, track.changed = static, self.epoch, self.epoch
+            track.static, track.static_changed, track.changed = static, self.epoch, self.epoch
 
-    def _set(self, track: Track, values: Values) -> None:
+    def _set(self, track: SampledObject, values: Values) -> None:
         track.seen = self.epoch
         if values != track.values:
             track.values, track.changed = values, self.epoch
 
-    def _ended(self) -> Iterator[None]:
+    def _forget_ended(self) -> Iterator[None]:
         """Forget the objects that this look has not seen."""
         epoch = self.epoch
         assert self.queues is not None
         sums = {host.number: host.numbers for host in self._sums.values()}
-        gone = self.queues.gone()
-        yield from self.queues.let_go(gone)
-        for at, row in enumerate(gone):
+        gone = self.queues.take_deleted()
+        yield from self.queues.drop_deleted(gone)
+        for index, row in enumerate(gone):
             if row.host in sums:
                 row.leave(sums[row.host])
             self._end(QUEUE, row)
-            if not at % STEP:
+            if not index % STEP:
                 yield
         for kind in (EXCHANGE, GROUP, LEASE, CONNECTION, CHANNEL):
             tracks = self.kinds[kind]
-            # A list of pairs would be made in one long step, and have the garbage collector run.
+            # A list of pairs would be created in one long step, and start the garbage collector.
             pairs = zip(list(tracks), list(tracks.values()), strict=True)
-            for at, (key, track) in enumerate(pairs):
-                if not at % STEP:
+            for index, (key, track) in enumerate(pairs):
+                if not index % STEP:
                     yield
                 if track.seen == epoch:
                     continue
@@ -371,7 +385,7 @@ class Sampler:
                 self._end(kind, track)
 
     def _forget_gone(self) -> None:
-        """Forget what was gone before the looks of the last ``GONE_KEPT_S``."""
+        """Forget the objects that ended before the looks of the last ``GONE_KEPT_S``."""
         now_s = time.monotonic()
         while self._looks and self._looks[0][0] <= now_s - GONE_KEPT_S:
             self.first = max(self.first, self._looks.popleft()[1])
@@ -379,7 +393,7 @@ class Sampler:
         while self.gone and self.gone[0][0] <= self.first:
             self.gone.popleft()
 
-    def _end(self, kind: str, track: Track | QueueRow) -> None:
+    def _end(self, kind: str, track: SampledObject | QueueRow) -> None:
         if len(self.gone) == GONE_MAX:
             self.first = self.gone.popleft()[0]
         self.gone.append((self.epoch, kind, track))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers of queues and channels added up: for virtual hosts, for versions, and in all.
 
-What had ended is read when a look begins, and what ends during the look is left out, until the next
-one. So nothing is counted twice, and a sum that would be less than it was stays as it was.
+The counts of ended objects are read at the begin of a look; objects that end during the look count
+in the next one. So nothing is counted twice, and a sum that would decrease keeps its value.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.measures import CHANNEL_COUNTS, QUEUE_COUNTS, QUEUE_GAUGES, QUEUE_SUMS
 from headrace.model.tallies import ChannelTally
-from headrace.server.management.sampling.queue_row import Numbers
+from headrace.server.management.sampling.queue_row import QueueNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,31 +20,33 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.sampling.rows import Values
 
-# The places in Numbers of what queues have.
+# The positions in QueueNumbers of gauges and counts.
 GAUGES = len(QUEUE_GAUGES)
 SUMMED = GAUGES + len(QUEUE_COUNTS)
 NO_GAUGES = (0,) * GAUGES
 NO_COUNTS = (0,) * (len(CHANNEL_COUNTS) + len(QUEUE_SUMS))
-# The places in a tally of a queue of the counters that each of QUEUE_SUMS adds up.
-PLACES = tuple(
-    tuple(place for place, measure in enumerate(QUEUE_COUNTS) if measure.total == total.column)
+# The positions in a queue's tally of the counters that each of QUEUE_SUMS adds up.
+POSITIONS = tuple(
+    tuple(
+        position for position, measure in enumerate(QUEUE_COUNTS) if measure.total == total.column
+    )
     for total in QUEUE_SUMS
 )
 
 
-class Sums:
+class VhostSums:
     """The numbers of one virtual host."""
 
     __slots__ = ("_counts", "_ended", "channels", "connections", "number", "numbers")
 
     def __init__(self, number: int) -> None:
-        """``number`` is never given again."""
+        """``number`` is never used again."""
         self.number = number
-        self.numbers = Numbers()  # Of the queues that there are.
+        self.numbers = QueueNumbers()  # Of the existing queues.
         self.connections = 0
         self.channels = ChannelTally()
-        self._ended: Values = ()  # What deleted queues have counted.
-        self._counts = NO_COUNTS  # What only grows, as it was last returned.
+        self._ended: Values = ()  # The counts of deleted queues.
+        self._counts = NO_COUNTS  # The counters, as last returned.
 
     def begin(self, vhost: VirtualHost) -> None:
         """Begin a look."""
@@ -54,13 +56,13 @@ class Sums:
         self._ended = vhost.queues_ended.values()
 
     def gauges(self) -> Values:
-        """Return what goes up and down."""
-        return self.numbers.part(0, GAUGES)
+        """Return the gauges."""
+        return self.numbers.values_between(0, GAUGES)
 
     def counts(self) -> Values:
-        """Return what only grows: counts of channels, and QUEUE_SUMS."""
-        living = self.numbers.part(GAUGES, SUMMED)
-        of_queues = added([living, self._ended])
+        """Return the counters: those of channels, and QUEUE_SUMS."""
+        living = self.numbers.values_between(GAUGES, SUMMED)
+        of_queues = add_columns([living, self._ended])
         counts = (*self.channels.values(), *queue_sums(of_queues))
         self._counts = tuple(map(max, self._counts, counts))
         return self._counts
@@ -70,7 +72,7 @@ class Sums:
         return self._counts[len(CHANNEL_COUNTS) :]
 
 
-class Version:
+class VersionSums:
     """The numbers of one version of AMQP."""
 
     __slots__ = ("_counts", "channels", "connections", "consumers", "publishers", "tally")
@@ -81,7 +83,7 @@ class Version:
         self._counts: Values = ()
 
     def begin(self, ended: ChannelTally | None) -> None:
-        """Begin a look; what channels had counted that ended."""
+        """Begin a look; ``ended`` has the counts of ended channels."""
         self.tally = ChannelTally()
         self.connections = self.channels = self.consumers = self.publishers = 0
         if ended is not None:
@@ -96,7 +98,7 @@ class Version:
             self.tally.add(tally)
 
     def counts(self) -> Values:
-        """Return what only grows, in the order of CHANNEL_COUNTS."""
+        """Return the counters, in the order of CHANNEL_COUNTS."""
         counts = self.tally.values()
         self._counts = tuple(map(max, self._counts or counts, counts))
         return self._counts
@@ -106,7 +108,7 @@ class Totals:
     """The numbers of all virtual hosts and versions."""
 
     def __init__(self) -> None:
-        self.versions: dict[str, Version] = {}
+        self.versions: dict[str, VersionSums] = {}
         self._past: Values = (0,) * len(QUEUE_SUMS)  # Of virtual hosts that were deleted.
         self._counts = self._past
 
@@ -114,30 +116,32 @@ class Totals:
         """Begin a look."""
         self._past = queue_sums(counters.queues_ended.values())
         for name in counters.channels_ended.keys() - self.versions.keys():
-            self.versions[name] = Version()
+            self.versions[name] = VersionSums()
         for name, version in self.versions.items():
             version.begin(counters.channels_ended.get(name))
 
-    def version(self, name: str) -> Version:
+    def version(self, name: str) -> VersionSums:
         """Return the numbers of a version."""
         if name not in self.versions:
-            self.versions[name] = Version()
+            self.versions[name] = VersionSums()
         return self.versions[name]
 
-    def counts(self, vhosts: Iterable[Sums]) -> Values:
-        """Return what only grows: counts of channels, and QUEUE_SUMS."""
-        counts = added([self._past, *(sums.queue_counts() for sums in vhosts)])
+    def counts(self, vhosts: Iterable[VhostSums]) -> Values:
+        """Return the counters: those of channels, and QUEUE_SUMS."""
+        counts = add_columns([self._past, *(sums.queue_counts() for sums in vhosts)])
         self._counts = tuple(map(max, self._counts, counts))
         nothing = (0,) * len(CHANNEL_COUNTS)
-        of_channels = added([nothing, *(version.counts() for version in self.versions.values())])
+        of_channels = add_columns(
+            [nothing, *(version.counts() for version in self.versions.values())]
+        )
         return *of_channels, *self._counts
 
 
-def added(several: list[Values]) -> Values:
+def add_columns(rows: list[Values]) -> Values:
     """Return the sums of the columns."""
-    return tuple(map(sum, zip(*several, strict=True)))
+    return tuple(map(sum, zip(*rows, strict=True)))
 
 
 def queue_sums(counts: Values) -> Values:
-    """Return what QUEUE_SUMS names of counts in the order of QUEUE_COUNTS."""
-    return tuple(sum([counts[place] for place in places]) for places in PLACES)
+    """Return QUEUE_SUMS of counts in the order of QUEUE_COUNTS."""
+    return tuple(sum([counts[position] for position in positions]) for positions in POSITIONS)

@@ -2,7 +2,7 @@
 """The base of sockets that the event loop's epoll serves without asyncio."""
 
 
-class Watched:
+class WatchedSocket:
     """A socket that is read and written when it is ready."""
 
     def __init__(self, fd: int) -> None:

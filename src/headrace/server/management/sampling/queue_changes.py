@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queues of a broker as the last looks found them."""
+"""The changes of a broker's queues, by look."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from headrace.model.policy.policy import Policies
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
-    from headrace.server.management.sampling.sums import Sums
+    from headrace.server.management.sampling.sums import VhostSums
 
 RUNS = itertools.count(1)
 STEP = 64  # Queues of a step; the steps of a look are the chunks of the list.
-LOOKS_MAX = 120  # Whose changes are known; a client that missed more has all queues looked at,
-CHANGES_MAX = 200_000  # and likewise when there were more changes.
+# For a client that missed more looks, or more changes, all queues are compared.
+LOOKS_MAX = 120
+CHANGES_MAX = 200_000
 
 
-class QueueLooks:
-    """What changed, by look."""
+class QueueChanges:
+    """The queues that changed in each of the last looks."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._run = next(RUNS)
-        self._policies: dict[VirtualHost, Policies] = {}  # Which the rows' policies are by.
+        self._policies: dict[VirtualHost, Policies] = {}  # The policies of the rows.
         self._changes: deque[tuple[int, list[Queue]]] = deque()  # By look, the latest last.
         self._changes_count = 0
         self._known_since = 0  # The changes of all looks after this one are known.
-        self._own = QueueRow(0, "", 0, self._run)  # Of every queue of the broker's own.
+        self._own = QueueRow(0, "", 0, self._run)  # For the queues of the broker's own.
         counters.sampled_gone = []
 
     def close(self) -> None:
@@ -44,7 +45,7 @@ class QueueLooks:
         self._changes.clear()
 
     def forget_vhost(self, vhost: VirtualHost) -> None:
-        """Keep nothing of a virtual host that was deleted."""
+        """Forget a virtual host that was deleted."""
         self._policies.pop(vhost, None)
 
     def begin(self, epoch: int) -> None:
@@ -59,7 +60,7 @@ class QueueLooks:
             self._changes_count -= len(dropped)
 
     def look(
-        self, vhost: VirtualHost, sums: Sums, numbers: Iterator[int], epoch: int
+        self, vhost: VirtualHost, sums: VhostSums, numbers: Iterator[int], epoch: int
     ) -> Iterator[None]:
         """Look at the queues of a virtual host."""
         policies = vhost.rules.policies
@@ -79,75 +80,77 @@ class QueueLooks:
                 scan.look(new)
                 scan.changed = before + [queue for queue in new if self.row(queue) is not None]
             if scan.changed:
-                self._note(scan.changed)
+                self._add_changes(scan.changed)
                 scan.changed = []
             yield
 
     def _new(
-        self, queue: Queue, vhost: VirtualHost, sums: Sums, numbers: Iterator[int], epoch: int
+        self, queue: Queue, vhost: VirtualHost, sums: VhostSums, numbers: Iterator[int], epoch: int
     ) -> QueueRow:
         if is_ours(queue):
             return self._own
         row = QueueRow(next(numbers), vhost.name, sums.number, self._run)
-        row.born = row.changed = row.told = epoch
+        row.born = row.changed = row.static_changed = epoch
         row.policy, row.operator_policy = vhost.policies_of(queue)
         row.begin(queue)
         sums.numbers.queues += 1
         return row
 
-    def _note(self, queues: list[Queue]) -> None:
+    def _add_changes(self, queues: list[Queue]) -> None:
         self._changes[-1][1].extend(queues)
         self._changes_count += len(queues)
 
     def _compare_policies(self, vhost: VirtualHost, epoch: int) -> Iterator[None]:
-        """Mark the queues as changed to which other policies apply now."""
+        """Mark the queues whose policies have changed."""
         for queue in vhost.queues_in_order:
             row = self.row(queue)
             policies = ("", "") if row is None else vhost.policies_of(queue)
             if row is not None and policies != (row.policy, row.operator_policy):
                 row.policy, row.operator_policy = policies
-                row.told = row.changed = epoch
-                self._note([queue])
+                row.static_changed = row.changed = epoch
+                self._add_changes([queue])
             yield  # Finding the policies of a queue may take long.
 
-    def gone(self) -> list[QueueRow]:
-        """Return the rows of queues that were deleted since this was called last."""
+    def take_deleted(self) -> list[QueueRow]:
+        """Return the rows of the queues that were deleted since the last call."""
         rows = self._counters.sampled_gone or []
         self._counters.sampled_gone = []
         return [
             row for row in rows if isinstance(row, QueueRow) and row.run == self._run and row.number
         ]
 
-    def let_go(self, gone: list[QueueRow]) -> Iterator[None]:
-        """Keep no queues that were deleted; these are their rows."""
-        since = min((row.born for row in gone), default=0)
-        for look, (epoch, queues) in enumerate(list(self._changes) if gone else ()):
+    def drop_deleted(self, rows: list[QueueRow]) -> Iterator[None]:
+        """Drop the deleted queues, which had these rows, from the changes."""
+        since = min((row.born for row in rows), default=0)
+        for look, (epoch, queues) in enumerate(list(self._changes) if rows else ()):
             if epoch < since:
                 continue
             kept: list[Queue] = []
-            for at in range(0, len(queues), STEP):
-                kept += [queue for queue in queues[at : at + STEP] if not queue.deleted]
+            for start in range(0, len(queues), STEP):
+                kept += [queue for queue in queues[start : start + STEP] if not queue.deleted]
                 yield
             self._changes[look] = epoch, kept  # A new list: answers may be made from the old one.
             self._changes_count -= len(queues) - len(kept)
 
-    def changed(self, since: int, epoch: int, vhosts: list[VirtualHost]) -> Iterator[Queue | None]:
+    def changed_between(
+        self, since: int, epoch: int, vhosts: list[VirtualHost]
+    ) -> Iterator[Queue | None]:
         """Yield the queues that changed after one look and up to another, and None now and then."""
         if since < self._known_since or not since:
             listed = itertools.chain.from_iterable(vhost.queues_in_order for vhost in vhosts)
-            for at, queue in enumerate(listed):
+            for index, queue in enumerate(listed):
                 row = self.row(queue)
                 if row is not None and since < row.changed and row.born <= epoch:
                     yield queue
-                if not at % STEP:
+                if not index % STEP:
                     yield None
             return
-        for looked, queues in [change for change in self._changes if since < change[0] <= epoch]:
-            for at, queue in enumerate(queues):
+        for look, queues in [change for change in self._changes if since < change[0] <= epoch]:
+            for index, queue in enumerate(queues):
                 row = self.row(queue)
-                if row is not None and row.changed == looked:
+                if row is not None and row.changed == look:
                     yield queue
-                if not at % STEP:
+                if not index % STEP:
                     yield None
 
     def row(self, queue: Queue) -> QueueRow | None:

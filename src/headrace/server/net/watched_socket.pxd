@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-cdef class Watched:
+cdef class WatchedSocket:
     cdef public int fd
     cdef public bint reading
     cdef public bint writing
