@@ -126,8 +126,8 @@ def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> N
     disk.kill()
     path = f"{DIRECTORY}/{file_name(1)}"
     group = journal.busy
-    octets = bytes(group.buffer[group.pieces[0].lo : group.pieces[0].hi])
-    at = group.pieces[0].offset
+    octets = bytes(group.buffer[group.writes[0].start : group.writes[0].end])
+    at = group.writes[0].offset
     disk.write(disk.open(path), [octets[:1000]], at)
 
     journal, found = recovered(disk)
@@ -429,7 +429,7 @@ def test_a_message_may_be_owed_by_more_queues_than_a_word_has_bits() -> None:
     journal, found = recovered(disk)
     assert [queue for queue, _ in found] == [1, 80]
     (segment,) = [segment for segment in journal.order if segment.live]
-    assert segment.owing(0, queues) == (1).to_bytes(4, "big") + (80).to_bytes(4, "big")
+    assert segment.unsettled_ids(0, queues) == (1).to_bytes(4, "big") + (80).to_bytes(4, "big")
     for queue in (1, 80, 80):
         journal.settle(queue, 1, message.position)
     assert segment.live == 0

@@ -51,7 +51,7 @@ from headrace.store.file_bodies.staging import Staging
 from headrace.store.journal.journal import Journal
 from headrace.store.ledger.replicated_disk import ReplicatedDisk
 from headrace.store.mark import NAME as MARK_FILE
-from headrace.store.mark import Owner
+from headrace.store.mark import DirectoryOwner
 from headrace.store.offload.tier import Tier, open_tier
 from headrace.store.stream.lease_log import DiskLeaseLog
 from headrace.store.stream.log import DiskStreamLog
@@ -212,7 +212,7 @@ class Storage:
         store.read()
         self.definitions[vhost] = NoDefinitions()
         if self.data is not None:
-            note_owner(self.data, vhost_id, Owner(vhost, self.catalog_id))
+            note_owner(self.data, vhost_id, DirectoryOwner(vhost, self.catalog_id))
         if isinstance(store, Journal) and self.earlier is not None:
             earlier = self.earlier.load(vhost)
             assert self.data is not None

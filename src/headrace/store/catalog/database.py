@@ -180,9 +180,9 @@ def file_of(data: Path | None) -> str:
 
 def _is_complete(db: sqlite3.Connection) -> bool:
     """Return True if no table is missing."""
-    wanted = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
+    required = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return wanted <= names
+    return required <= names
 
 
 def earlier_tables(db: sqlite3.Connection) -> list[str]:

@@ -64,8 +64,8 @@ class EarlierDefinitions:
                 )
             ]
             queues = [
-                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], who)
-                for number, name, auto, arguments, who in self._db.execute(
+                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], declarer)
+                for number, name, auto, arguments, declarer in self._db.execute(
                     f"SELECT id, name, auto_delete, arguments, {user} FROM queues "  # noqa: S608
                     "WHERE vhost = ? ORDER BY id",
                     (vhost,),
@@ -93,8 +93,8 @@ class EarlierDefinitions:
             return 0
         with self._errors():
             query = "SELECT seq FROM sqlite_sequence WHERE name = 'queues'"
-            given = self._db.execute(query).fetchone()
-        return given[0] if given else 0
+            row = self._db.execute(query).fetchone()
+        return row[0] if row else 0
 
     def delete(self, vhost: str) -> None:
         """Delete the definitions of a virtual host that are durable in its journal.

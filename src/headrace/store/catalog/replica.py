@@ -44,14 +44,14 @@ def pack(value: Value) -> bytes:
     return MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def unpack(octets: bytes) -> Value:
+def unpack(data: bytes) -> Value:
     """Take a value apart.
 
     Raises:
         StoreError: it is damaged.
     """
-    body = octets[8:]
-    if octets[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(octets[4:8], "big"):
+    body = data[8:]
+    if data[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(data[4:8], "big"):
         raise StoreError("the catalog of the cluster is damaged: restore the database")
     database = zlib.decompress(body[IDENTITY + SECRET :])
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
@@ -90,8 +90,8 @@ class CatalogReplica:
         version = self.engine.version()
         if version in (NONE, self.version):
             return False
-        version, octets = self.engine.load()
-        value = unpack(octets)
+        version, data = self.engine.load()
+        value = unpack(data)
         with contextlib.closing(sqlite3.connect(":memory:")) as loaded:
             loaded.deserialize(value.database)
             loaded.backup(db)

@@ -28,7 +28,7 @@ from headrace.store.journal.compaction import Compactor
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
-from headrace.store.journal.prepared_record import Prepared, decided, runs_of
+from headrace.store.journal.prepared_record import Prepared, encode_decided, runs_of
 from headrace.store.journal.recovery import Recovery
 from headrace.store.journal.retirement import Retirement
 from headrace.store.segment.reserve import RESERVE_MIN, Reserve
@@ -73,7 +73,7 @@ INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
 RELIEF = 16 << 20  # Bytes that may be pending while the log is read.
 MARKS_MAX = 64 << 10  # Bytes of MARKED runs in one record.
 FREE_MIN = 1 << 20
-CARRIED_OCTETS = 1 << 20  # Bytes of definitions appended again in one turn.
+CARRIED_SIZE = 1 << 20  # Bytes of definitions appended again in one turn.
 
 
 class Journal(SegmentLog):
@@ -108,7 +108,7 @@ class Journal(SegmentLog):
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
         self.proven = 0  # Damage to definitions before this position is told from a torn write.
         self.room = self.writer.reserve = Reserve(self.disk, directory)
-        self.counts = DeliveryCounts(self, self.owes)
+        self.counts = DeliveryCounts(self, self.is_unsettled)
         self.settled = Settlements(self, self.room)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
@@ -132,8 +132,8 @@ class Journal(SegmentLog):
     def publish(
         self,
         d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        start: int,
+        end: int,
         address_len: int,
         flags: int,
         priority: int,
@@ -145,7 +145,7 @@ class Journal(SegmentLog):
     ) -> int:
         """See :class:`Store`."""
         q = len(queue_ids)
-        n = hi - lo
+        n = end - start
         length = C_MESSAGE_HEAD + q + n
         size = (length + 7) & ~7
         if self.offset + size + 32 > self.segment.size or self.at + size + 64 > self.capacity:
@@ -163,7 +163,7 @@ class Journal(SegmentLog):
         b[at + 54] = flags & 0xFF
         b[at + 55] = priority & 0xFF
         copy(b, at + C_MESSAGE_HEAD, queue_ids, 0, q)
-        copy(b, at + C_MESSAGE_HEAD + q, d, lo, hi)
+        copy(b, at + C_MESSAGE_HEAD + q, d, start, end)
         segment = self.segment
         seal(b, at, segment.seed, length, C_MESSAGE)
         i = segment.note(self.offset, q >> 2, queue_ids)
@@ -253,7 +253,7 @@ class Journal(SegmentLog):
         position = segment.number
         return (position << 32) | i
 
-    # --- What is owed -----------------------------------------------------------------------
+    # --- Settling ---------------------------------------------------------------------------
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
         """See :class:`Store`."""
@@ -316,10 +316,10 @@ class Journal(SegmentLog):
         self.counts.note(queue_id, seq, position, count, when_ms)
         return self.appended + 1
 
-    def owes(self, queue_id: int, position: int) -> bool:
+    def is_unsettled(self, queue_id: int, position: int) -> bool:
         """Return True if a queue has not settled a message."""
         segment, i = self.page_in.whereabouts(position)
-        return segment is not None and bool(segment.owes(i, queue_id))
+        return segment is not None and bool(segment.is_unsettled(i, queue_id))
 
     # --- Facts beside messages --------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Journal(SegmentLog):
     def decide(self, xid: bytes, status: int, when_ms: int) -> None:
         """See :class:`Store`."""
         self.flush_settled()
-        self.append(C_DECIDED, decided(xid, status, when_ms))
+        self.append(C_DECIDED, encode_decided(xid, status, when_ms))
         self.bind()
         prepared, segment = self.prepared[xid]
         if status:
@@ -427,8 +427,8 @@ class Journal(SegmentLog):
         for number in segment.shared or ():
             if any(stream.doubts(number) for stream in self.streams):
                 self.vouch(number)
-        for prepared, where in list(self.prepared.values()):
-            if where is segment:
+        for prepared, home in list(self.prepared.values()):
+            if home is segment:
                 self.keep(prepared)
         for key in sorted(segment.facts or ()):
             self.fact(key, self.facts[key])
@@ -436,7 +436,7 @@ class Journal(SegmentLog):
 
     def carry_definitions(self, segment: "Segment") -> bool:
         """Append a segment's current definitions again; return False if more remain."""
-        left = CARRIED_OCTETS
+        left = CARRIED_SIZE
         while segment.defined and left > 0:
             for key, value in list(islice(segment.defined.items(), 256)):
                 self.carry(key, value)
@@ -508,7 +508,7 @@ class Journal(SegmentLog):
         if moved:
             self.retirement.recycle()
             self.files.close_some()
-            self.room.want(self.segment.allocated)
+            self.room.set_target(self.segment.allocated)
             # Compaction needs room before it frees any.
             if not self.room.spent and self.compactor.step():
                 self.emptied = True
@@ -599,7 +599,7 @@ class Journal(SegmentLog):
                     if self.reserved.get(queue_id) != seq:
                         del segment.reserved[queue_id]
         self.prepared = dict(recovery.prepared)
-        recovery.place_counts(self.counts)
+        recovery.restore_counts(self.counts)
         self.waits = recovery.counts.waits()
         self.prepared_branches = recovery.prepared_branches()
         self.recovered = True

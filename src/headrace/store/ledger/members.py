@@ -36,7 +36,7 @@ class LedgerRow(NamedTuple):
     wanted: str  # The broker that an operator wants to own it; empty: any.
 
 
-class Silent(NamedTuple):
+class SilentBroker(NamedTuple):
     """A broker whose counter has stood still for a lease; its ledgers are taken only while it does.
 
     The heartbeat of a broker that came back may have confirmed meanwhile that it still owns them.

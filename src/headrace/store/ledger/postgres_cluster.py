@@ -70,7 +70,7 @@ class Cluster:
             UnfitServerError: the database cannot be used as it is.
             OSError: it does not answer.
         """
-        with contextlib.closing(self.checked()) as session:
+        with contextlib.closing(self.connect()) as session:
             self.check_no_pooler(session)
             try:
                 if not self.has_schema(session):
@@ -93,7 +93,7 @@ class Cluster:
             UnfitServerError: the server that takes writes may hold no ledger.
             OSError: none answers.
         """
-        session = self.checked()
+        session = self.connect()
         try:
             if not self.has_schema(session):
                 raise self.unfit("it has no schema headrace: it is not part of this cluster")
@@ -103,7 +103,7 @@ class Cluster:
             raise
         return session
 
-    def checked(self) -> Session:
+    def connect(self) -> Session:
         """Open a session; check everything but the schema."""
         session = self.address.connect(self.answer_s)
         try:
@@ -201,17 +201,17 @@ class Cluster:
         The other session holds a transaction open: a proxy that pools transactions gives it the
         server's session of the first one, or has to find another one for the first.
         """
-        with contextlib.closing(self.address.connect(self.answer_s)) as other:
+        with contextlib.closing(self.address.connect(self.answer_s)) as second:
             for _ in range(POOLER_ROUNDS):
                 mine = session.query(b"select pg_backend_pid()")
-                other.query(b"begin")
-                theirs = other.query(b"select pg_backend_pid()")
+                second.query(b"begin")
+                theirs = second.query(b"select pg_backend_pid()")
                 if mine == theirs or mine != session.query(b"select pg_backend_pid()"):
                     raise self.unfit(
                         "a proxy before it pools transactions: connect without it, or let it "
                         "pool sessions"
                     )
-                other.query(b"commit")
+                second.query(b"commit")
 
     def unfit(self, text: str) -> UnfitServerError:
         """Return the error about the server."""

@@ -10,7 +10,7 @@ updates it, and so fences: ``taken`` is random and new for each epoch, so that t
 though a server that lost commits gave both the same epoch. Entries are cut into rows that fill a
 page each, which keeps them out of TOAST; their tables are dropped whole, so none is ever vacuumed.
 
-``object`` has a row for each object of a ledger that is complete, and ``object_part`` its octets.
+``object`` has a row for each object of a ledger that is complete, and ``object_part`` its bytes.
 """
 
 VERSION = 1  # Of the schema.

@@ -22,15 +22,15 @@ from headrace.store.ledger.entry import NO_CHAIN, DamagedEntryError, decode, enc
 from headrace.store.ledger.object_files import ObjectFiles
 from headrace.store.ledger.passing_disk import PassingDisk
 from headrace.store.ledger.port import (
+    BytesLike,
     Gap,
     Ledger,
     LedgerLost,
-    Octets,
     OtherHistory,
     Position,
     Stalled,
 )
-from headrace.store.replacement import NEW, make
+from headrace.store.replacement import NEW, make_file
 
 log = logging.getLogger(__name__)
 
@@ -114,9 +114,9 @@ class ReplicatedDisk(PassingDisk):
         handle = self.local.open(path)
         try:
             size = self.local.size(handle)
-            for at in range(0, max(size, 1), ADOPTED):
-                piece = self.local.read(handle, min(ADOPTED, size - at), at)
-                self.append([Change(WRITE, path, at, [piece])])
+            for offset in range(0, max(size, 1), ADOPTED):
+                chunk = self.local.read(handle, min(ADOPTED, size - offset), offset)
+                self.append([Change(WRITE, path, offset, [chunk])])
         finally:
             self.local.close(handle)
 
@@ -148,15 +148,15 @@ class ReplicatedDisk(PassingDisk):
             raise self.other_history(f"ends at entry {position.last}")
         if self.applied.number < self.front - 1:
             self.begin_empty()
-        self.apply_rest(position)
+        self.apply_entries(position)
         if not self.is_complete():
             self.begin_empty()
-            self.apply_rest(position)
+            self.apply_entries(position)
 
-    def apply_rest(self, position: Position) -> None:
+    def apply_entries(self, position: Position) -> None:
         """Apply all entries behind the last one that was applied."""
-        for number, octets in self.ledger.read(max(self.applied.number, self.front - 1)):
-            self.apply(number, octets)
+        for number, data in self.ledger.read(max(self.applied.number, self.front - 1)):
+            self.apply(number, data)
         if self.applied.number < position.last >= self.front:
             raise Gap(f"the ledger has no entry {self.applied.number + 1} of {position.last}")
 
@@ -196,10 +196,10 @@ class ReplicatedDisk(PassingDisk):
                 self.local.sync_directory(home)
         self.applied = Applied(self.front - 1, NO_CHAIN, {})
 
-    def apply(self, number: int, octets: bytes) -> None:
+    def apply(self, number: int, data: bytes) -> None:
         """Make the changes of an entry that another owner wrote, or that were lost here."""
         try:
-            entry = decode(number, octets)
+            entry = decode(number, data)
         except DamagedEntryError as error:
             raise Gap(str(error)) from error
         if self.applied.chain not in (NO_CHAIN, entry.before):
@@ -225,9 +225,9 @@ class ReplicatedDisk(PassingDisk):
         handle = self.local.open(path, create=True)
         try:
             if change.kind == TRUNCATE:
-                self.local.truncate(handle, change.at)
+                self.local.truncate(handle, change.offset)
             else:
-                self.local.write(handle, change.pieces, change.at)
+                self.local.write(handle, change.buffers, change.offset)
         finally:
             self.local.close(handle)
         self.local.sync_directory(os.path.dirname(path))
@@ -247,7 +247,7 @@ class ReplicatedDisk(PassingDisk):
                 self.missing.add(self.relative(path))
                 return
             try:
-                made, _, lost = make(self.local, path, handle, file.size, [], 0)
+                made, _, lost = make_file(self.local, path, handle, file.size, [], 0)
                 self.local.close(made)
                 if lost:
                     log.error("%s: %d bytes of the old file could not be read", path, lost)
@@ -272,9 +272,9 @@ class ReplicatedDisk(PassingDisk):
         number = self.applied.number
         if self.applied.chain == NO_CHAIN or not position.front <= number <= position.last:
             return
-        for entry_number, octets in self.ledger.read(number - 1):
+        for entry_number, data in self.ledger.read(number - 1):
             try:
-                entry = decode(entry_number, octets)
+                entry = decode(entry_number, data)
             except DamagedEntryError as error:
                 raise Gap(str(error)) from error
             if entry.chain != self.applied.chain:
@@ -309,20 +309,20 @@ class ReplicatedDisk(PassingDisk):
         if self.lost is not None:
             raise self.lost
         number = self.applied.number + 1
-        own = [change._replace(path=self.relative(change.path)) for change in changes]
-        pieces, chain = encode(number, self.applied.chain, own)
+        relative_changes = [change._replace(path=self.relative(change.path)) for change in changes]
+        buffers, chain = encode(number, self.applied.chain, relative_changes)
         try:
             if self.doubtful not in (NO_CHAIN, chain):
                 raise Gap(f"entry {number} was given to the ledger with other changes")
             self.doubtful = chain
-            self.ledger.append(number, pieces)
+            self.ledger.append(number, buffers)
         except LedgerLost as error:
             self.lost = error
             raise
         except OSError as error:
             raise Stalled(str(error)) from error
         self.doubtful = NO_CHAIN
-        self.note(number, chain, own)
+        self.note(number, chain, relative_changes)
 
     def note(self, number: int, chain: bytes, changes: Sequence[Change]) -> None:
         """Note an entry, and the files that it changes."""
@@ -330,22 +330,22 @@ class ReplicatedDisk(PassingDisk):
         for change in changes:
             path, file = change.path, files.get(change.path)
             if change.kind == WRITE:
-                size = sum(map(len, change.pieces))
+                size = sum(map(len, change.buffers))
                 self.since_mark += size
                 self.dirty.add(path)
                 if file is None:
-                    files[path] = ReplicatedFile(number, change.at + size)
-                elif change.at + size > file.size:
-                    files[path] = file._replace(size=change.at + size)
+                    files[path] = ReplicatedFile(number, change.offset + size)
+                elif change.offset + size > file.size:
+                    files[path] = file._replace(size=change.offset + size)
             elif change.kind == TRUNCATE:
                 self.dirty.add(path)
                 if file is not None:
-                    files[path] = file._replace(size=change.at)
+                    files[path] = file._replace(size=change.offset)
             else:
-                gone = [path]
+                removed = [path]
                 if change.kind == REMOVE_DIRECTORY:
-                    gone = [name for name in files if name.startswith(f"{path}/")]
-                for name in gone:
+                    removed = [name for name in files if name.startswith(f"{path}/")]
+                for name in removed:
                     files.pop(name, None)
                     self.missing.discard(name)
                     self.dirty.discard(name)
@@ -488,8 +488,8 @@ class ReplicatedDisk(PassingDisk):
         finally:
             self.local.close(handle)
 
-    def write(self, handle: int, pieces: Sequence[Octets], at: int) -> None:
+    def write(self, handle: int, buffers: Sequence[BytesLike], offset: int) -> None:
         """See :class:`Disk`."""
         if handle in self.stale:
             raise OSError(errno.EIO, f"{self.paths[handle]} failed to be synced")
-        self.local.write(handle, pieces, at)
+        self.local.write(handle, buffers, offset)

@@ -56,11 +56,11 @@ def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
     paths = {number: os.path.join(directory, file_name(number)) for number in heads}
     votes = Counter(([] if secret is None else [secret]) + [h.secret for h in heads.values()])
     chosen = max(votes, key=votes.__getitem__, default=0)  # The first of several.
-    beside = [paths[number] for number, head in heads.items() if head.secret == chosen]
+    same_log = [paths[number] for number, head in heads.items() if head.secret == chosen]
     for number, head in heads.items():
         if head.secret != chosen:
-            other = beside[0] if beside else os.path.join(directory, "secret")
+            other_path = same_log[0] if same_log else os.path.join(directory, "secret")
             raise StoreError(
-                f"{paths[number]} is of another log than {other}: put back the right one, as from "
-                "a backup, or make the segment empty to continue without its records"
+                f"{paths[number]} is of another log than {other_path}: put back the right one, as "
+                "from a backup, or make the segment empty to continue without its records"
             )

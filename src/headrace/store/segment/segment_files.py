@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from headrace.store.disk import Disk
-from headrace.store.replacement import NO_ROOM, Octets, write_anew
+from headrace.store.replacement import NO_ROOM, BytesLike, write_anew
 from headrace.store.segment.reached import write_reached
 from headrace.store.segment.segment import Segment, file_name
 
@@ -95,7 +95,7 @@ class SegmentFiles:
             with contextlib.suppress(OSError):
                 write_reached(self.disk, self.directory, number)
 
-    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
+    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[BytesLike]) -> None:
         """Continue in a new file with the durable part and ``octets``; on the writer's thread."""
         path = self.path(segment)
         handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)

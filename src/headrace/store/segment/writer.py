@@ -43,14 +43,14 @@ class Job(Protocol):
         """
 
 
-class Followed:
+class ReportedJob:
     """A job whose end is reported on the loop's thread."""
 
     def run(self, disk: Disk) -> None:
         """See :class:`Job`."""
         raise NotImplementedError
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Go on; the job was run."""
         raise NotImplementedError
 
@@ -146,14 +146,14 @@ class Writer:
     def check_free(self) -> None:
         """Compare free space with the limit at intervals."""
         now = time.monotonic()
-        lacks = self.reserve is not None and self.reserve.size < self.reserve.wanted
+        lacks = self.reserve is not None and self.reserve.size < self.reserve.target
         if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
             return
         self._checked = now
         free = self.disk.free(self.directory)
         short = free < self.free_min
         if self.reserve is not None:
-            self.reserve.keep(free - self.free_min)
+            self.reserve.restore(free - self.free_min)
             short = short or self.reserve.spent
         if short != self.short:
             self.short = short
