@@ -92,9 +92,9 @@ def test_of_more_ids_than_survive_the_newest_do(
 ) -> None:
     monkeypatch.setattr(deduplication, "LASTING_MAX", 3)
 
-    def made() -> deduplication.Ids:
+    def made() -> deduplication.IdCache:
         arguments = {deduplication.CACHE_SIZE: 5}
-        return deduplication.Ids(
+        return deduplication.IdCache(
             arguments, counters=Counters(now_ms=1), facts=facts, prefix=b"ids/"
         )
 

@@ -18,7 +18,7 @@ MARKS_MAX = 4096  # Reached after half an hour; about 2000 remain then, 3000 aft
 PART_OF_AGE = 200
 
 
-class Arrivals:
+class ArrivalTimes:
     """Marks of times and seqs."""
 
     def __init__(self) -> None:
@@ -54,5 +54,5 @@ class Arrivals:
 
     def latest(self, seq: int, now_ms: int) -> int:
         """Return the latest time at which a message with this seq can have arrived."""
-        at = bisect_right(self._seqs, seq)
-        return self._times_ms[at] if at < len(self._seqs) else now_ms
+        index = bisect_right(self._seqs, seq)
+        return self._times_ms[index] if index < len(self._seqs) else now_ms

@@ -62,8 +62,8 @@ class Store:
     def publish(
         self,
         d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        start: int,
+        end: int,
         address_len: int,
         flags: int,
         priority: int,
@@ -124,13 +124,13 @@ class Store:
         """
         return -1
 
-    def delivered(self, queue_id: int, seq: int) -> None:
+    def note_delivered(self, queue_id: int, seq: int) -> None:
         """Note that messages up to ``seq`` may have been delivered.
 
         After an unclean stop they are recovered as redelivered.
         """
 
-    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
         """Note the redelivery count of a message that is being delivered.
 
         After any stop it is recovered with this count, and is not ready before ``when_ms`` (0: at

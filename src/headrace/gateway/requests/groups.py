@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, RequestRefused
-from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
+from headrace.model.stream.consumer_groups import NAME_BYTES_MAX, ConsumerGroup, ConsumerGroups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,12 +189,12 @@ def groups_of(call: RequestCall) -> ConsumerGroups:
 
 def group_name(call: RequestCall) -> str:
     """Return the name of the group."""
-    return call.text("group", octets_max=NAME_OCTETS_MAX)
+    return call.text("group", octets_max=NAME_BYTES_MAX)
 
 
 def owner_of(call: RequestCall, default: str | None = None) -> str:
     """Return the token of an owner."""
-    return call.text("owner", default, octets_max=NAME_OCTETS_MAX)
+    return call.text("owner", default, octets_max=NAME_BYTES_MAX)
 
 
 def streams_of(call: RequestCall) -> list[Stream]:

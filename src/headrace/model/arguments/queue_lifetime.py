@@ -72,7 +72,7 @@ _OWNERS = {
 }
 
 
-class Owner:
+class QueueOwner:
     """An owner that is a user or any session of a connection."""
 
     def __init__(self, connection: object, user: str) -> None:
@@ -91,18 +91,18 @@ class Owner:
 
 def admits(holder: object, other: object) -> bool:
     """Return True if the owner of a queue lets ``other`` use it, too."""
-    return isinstance(holder, Owner) and holder.admits(other)
+    return isinstance(holder, QueueOwner) and holder.admits(other)
 
 
 def key_of(holder: object) -> object:
     """Return the connection or session whose end ends an owner's queues."""
-    return holder.connection if isinstance(holder, Owner) else holder
+    return holder.connection if isinstance(holder, QueueOwner) else holder
 
 
-def kept_owner(arguments: Mapping[str, object]) -> Owner | None:
+def recovered_owner(arguments: Mapping[str, object]) -> QueueOwner | None:
     """Return the owner of a recovered queue."""
     if _policy_name(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
-        return Owner(None, str(arguments.get(OWNER, "")))
+        return QueueOwner(None, str(arguments.get(OWNER, "")))
     return None
 
 
@@ -175,7 +175,7 @@ def exclusivity(arguments: Mapping[str, object], exclusive: bool, subject: str) 
     return policy
 
 
-class Plan:
+class LifetimePlan:
     """Lifetime and owner of a queue, from the arguments and flags of its declaration."""
 
     def __init__(
@@ -217,15 +217,15 @@ class Plan:
                 "channel owns no queues; CONNECTION is"
             )
         if self.policy == CONNECTION:
-            return Owner(connection_of(owner), ""), arguments
+            return QueueOwner(connection_of(owner), ""), arguments
         if self.policy == PRINCIPAL:
             user = user_of(owner)
-            return Owner(None, user), {**arguments, OWNER: user}
+            return QueueOwner(None, user), {**arguments, OWNER: user}
         return (owner if self.exclusive or self.policy == SESSION else None), arguments
 
     def is_same_owner(self, holder: object, owner: object) -> bool:
         """Return True if the queue's owner may declare it again."""
-        if isinstance(holder, Owner):
+        if isinstance(holder, QueueOwner):
             return self.policy != "" and holder.admits(owner)
         return holder is (owner if self.exclusive or self.policy == SESSION else None)
 
@@ -254,7 +254,7 @@ class QueueLifetimes:
         # and when empty, even in use; True once they had messages.
         self._drained: dict[Queue, bool] = {}
 
-    def begin(self, queue: Queue, plan: Plan, owner: object, session: object) -> None:
+    def begin(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:
         """Register a new queue."""
         life = plan.life
         queue.exclusive_only = plan.policy == LINK
@@ -272,7 +272,7 @@ class QueueLifetimes:
     def restore(self, queue: Queue) -> None:
         """Register a recovered queue."""
         if queue.arguments:
-            plan = Plan(queue.arguments, False, False, "")
+            plan = LifetimePlan(queue.arguments, False, False, "")
             queue.exclusive_only = plan.policy == LINK
             if plan.life.empty:
                 self._empty.add(queue)

@@ -46,7 +46,7 @@ ARGUMENTS: Mapping[str, Check] = {
 }
 
 
-class Ids:
+class IdCache:
     """The ids of one exchange or queue."""
 
     def __init__(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWNER_OCTETS_MAX = 255
+OWNER_BYTES_MAX = 255
 TIMEOUT_S = 30  # After its connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
@@ -102,8 +102,8 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             IllegalState: another owner is alive, and ``force`` is not set.
             PreconditionFailed: the name is empty or too long.
         """
-        if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
-            raise PreconditionFailed(f"an owner must have 1 to {OWNER_OCTETS_MAX} bytes")
+        if not 0 < len(owner.encode()) <= OWNER_BYTES_MAX:
+            raise PreconditionFailed(f"an owner must have 1 to {OWNER_BYTES_MAX} bytes")
         ownership = self[lease]
         now_ms = self._counters.now_ms
         if ownership.owner != owner and not force and self.owner_of(lease):

@@ -8,8 +8,8 @@ from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.stream cimport Stream
 from headrace.model.stream.log cimport StreamLog
 
-cdef Py_ssize_t READ_OCTETS
-cdef Py_ssize_t SELECT_OCTETS
+cdef Py_ssize_t READ_SIZE
+cdef Py_ssize_t SELECT_SIZE
 cdef Py_ssize_t SELECT_READ
 
 cdef class QueueView(Stream):
@@ -25,7 +25,7 @@ cdef class QueueView(Stream):
     @cython.locals(batch=list, looking=cython.bint)
     cdef show_some(self, Consumer consumer)
     @cython.locals(source=Queue, entries=list, messages=list, message=Message,
-                   first=cython.ulonglong, last=cython.ulonglong, octets=Py_ssize_t,
+                   first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,
                    left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)
     @cython.locals(seen=Message)

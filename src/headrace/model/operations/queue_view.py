@@ -31,8 +31,8 @@ from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer that browses instead of consuming.
-READ_OCTETS = 262144  # Bytes prepared for a reader at a time.
-SELECT_OCTETS = 1 << 20  # Bytes that a selector scans in one turn without a match,
+READ_SIZE = 262144  # Bytes prepared for a reader at a time.
+SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match,
 SELECT_READ = 65536  # and in one read.
 
 Entry = tuple[int, bytes, int, int, int]
@@ -143,17 +143,17 @@ class QueueView(Stream):
         source = self.source
         last = self.ends[consumer]
         entries: list[Entry] = []
-        octets = READ_OCTETS if consumer.selector is None else SELECT_READ
-        left = SELECT_OCTETS
+        read_size = READ_SIZE if consumer.selector is None else SELECT_READ
+        left = SELECT_SIZE
         consumer.looking = False
         while not entries:
             if left <= 0:
                 consumer.looking = True
                 break
             if consumer.selector is not None:
-                left -= octets
+                left -= read_size
             first = self.cursors[consumer]
-            messages = source.ready.peek(first, last, octets, self.ahead[consumer])
+            messages = source.ready.peek(first, last, read_size, self.ahead[consumer])
             if not messages:
                 break
             for message in messages:
@@ -191,7 +191,7 @@ class QueueView(Stream):
             if message.parts is not None or message.flags & (C_KIND_MASK | C_REDELIVERED):
                 contents = self.vhost.contents
                 if contents is not None:
-                    data = contents.leased(message)
+                    data = contents.render_leased(message)
             arrived_ms = store.arrival(message)
         except (OSError, UnreadableError):
             data = None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import queue_type
 from headrace.model.events import SERVICES
-from headrace.model.policy.policy import QUORUM, STREAM, Policies, completed
+from headrace.model.policy.policy import QUORUM, STREAM, Policies, complete
 
 if TYPE_CHECKING:
     from headrace.model.policy.rules import Rules
@@ -47,7 +47,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
         settings.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
     if not settings:
         return arguments
-    merged = completed(kind, settings, arguments)
+    merged = complete(kind, settings, arguments)
     overflow = imposed_overflow(rules.policies, kind, queue.name, merged.get("x-overflow"))
     if overflow is not None:
         merged["x-overflow"] = overflow

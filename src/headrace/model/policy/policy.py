@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NAME_OCTETS_MAX = 255
+NAME_BYTES_MAX = 255
 KEYS_MAX = 64  # Of one policy.
 KEY_CHARACTERS_MATCHED = 64  # Of a misspelt key.
 DEFINITION_CHARACTERS_MAX = 65536
@@ -150,8 +150,8 @@ def read_policy(name: str, value: object) -> Policy:
     Raises:
         InvalidArgument: it is malformed, or contradicts itself.
     """
-    if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
-        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
+    if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidArgument(f"the name of a policy has {NAME_BYTES_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
     unknown_fields = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
@@ -258,7 +258,7 @@ def _smaller(argument: str, limit: object, other_limit: object) -> object:
     return limit if first <= second else other_limit
 
 
-def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
+def merge(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
     """Return the union: the smaller of two limits, and ``stronger``'s value of any other key."""
     union = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
@@ -266,11 +266,11 @@ def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict
     return union
 
 
-def completed(
+def complete(
     kind: str, settings: Mapping[str, object], arguments: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the arguments of an object of this kind, completed by the settings of policies."""
-    arguments_set = merged(settings, arguments)
+    arguments_set = merge(settings, arguments)
     for argument in _OVERRIDDEN.get(kind, frozenset()) & settings.keys():
         arguments_set[argument] = settings[argument]
     return arguments_set
@@ -287,8 +287,8 @@ class Policies:
         """Read JSON values by name; malformed ones are logged and left out."""
         #: As they were given.
         self.values = (dict(policies or {}), dict(operator or {}))
-        self.policies = _ordered(policies or {}, "policy")
-        self.operator = _ordered(operator or {}, "operator policy")
+        self.policies = _sorted_policies(policies or {}, "policy")
+        self.operator = _sorted_policies(operator or {}, "operator policy")
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.operator)
@@ -304,7 +304,7 @@ class Policies:
     def settings(self, kind: str, name: str) -> dict[str, object]:
         """Return the settings of the policies for an object, as arguments."""
         policy, operator = self.of(kind, name)
-        settings = merged(
+        settings = merge(
             policy.arguments if policy is not None else {},
             operator.arguments if operator is not None else {},
         )
@@ -322,7 +322,7 @@ _OVERRIDDEN = {
 }
 
 
-def _ordered(values: Mapping[str, object], kind: str) -> tuple[Policy, ...]:
+def _sorted_policies(values: Mapping[str, object], kind: str) -> tuple[Policy, ...]:
     policies = []
     for name, value in list(values.items())[:POLICIES_MAX]:
         try:

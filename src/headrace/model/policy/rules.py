@@ -36,7 +36,7 @@ METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
 GLOBAL = "global"  # No code reads these parameters,
 CLUSTER_NAME = "cluster_name"  # but this one, which clients get.
-CLUSTER_NAME_OCTETS_MAX = 255
+CLUSTER_NAME_BYTES_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
 GLOBALS_MAX = 1000
 
@@ -233,8 +233,8 @@ def check_global(name: str, value: object) -> None:
     if name == CLUSTER_NAME and not (
         isinstance(value, str)
         and value.isprintable()
-        and 0 < len(value.encode()) <= CLUSTER_NAME_OCTETS_MAX
+        and 0 < len(value.encode()) <= CLUSTER_NAME_BYTES_MAX
     ):
         raise InvalidArgument(
-            f"the name of a cluster must be a string of at most {CLUSTER_NAME_OCTETS_MAX} bytes"
+            f"the name of a cluster must be a string of at most {CLUSTER_NAME_BYTES_MAX} bytes"
         )

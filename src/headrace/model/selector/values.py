@@ -30,13 +30,13 @@ class Values(Protocol):
         """Return a property or header; None if there is none."""
 
 
-class Other:
+class OpaqueValue:
     """A value that equals no other."""
 
     __slots__ = ()
 
 
-OPAQUE = Other()
+OPAQUE = OpaqueValue()
 
 
 def plain(value: object) -> object:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
-from headrace.model.arguments.memory_estimate import queue_octets
+from headrace.model.arguments.memory_estimate import queue_memory
 from headrace.model.arguments.no_local import is_on
 from headrace.model.arguments.values import (
     QUEUE_ARGUMENTS,
@@ -76,7 +76,7 @@ class QueueRegistry(Topology):
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
-        self._kept: set[Queue] = set()  # Exclusive queues that outlive their owner.
+        self._outliving: set[Queue] = set()  # Exclusive queues that outlive their owner.
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
@@ -114,7 +114,7 @@ class QueueRegistry(Topology):
             raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         holder = queue.exclusive_owner
         if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
-            raise self._locked(name)
+            raise self._locked_error(name)
         return queue
 
     # Keeps 0-9-1/s050, 0-9-1/s051, 0-9-1/s059, 0-9/queue.declare.queue#default-name,
@@ -162,7 +162,9 @@ class QueueRegistry(Topology):
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue_subject(name))
+        plan = queue_lifetime.LifetimePlan(
+            arguments, exclusive, auto_delete, self._queue_subject(name)
+        )
         arguments = self._check_type(name, arguments, plan, durable)
         dlq = self._dlq_to_declare(name, arguments)
         self.check_room(name, 2 if dlq else 1)
@@ -186,7 +188,7 @@ class QueueRegistry(Topology):
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
         if dlq:
             self.declare_queue(dlq, durable=durable, user=user)
-        self._changed()
+        self._void_routes()
         self._report_created(queue)
         return queue
 
@@ -202,7 +204,7 @@ class QueueRegistry(Topology):
         self.find_queue(queue.name, owner)
         if exclusive and queue.exclusive_owner is None:
             if not kept:
-                raise self._locked(queue.name)
+                raise self._locked_error(queue.name)
             self.lock_queue(queue, owner)
 
     def _count_redeclaration(self, queue: Queue) -> None:
@@ -216,7 +218,11 @@ class QueueRegistry(Topology):
         return "" if dlq in self.queues else dlq
 
     def _check_type(
-        self, name: str, arguments: Mapping[str, object], plan: queue_lifetime.Plan, durable: bool
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        plan: queue_lifetime.LifetimePlan,
+        durable: bool,
     ) -> Mapping[str, object]:
         """Refuse arguments that contradict each other or the queue's type.
 
@@ -241,13 +247,19 @@ class QueueRegistry(Topology):
         if is_own(name):
             return
         self._require(lasting)
-        octets = queue_octets(name, arguments)
+        memory = queue_memory(name, arguments)
         if dlq:
-            octets += queue_octets(dlq, NO_ARGUMENTS)
-        self.check_definition(octets, "queue '{}'", name)
+            memory += queue_memory(dlq, NO_ARGUMENTS)
+        self.check_definition(memory, "queue '{}'", name)
 
     def _add_owned(
-        self, queue: Queue, plan: queue_lifetime.Plan, owner: object, *, durable: bool, kept: bool
+        self,
+        queue: Queue,
+        plan: queue_lifetime.LifetimePlan,
+        owner: object,
+        *,
+        durable: bool,
+        kept: bool,
     ) -> None:
         """Register whose end releases or deletes a new queue."""
         if plan.life.scope and durable:
@@ -255,11 +267,11 @@ class QueueRegistry(Topology):
         if plan.limited:
             holder = queue_lifetime.key_of(queue.exclusive_owner)
             self._owned.setdefault(holder, {})[queue] = None
-            self._kept.add(queue)
+            self._outliving.add(queue)
         elif plan.exclusive:
             self._owned.setdefault(owner, {})[queue] = None
             if kept:
-                self._kept.add(queue)
+                self._outliving.add(queue)
             elif durable:
                 self._durable_exclusive.add(queue)
 
@@ -371,18 +383,18 @@ class QueueRegistry(Topology):
         if holder is owner or (holder is not None and queue_lifetime.admits(holder, owner)):
             return
         if queue.exclusive_owner is not None or queue.consumer_count():
-            raise self._locked(queue.name)
+            raise self._locked_error(queue.name)
         queue.exclusive_owner = owner
         self._owned.setdefault(owner, {})[queue] = None
-        self._kept.add(queue)
+        self._outliving.add(queue)
 
     # Keeps 0-10/s188.
     def owner_gone(self, owner: object) -> None:
         """Delete or release the exclusive queues of an owner that is gone."""
         for queue in self._owned.pop(owner, ()):
             lingers = LINGER in queue.arguments and queue.expires_ms >= 0
-            if queue in self._kept and (lingers or not queue.auto_delete):
-                self._kept.discard(queue)
+            if queue in self._outliving and (lingers or not queue.auto_delete):
+                self._outliving.discard(queue)
                 queue.exclusive_owner = None
                 queue.used_ms = self.counters.now_ms
             elif self.queues.get(queue.name) is queue:
@@ -395,7 +407,7 @@ class QueueRegistry(Topology):
             if self.queues.get(queue.name) is queue:
                 self._remove_queue(queue)
 
-    def _locked(self, name: str) -> ResourceLocked:
+    def _locked_error(self, name: str) -> ResourceLocked:
         return ResourceLocked(
             f"cannot obtain exclusive access to locked {self._queue_subject(name)}. It could be "
             "originally declared on another connection or the exclusive property value does not "
@@ -438,11 +450,11 @@ class QueueRegistry(Topology):
         """
         if self.make_stream is None:
             raise InvalidArgument(f"{self._queue_subject(name)} cannot be: streams are not served")
-        self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
+        self.check_definition(queue_memory(name, arguments), "queue '{}'", name)
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
         self._add_queue(queue)
-        self._changed()
+        self._void_routes()
         return queue
 
     def make_delayed(self, name: str) -> Queue:
@@ -458,7 +470,7 @@ class QueueRegistry(Topology):
         self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
-        self._changed()
+        self._void_routes()
         return queue
 
     def remove_hidden(self, queue: Queue) -> None:
@@ -490,9 +502,9 @@ class QueueRegistry(Topology):
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
         subject = self._queue_subject(queue.name)
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, subject)
+        plan = queue_lifetime.LifetimePlan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
-            raise self._locked(queue.name)
+            raise self._locked_error(queue.name)
         auto_delete = plan.auto_delete
         was_durable = queue.durable or queue in self._durable_exclusive
         assert_same_field(was_durable, durable, "durable", subject)
@@ -527,10 +539,10 @@ class QueueRegistry(Topology):
         Raises:
             PreconditionFailed: there is no room for ``more`` queues.
         """
-        most = self.rules.limits.queues
-        if 0 <= most < self.queue_count() + more and not is_own(name):
+        maximum = self.rules.limits.queues
+        if 0 <= maximum < self.queue_count() + more and not is_own(name):
             raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({maximum}) is "
                 "reached"
             )
 
@@ -579,7 +591,7 @@ class QueueRegistry(Topology):
         self.queues[queue.name] = queue
         queue.chunk = self.queues_in_order.append(queue)
         self._own_count += queue.is_hidden or is_own(queue.name)
-        self.definition_octets += queue_octets(queue.name, queue.arguments)
+        self.definition_memory += queue_memory(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
         if is_on(queue.arguments):
@@ -598,7 +610,7 @@ class QueueRegistry(Topology):
         if queue.chunk is not None:
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
-        self.definition_octets -= queue_octets(queue.name, queue.arguments)
+        self.definition_memory -= queue_memory(queue.name, queue.arguments)
         holder = queue_lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)
         if owned is not None:
@@ -607,7 +619,7 @@ class QueueRegistry(Topology):
                 del self._owned[holder]
         self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
-        self._kept.discard(queue)
+        self._outliving.discard(queue)
         self.no_local.discard(queue)
         sources = self._unbind_destination(queue)
         self.scheduler.remove(queue)
@@ -615,7 +627,7 @@ class QueueRegistry(Topology):
         self.scheduler.remove(("age", queue))
         for lane in (queue.lanes or {}).values():
             self.scheduler.remove(lane)
-        self._changed()
+        self._void_routes()
         self._leave_unused(sources)
         if queue.name.startswith(SERVICES):  # Samplers do not count it.
             queue.leave_samples()

@@ -355,7 +355,7 @@ class Storage:
         vhost.facts.restore()
         vhost.restored()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
-        vhost.groups.pin_octets_max = self.settings.group_pin_size_max
+        vhost.groups.pin_bytes_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.counters.now_ms)
         lost: Counter[Queue] = Counter()
         nameless: dict[int, Queue] = {}

@@ -25,7 +25,7 @@ from headrace.store.errors import StoreError
 
 MANIFEST = "backup.json"
 FORMAT = 1
-MANIFEST_SIZE_MAX = 1 << 30
+MANIFEST_BYTES_MAX = 1 << 30
 CHUNK = 1 << 20  # Bytes read at a time.
 ENDS = 64 << 10  # Bytes of head and tail compared to recognize a file.
 DEFINITIONS = "definitions.db"
@@ -85,7 +85,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        if path.stat().st_size > MANIFEST_SIZE_MAX:
+        if path.stat().st_size > MANIFEST_BYTES_MAX:
             raise StoreError(f"{path} is too large")
         fields = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -257,8 +257,8 @@ def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest
         for path in [data, *(path for path in data.rglob("*") if path.is_dir())]:
             sync_directory(path)
     except BaseException:
-        for entry in list(data.iterdir()):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for child in list(data.iterdir()):
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
         raise
     return manifest
 

@@ -11,7 +11,12 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
-from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.model.vhost.definitions import (
+    BindingRecord,
+    ExchangeRecord,
+    QueueRecord,
+    SavedDefinitions,
+)
 from headrace.store.catalog.database import (
     DatabaseError,
     earlier_tables,
@@ -45,7 +50,7 @@ class EarlierDefinitions:
         with self._errors():
             self._tables = earlier_tables(self._db)
 
-    def load(self, vhost: str) -> Saved | None:
+    def load(self, vhost: str) -> SavedDefinitions | None:
         """Return the definitions of a virtual host; None if its journal has them.
 
         Raises:
@@ -81,7 +86,7 @@ class EarlierDefinitions:
             ]
         if not exchanges and not queues and not bindings:
             return None
-        return Saved(exchanges, queues, bindings)
+        return SavedDefinitions(exchanges, queues, bindings)
 
     def ids_used(self) -> int:
         """Return the highest queue id ever used.

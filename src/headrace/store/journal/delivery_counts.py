@@ -168,9 +168,7 @@ class RecoveredCounts:
             self.number = max(self.number, number)
         return len(entries) > self.room
 
-    def current_entries(
-        self, entries: dict[tuple[int, int], "tuple[int, int, int, Segment]"]
-    ) -> None:
+    def retain(self, entries: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
         """Keep only these entries."""
         self.entries = entries
         self.room = max(self.room, 2 * len(entries))

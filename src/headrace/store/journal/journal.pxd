@@ -78,11 +78,11 @@ cdef class Journal(SegmentLog):
         self, Segment segment, bytearray forward, u32 queue_id, u32 i
     ) except -2
     cpdef flush_settled(self)
-    cpdef u64 counted(
+    cpdef u64 note_count(
         self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms
     ) except? 0
     cpdef bint is_unsettled(self, u32 queue_id, u64 position) except -1
-    cpdef delivered(self, u32 queue_id, u64 seq)
+    cpdef note_delivered(self, u32 queue_id, u64 seq)
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
     @cython.locals(number=u64)

@@ -311,7 +311,7 @@ class Journal(SegmentLog):
         if self.counts.at:
             self.counts.flush()
 
-    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
         """See :class:`Store`."""
         self.counts.note(queue_id, seq, position, count, when_ms)
         return self.appended + 1
@@ -323,7 +323,7 @@ class Journal(SegmentLog):
 
     # --- Facts beside messages --------------------------------------------------------------
 
-    def delivered(self, queue_id: int, seq: int) -> None:
+    def note_delivered(self, queue_id: int, seq: int) -> None:
         """See :class:`Store`."""
         if self.reserved.get(queue_id, 0) >= seq:
             return
@@ -420,7 +420,7 @@ class Journal(SegmentLog):
             for queue_id, seq in segment.reserved.items():
                 if self.reserved.get(queue_id, 0) == seq:
                     del self.reserved[queue_id]
-                    self.delivered(queue_id, seq)
+                    self.note_delivered(queue_id, seq)
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)

@@ -87,7 +87,7 @@ class PageIn:
             return get64(slab, at + 24)
         block = self.ahead.find(segment.number, offset, 32)
         if block is not None:
-            return get64(block.octets, offset - block.lo + 24)
+            return get64(block.data, offset - block.start + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
         data = self.disk.read(handle, 8, offset + 24)
         return get64(data, 0) if len(data) == 8 else 0
@@ -99,8 +99,8 @@ class PageIn:
         """
         block = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
         if block is not None:
-            d = block.octets
-            at = offset - block.lo
+            d = block.data
+            at = offset - block.start
             length = intact(d, at, len(d), segment.seed)
             if length:
                 block.used += length

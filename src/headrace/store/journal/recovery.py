@@ -397,7 +397,7 @@ class Recovery:
             if row >= 0 and key[0] in self.rows.unsettled_ids(row):
                 entries[key] = entry
                 positions[key] = self.rows.position(row)
-        self.counts.swept(entries)
+        self.counts.retain(entries)
         return positions
 
     def decide(self, payload: bytes) -> None:

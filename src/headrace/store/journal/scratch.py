@@ -140,8 +140,8 @@ class Scratch:
                 return data[:size]
             block = self.ahead.keep(0, offset, data)
         block.used += size
-        offset -= block.lo
-        return cut(block.octets, offset, offset + size)
+        offset -= block.start
+        return cut(block.data, offset, offset + size)
 
     def read_file(self, size: int, offset: int) -> bytes:
         """Return bytes from the file, fewer at its end."""

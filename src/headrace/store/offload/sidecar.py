@@ -81,7 +81,7 @@ def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> No
     for (offset, file_offset, arrived_ms, _), entries in zip(scan.groups, compressed, strict=True):
         groups += GROUP.pack(offset, file_offset, arrived_ms, offset_in_sidecar, len(entries))
         offset_in_sidecar += len(entries)
-    parts = [first, check(first), groups, check(groups), *compressed]
+    parts: list[bytes | bytearray] = [first, check(first), groups, check(groups), *compressed]
     write_whole(disk, path + MADE, b"".join(parts))
 
 
@@ -191,7 +191,7 @@ class RecordIndex:
                 return offset + record[0], file_offset + record[1]
         return -1, -1
 
-    def sidecar_offset(self, file_offset: int) -> tuple[int, int]:
+    def record_at(self, file_offset: int) -> tuple[int, int]:
         """Return offset and file offset of the last record that begins at or before a file offset.
 
         That is the first record if all begin behind it, and -1 and -1 if there is none.

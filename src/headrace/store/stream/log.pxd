@@ -56,7 +56,7 @@ cdef class DiskStreamLog(StreamLog):
     cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
     cpdef drop(self, Py_ssize_t count)
-    cpdef long long octets_from(self, unsigned long long offset) except -1
+    cpdef long long bytes_from(self, unsigned long long offset) except -1
     cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(after=u64)
     cpdef unsigned long long pour(

@@ -158,7 +158,7 @@ class DiskStreamLog(StreamLog):
             self.index.append((offset, self.file_offset, arrived_ms))
         self.at = at + size
         self.file_offset += size
-        self.octets += size
+        self.size += size
         self.journal.appended += size
         self.journal.promising = self.journal.appended
         self.newest_ms = arrived_ms
@@ -204,7 +204,7 @@ class DiskStreamLog(StreamLog):
         seal(self.buffer, self.at, self.seed, C_HEAD + 8, C_BEGIN)
         self.at += C_HEAD + 8
         self.file_offset += C_HEAD + 8
-        self.octets += C_HEAD + 8
+        self.size += C_HEAD + 8
 
     def doubts(self, number: int) -> bool:
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
@@ -219,7 +219,7 @@ class DiskStreamLog(StreamLog):
         seal(b, self.at, self.seed, C_HEAD + 8, C_GROUP)
         self.at += C_HEAD + 8
         self.file_offset += C_HEAD + 8
-        self.octets += C_HEAD + 8
+        self.size += C_HEAD + 8
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; the writer makes its file."""
@@ -237,7 +237,7 @@ class DiskStreamLog(StreamLog):
         self.write_offset = 0
         self.at += HEADER
         self.file_offset = HEADER
-        self.octets += HEADER
+        self.size += HEADER
         self.indexed = 0
         self.mark_group(goes_on)
 
@@ -361,7 +361,7 @@ class DiskStreamLog(StreamLog):
         """Remove the oldest segments beyond the limits."""
         gone = 0
         segments = self.segments
-        size = self.octets
+        size = self.size
         while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
             following = segments[gone + 1]
             if following.first_offset > self.committed_offset:
@@ -384,7 +384,7 @@ class DiskStreamLog(StreamLog):
         dropped = self.segments[:count]
         del self.segments[:count]
         for segment in dropped:
-            self.octets -= segment.end
+            self.size -= segment.end
             self.files.close(segment)
             if self.offloading is not None:
                 self.offloading.drop(segment)
@@ -450,7 +450,7 @@ class DiskStreamLog(StreamLog):
 
     # --- Measuring --------------------------------------------------------------------------
 
-    def octets_from(self, offset: int) -> int:
+    def bytes_from(self, offset: int) -> int:
         """See :class:`StreamLog`; exact to about an index entry where there is an index."""
         return self.stream_index.estimate_bytes_from(offset, self.file_offset, self.next_offset)
 
@@ -484,7 +484,7 @@ class DiskStreamLog(StreamLog):
         """Load the existing segments."""
         recovery = StreamRecovery(self.files)
         self.segments[:] = recovery.segments
-        self.octets = recovery.octets
+        self.size = recovery.size
         self.groups = max(self.groups, recovery.groups)
         self.begun = recovery.begun
         self.doubtful = deque((self.groups, number) for number, _, _ in recovery.begun)

@@ -142,8 +142,8 @@ class Offloading:
 
     def wake_readers(self) -> None:
         """Wake the stream's readers: blocks are here."""
-        if not self.ended and self.log.arrived is not None:
-            self.log.arrived()
+        if not self.ended and self.log.on_arrival is not None:
+            self.log.on_arrival()
 
     def drop(self, segment: StreamSegment) -> None:
         """Remove what the store has of a segment that retention removes."""

@@ -29,7 +29,7 @@ class StreamRecovery:
             StoreError, OSError: it cannot be read.
         """
         self.files = files
-        self.octets = 0
+        self.size = 0
         self.segments: list[StreamSegment] = []
         self.offloaded: dict[int, SidecarHead] = {}  # By number.
         self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
@@ -79,7 +79,7 @@ class StreamRecovery:
                     directory,
                     segment.first_offset,
                 )
-            self.octets += size
+            self.size += size
             self.segments.append(segment)
 
     def find_offloaded(self, names: list[str]) -> None:
@@ -160,7 +160,7 @@ class StreamRecovery:
         end = scan.read(*self.files.read(last))
         if end < last.written:
             self.files.disk.truncate(self.files.handle(last), end)
-            self.octets -= last.written - end
+            self.size -= last.written - end
         last.index = scan.index
         last.end = last.written = last.allocated = end
         last.sealed = False

@@ -149,7 +149,7 @@ def gather(queue: Queue, into: Numbers) -> int:
     values[C_READY] += queue.message_count() if queue.is_stream else ready
     values[C_UNACKED] += queue.unacked_count
     values[C_HELD] += queue.pending_count
-    values[C_READY_BYTES] += queue.log.octets if isinstance(queue, Stream) else queue.ready.bytes
+    values[C_READY_BYTES] += queue.log.size if isinstance(queue, Stream) else queue.ready.bytes
     values[C_UNACKED_BYTES] += queue.unacked_bytes
     if queue.round is not None:
         values[C_CONSUMERS] += len(queue.round.consumers)
