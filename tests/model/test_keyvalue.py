@@ -47,7 +47,7 @@ def test_facts_come_by_prefix_in_order_and_may_change_meanwhile(facts: Facts) ->
 
 def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "FACTS_MAX", 2)
-    monkeypatch.setattr(facts_module, "FACTS_OCTETS_MAX", 100_000)
+    monkeypatch.setattr(facts_module, "FACTS_BYTES_MAX", 100_000)
     facts.put(b"k" * FACT_KEY_MAX, b"v" * FACT_VALUE_MAX)
     for key, value, text in (
         (b"", b"", "1 to 600 bytes"),

@@ -62,8 +62,8 @@ class Counters:
         self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
         self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Of messages, by reason and strategy.
         self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
-        self.letters_ms = 0  # In this millisecond,
-        self.letters_left = 0  # dead letters still allowed before they are postponed.
+        self.letters_ms = 0  # The millisecond of ``letters_left``.
+        self.letters_left = 0  # Dead letters that are allowed before they are postponed.
         self.arrivals = ArrivalTimes()  # Approximate arrival times by seq.
 
     def count_publish(self, size: int) -> int:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FACT_KEY_MAX = 600  # Bytes of a key.
 FACT_VALUE_MAX = 64 << 10  # Bytes of a value.
-FACTS_MAX = 100_000  # Facts of one virtual host,
-FACTS_BYTES_MAX = 64 << 20  # and bytes of their keys and values, all in memory.
+FACTS_MAX = 100_000  # Facts of one virtual host.
+FACTS_BYTES_MAX = 64 << 20  # Bytes of their keys and values, all in memory.
 
 
 class Facts:

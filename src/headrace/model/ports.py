@@ -56,7 +56,7 @@ class Store:
         self.prepared_branches: list[PreparedBranch] = []  # Found by :meth:`recover`.
         #: See headrace.model.keyvalue; only :meth:`fact` changes it.
         self.facts: dict[bytes, bytes] = {}
-        #: When delayed retries are due (ms), by queue id and seq; found by :meth:`recover`.
+        #: Due times of delayed retries (ms), by queue id and seq; found by :meth:`recover`.
         self.waits: dict[tuple[int, int], int] = {}
 
     def publish(
@@ -91,7 +91,7 @@ class Store:
         return 0
 
     def arrival(self, message: Message) -> int:
-        """Return when a message arrived (ms); 0 if the store does not know."""
+        """Return when a message arrived (ms); 0 if that is unknown."""
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
@@ -227,7 +227,7 @@ class Store:
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
-        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
+        Call just before :meth:`close`; otherwise the next start has only upper bounds.
         """
 
     def close(self) -> None:

@@ -4,7 +4,7 @@
 schema                 the version, as text
 lock                   locked while a broker runs, as is the directory; has its process id
 identity               a UUID of the data
-mark                   what the directory knows of its other files (headrace.store.mark)
+mark                   the versions of the other files (headrace.store.mark)
 secret                 random bytes, from which secrets are derived
 cluster                the id of the cluster, if the directory is a copy of what a cluster has
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
@@ -60,7 +60,7 @@ class DataDirectory:
         Args:
             path: the directory.
             disk: the port to it.
-            cluster: the id of the cluster that a broker wants to use it for.
+            cluster: the id of the cluster that a broker uses it for.
 
         Raises:
             StoreError: another broker has it, it is not writable, of a newer version, or of

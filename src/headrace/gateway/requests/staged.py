@@ -95,7 +95,7 @@ def list_sinks(call: RequestCall) -> RequestAnswer:
     sinks = []
     for name, _ in vhost.sinks:
         if call.context.access.allowed(call.user, vhost.name, "write", name):
-            branches = vhost.sinks.undecided(name)
+            branches = vhost.sinks.undecided_branches(name)
             sinks.append(
                 {
                     **vhost.sinks.describe(name),
@@ -109,7 +109,7 @@ def list_sinks(call: RequestCall) -> RequestAnswer:
 def show(call: RequestCall) -> RequestAnswer:
     """Return a sink with its undecided branches."""
     name = sink_of(call)
-    branches = call.vhost.sinks.undecided(name)
+    branches = call.vhost.sinks.undecided_branches(name)
     shown = []
     for branch in branches[:SHOWN_MAX]:
         _, batch, part = read_xid(branch.xid)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.model.arguments.values import number_of
 
-Read = Callable[[object], object]  # None if the value asks for the default.
+Read = Callable[[object], object]  # None for the default.
 
 
 class Alias(NamedTuple):

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
-SHORT_MAX = 255  # Bytes of a value kept as it is; a longer one
-DIGEST_SIZE = 16  # becomes a digest of this many bytes.
+SHORT_MAX = 255  # Bytes of a value that is kept as it is; a longer one becomes a digest.
+DIGEST_SIZE = 16  # Bytes.
 
 
 def canonical(value: object) -> object:

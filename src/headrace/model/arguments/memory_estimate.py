@@ -23,9 +23,9 @@ QUEUE = 800
 EXCHANGE = 450
 BINDING = 200
 CONSUMER = 700
-DIGEST = 60  # Of a binding's arguments.
-INDEXED = 350  # A header, with or without a value, in a headers index,
-CONDITION = 300  # and a set of conditions that must all hold.
+DIGEST = 60  # The digest of a binding's arguments.
+INDEXED = 350  # A header in a headers index, with or without a value.
+CONDITION = 300  # A set of conditions in a headers index, all of which must hold.
 NODE = 250  # A word of a topic pattern.
 SELECTOR, CHARACTER = 800, 50
 TEXT = 56
@@ -40,7 +40,7 @@ OF_ARGUMENTS = {
     "qpid.group_header_key": 700,
     "x-message-deduplication": 500,
 }
-OF_STREAM = 68_000  # Mostly its buffer.
+OF_STREAM = 68_000  # A stream; most of it is its buffer.
 
 
 def text_memory(text: str) -> int:

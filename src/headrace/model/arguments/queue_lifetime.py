@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetime and exclusivity policies of queues, as Qpid's brokers have them.
 
-``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) say when a queue is
+``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) set when a queue is
 deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
 and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
 or 0-10 has something like them.
@@ -37,12 +37,12 @@ EMPTY_CHECK_MS = 200  # Between two checks of a queue that is deleted when unuse
 
 
 class Lifetime(NamedTuple):
-    """When a queue is deleted."""
+    """The condition on which a queue is deleted."""
 
-    unused: bool | None = None  # Without consumers; None: as the flag says.
-    empty: bool = False  # Only when it is empty, too.
-    drained: bool = False  # When it becomes empty, even while in use.
-    scope: str = ""  # With its CONNECTION or SESSION.
+    unused: bool | None = None  # True: when it has no consumers. None: the flag decides.
+    empty: bool = False  # True: only when it is empty, too.
+    drained: bool = False  # True: when it becomes empty, even while in use.
+    scope: str = ""  # CONNECTION or SESSION: when that ends.
 
 
 _LIFETIMES = {
@@ -240,7 +240,7 @@ class LifetimeHost(Protocol):
         """Delete an auto-delete queue that has lost its last consumer."""
 
     def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
+        """Delete a queue because its own lifetime policy requires it."""
 
 
 class QueueLifetimes:
@@ -250,8 +250,8 @@ class QueueLifetimes:
         self._vhost = vhost
         self._by_scope: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The same by queue.
-        self._empty: set[Queue] = set()  # Deleted when unused and empty,
-        # and when empty, even in use; True once they had messages.
+        self._empty: set[Queue] = set()  # Queues that are deleted when unused and empty.
+        # Queues that are deleted when empty, even in use; True once they had messages.
         self._drained: dict[Queue, bool] = {}
 
     def begin(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:

@@ -144,7 +144,7 @@ def number(value: object) -> int:
 
 
 def read_number(value: object) -> object:
-    """Return a number or the number that a text says; any other value unchanged."""
+    """Return a number, or the number in a text; any other value unchanged."""
     integer = number_of(value)
     if integer is not None:
         return integer
@@ -464,7 +464,7 @@ def assert_same_field(current: object, received: object, name: str, subject: str
 def _same_type(
     current: Mapping[str, object], received: Mapping[str, object], default_type: str
 ) -> bool:
-    """Return True if two declarations, one without a queue type, ask for the same type."""
+    """Return True if two declarations, one without a queue type, have the same type."""
     name = "x-queue-type"
     return current.get(name, received.get(name)) in (
         ("classic", default_type) if name in current else ("classic",)
@@ -480,7 +480,7 @@ def assert_same_arguments(
 ) -> None:
     """Refuse a declaration if a known argument differs.
 
-    Without a queue type it asks for a classic queue or one of ``default_type``.
+    A declaration without a queue type matches a classic queue and one of ``default_type``.
     """
     for name in names:
         old, new = name in current, name in received

@@ -31,11 +31,11 @@ HASH_ON = "x-hash-on"  # The same under another broker's name.
 HASH_PROPERTY = "hash-property"
 ALGORITHM = "x-algorithm"
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
-WEIGHT_MAX = 1000  # Of one binding,
-WEIGHTS_MAX = 65536  # and of all bindings of an exchange.
+WEIGHT_MAX = 1000  # Of one binding.
+WEIGHTS_MAX = 65536  # Of all bindings of an exchange.
 POINTS_MAX = 65536  # Of a ring, but at least one for each unit of weight.
 POINTS_OF_WEIGHT = 128  # At most.
-POINT_BYTES = 60  # Of memory.
+POINT_BYTES = 60  # Memory of a point.
 _POINT = 8  # Bytes of a point on the ring.
 _BLOCK = 64  # Bytes of one hash: eight points.
 
@@ -95,8 +95,8 @@ class ConsistentHashExchange(HashExchange):
         self._jumps = arguments.get(ALGORITHM) == "jump"
         self.cacheable = self._header is None and self._property is None
         self._weights = 0  # Sum of all weights.
-        self._points: list[int] = []  # Points on the ring in order,
-        self._owners: list[Destination] = []  # and the destination of each.
+        self._points: list[int] = []  # Points on the ring in order.
+        self._owners: list[Destination] = []  # The destination of each point.
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:

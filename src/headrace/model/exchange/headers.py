@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers exchange (``x-match``), and its index: bindings by the header values they ask for.
+"""The headers exchange (``x-match``), and its index: bindings by the header values they match.
 
 A condition is a header's name with a value, or with any value; bindings with the same condition
 share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
@@ -41,8 +41,8 @@ class Condition:
     def __init__(self, number: int) -> None:
         self.number = number
         self.uses = 0  # Number of bindings that have it.
-        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one,
-        # and bindings that need all of theirs.
+        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one.
+        # Bindings that need all of their conditions.
         self.all_of: dict[tuple[Condition, ...], Bound] | None = None
 
 
@@ -123,7 +123,7 @@ class HeadersIndex:
     def memory(
         self, match_all: bool, criteria: list[Criterion], values: Mapping[str, object]
     ) -> int:
-        """Return the memory of a binding in bytes; ``values`` are the values it asks for."""
+        """Return the memory of a binding in bytes; ``values`` are the values it matches."""
         memory = (CONDITION + ITEM * len(criteria)) if match_all else 0
         for key in criteria:
             memory += 0 if key in self.conditions else INDEXED + value_memory(values[key[0]])

@@ -26,8 +26,8 @@ OWNER_BYTES_MAX = 255
 TIMEOUT_S = 30  # After its connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
-KEEP = "keep"  # After the timeout, the next owner gets the leased messages,
-RELEASE = "release"  # or they return to the queue.
+KEEP = "keep"  # After the timeout the next owner gets the leased messages.
+RELEASE = "release"  # After the timeout they return to the queue.
 ON_TIMEOUT = (KEEP, RELEASE)
 
 _DURABLE = ("owner", "timeout_s", "on_timeout")

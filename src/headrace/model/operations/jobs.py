@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 KEY = b"errand/"
 NAME_BYTES_MAX = 64  # Bytes of a job's name.
 KEPT_MAX = 1000  # Remembered results.
-FAILED_MAX = 100  # Failed jobs that can be asked about until the broker stops.
+FAILED_MAX = 100  # Failed jobs that are remembered until the broker stops.
 RUNNING_MAX = 16  # Jobs at once.
 
 OPERATOR = 0  # In place of a connection's number: the job goes on until it is cancelled.
@@ -88,12 +88,12 @@ class JobRun:
 
 
 class _JobFact(TypedDict):
-    """The result of a job, as in its fact."""
+    """The result of a job, as its fact has it; the names are those of the stored JSON."""
 
     n: int  # Increases with each finished job.
     at_ms: int
-    of: dict[str, object]  # The request in short,
-    what: str  # and a digest of it.
+    of: dict[str, object]  # The request in short.
+    what: str  # The digest of the request.
     did: dict[str, object]
 
 

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
 
 MESSAGES_MAX = 1_000_000  # Default limit of one job.
-BATCH_MAX = 256  # Messages of one batch,
-BATCH_BYTES_MAX = 256 << 10  # and bytes of their bodies after which it is full.
-READ_SIZE = 48 << 10  # Bytes scanned in one turn,
-LOOKS_MAX = 192  # and messages.
+BATCH_MAX = 256  # Messages of one batch.
+BATCH_BYTES_MAX = 256 << 10  # Bytes of their bodies after which it is full.
+READ_SIZE = 48 << 10  # Bytes scanned in one turn.
+LOOKS_MAX = 192  # Messages scanned in one turn.
 BEHIND_MAX = 32  # Batches that may wait for the disk.
 RETURNED_MAX = 1000  # Returned messages scanned in one turn.
 REASONS_MAX = 100  # Reasons counted separately.
@@ -65,8 +65,8 @@ class MoveResult(NamedTuple):
     done: int  # Moved, copied or deleted.
     skipped: dict[str, int]  # Selected messages that stay, by reason.
     to: dict[str, int]  # By target queue; with a dry run, as planned.
-    next: int  # Position to continue from,
-    last: int  # and the last position of the job.
+    next: int  # Position to continue from.
+    last: int  # The last position of the job.
 
     @property
     def complete(self) -> bool:

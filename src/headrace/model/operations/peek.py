@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 OFFSET = "x-stream-offset"  # Argument of a browser: the position to start at.
 POSITION_MAX = (1 << 63) - 1
-READ_SIZE = 8192  # Bytes read in one step,
-RETURNED_MAX = 64  # and returned messages among them.
+READ_SIZE = 8192  # Bytes read in one step.
+RETURNED_MAX = 64  # Returned messages among those of one step.
 
 
 class PeekedMessage(NamedTuple):
@@ -256,7 +256,7 @@ class PositionSearch:
         self._source = source
         self._returned = source.ready.returned_within(self.first, self.end)
 
-    def at(self, position: int) -> Message | None:
+    def at_or_after(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
         back = bisect_left(self._returned, position, key=seq_of)
         messages = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])

@@ -5,7 +5,7 @@ A consumer with ``x-browse`` reads a range of positions. One with ``x-filter-no-
 clients send it, reads the queue's messages in order, and later arrivals.
 
 A message's position is its seq in the virtual host, which never changes and is never reused. A
-reader asks for a range of positions and gets the ready messages there, each once, in order of
+reader names a range of positions and gets the ready messages there, each once, in order of
 position, whatever their priority; then the broker ends it. Any number of readers read any ranges;
 nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is
 one that is requeued behind a reader. A reader with a selector gets the messages that it matches.
@@ -32,8 +32,8 @@ from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer that browses instead of consuming.
 READ_SIZE = 262144  # Bytes prepared for a reader at a time.
-SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match,
-SELECT_READ = 65536  # and in one read.
+SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match.
+SELECT_READ = 65536  # Bytes that a selector scans in one read.
 
 Entry = tuple[int, bytes, int, int, int]
 

@@ -35,7 +35,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
 
     A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
     the arguments, then the operator policy, then the policy. For streams, and for the overflow of
-    quorum queues, policies come before the arguments. Only an operator policy says how its own
+    quorum queues, policies come before the arguments. Only an operator policy sets how its own
     length is enforced.
     """
     arguments = queue.arguments

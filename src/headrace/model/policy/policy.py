@@ -248,10 +248,10 @@ _THRESHOLDS = frozenset(
 
 
 def _smaller(argument: str, limit: object, other_limit: object) -> object:
-    """Return the stricter of two limits; a negative one is no limit."""
+    """Return the stricter of two limits; a negative one means no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
-    if argument in _THRESHOLDS:  # For these, 0 is no limit.
+    if argument in _THRESHOLDS:  # For these, 0 means no limit.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
         return other_limit if first < 0 else limit

@@ -8,7 +8,7 @@ them:
 component           name          value
 ==================  ============  ======================================================
 policy              of the policy see :mod:`headrace.model.policy.policy`
-operator_policy     of the policy likewise
+operator_policy     of the policy see :mod:`headrace.model.policy.policy`
 vhost-limits        limits        {"max-connections": 100, …}
 vhost-metadata      metadata      {"default_queue_type": "quorum", …}
 user-limits         of the user   as vhost-limits; a parameter of the whole broker
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
-GLOBAL = "global"  # No code reads these parameters,
-CLUSTER_NAME = "cluster_name"  # but this one, which clients get.
+GLOBAL = "global"  # Parameters that no code reads, except ``CLUSTER_NAME``.
+CLUSTER_NAME = "cluster_name"  # Clients get its value.
 CLUSTER_NAME_BYTES_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
 GLOBALS_MAX = 1000
@@ -55,7 +55,7 @@ def metadata_key(vhost: str) -> Key:
 
 
 class Limits(NamedTuple):
-    """Limits of a virtual host or user; negative is no limit."""
+    """Limits of a virtual host or user; a negative number means no limit."""
 
     connections: int = -1
     channels: int = -1

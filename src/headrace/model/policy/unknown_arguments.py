@@ -203,7 +203,7 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
 def judge_exchange(
     arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
-    """Refuse, log or ignore the arguments that an exchange type does not know.
+    """Refuse, log or ignore the arguments that an exchange type does not have.
 
     Raises:
         NotUnderstood: an argument is refused; the text names it.
@@ -235,7 +235,10 @@ def judge_binding(
 
 
 def _judge(name: str, subject: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
-    """Refuse, log or ignore an unknown name; ``elsewhere``: other brokers know it."""
+    """Refuse, log or ignore an unknown name.
+
+    ``elsewhere`` is the reason if other brokers have it.
+    """
     short_name = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
     reason = elsewhere if meaningful and elsewhere else "this broker does not have it"
     if mode == REFUSE or (mode == DEFAULT and meaningful):

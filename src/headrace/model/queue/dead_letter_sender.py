@@ -129,7 +129,7 @@ class DeadLetterSender:
     def orphan_some(self, maximum: int) -> int:
         """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many more it could have been.
+        Return how many of ``maximum`` are left.
         """
         queue = self.queue
         batch = self.begin_batch()

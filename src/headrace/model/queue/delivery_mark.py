@@ -20,9 +20,9 @@ class DeliveryMark:
         self.store = store
         self.queue_id = queue_id
         self.notes_each = False  # With a delivery limit, each delivery is; nothing is reserved.
-        self.reserved = 0  # Position up to which the mark is durable,
-        self.reserving = 0  # position of the mark that is being written,
-        self.reserving_at = 0  # and the position in the log at which that is durable.
+        self.reserved = 0  # Position up to which the mark is durable.
+        self.reserving = 0  # Position of the mark that is being written.
+        self.reserving_at = 0  # Log position at which that mark is durable.
 
     def note_each(self, notes_each: bool) -> None:
         """Set whether the queue notes each delivery."""

@@ -55,8 +55,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COUNT_MAX = COUNTED_MAX
-RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
-RESIDENT_BYTES = 65536  # unless they are larger than this, or there are too many such queues.
+# Ready messages at a queue's head that are not paged out, and the bytes up to which they are not;
+# with too many such queues, they are.
+RESIDENT_MIN = 256
+RESIDENT_BYTES = 65536
 PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE_ABOVE.
 
 
@@ -692,7 +694,7 @@ class Queue(Destination):
     def orphan_some(self, maximum: int) -> int:
         """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many more it could have been.
+        Return how many of ``maximum`` are left.
         """
         return self.dead_letters().orphan_some(maximum)
 

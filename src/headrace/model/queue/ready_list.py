@@ -36,7 +36,7 @@ NO_SEQ = (1 << 63) - 1  # No message has a position behind this.
 
 
 class Cursor:
-    """How far a browser, or a consumer with a selector, has read a queue."""
+    """The position in a queue of a browser, or of a consumer with a selector."""
 
     def __init__(self, browses: bool, levels: int) -> None:
         self.browses = browses  # A message requeued behind a browser's cursor is not shown again.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DeduplicatingQueue(InspectingQueue):
-    """A queue that drops messages whose id it knows."""
+    """A queue that drops messages whose id it has accepted before."""
 
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
@@ -108,7 +108,7 @@ class DeduplicatingQueue(InspectingQueue):
         return count
 
     def cache(self) -> IdCache | None:
-        """Return the remembered ids; None if the queue knows only those of its messages."""
+        """Return the remembered ids; None if the queue has only those of its messages."""
         if self._cache is None and self._remembers and self.vhost is not None:
             self._cache = IdCache(
                 self.arguments,

@@ -96,8 +96,8 @@ class DelayedQueue(Queue):
         super().__init__(name, **options)
         self.is_hidden = True
         self._near = TimedMessages()
-        self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
-        self._starts: list[int] = []  # and a heap of the buckets.
+        self._far: dict[int, bytearray] = {}  # Packed messages by bucket.
+        self._starts: list[int] = []  # The buckets; a heap.
 
     def ready_consumer(self) -> None:
         """Return None: no message is delivered at once."""
@@ -350,8 +350,8 @@ class Delayed:
     def __init__(self, vhost: ReleasingHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
-        self._missing: set[str] = set()  # Exchanges that were reported as gone,
-        self._refused: set[tuple[str, str]] = set()  # and publishers that lost their rights there.
+        self._missing: set[str] = set()  # Exchanges that were reported as missing.
+        self._refused: set[tuple[str, str]] = set()  # Reported publishers that lost their rights.
         #: Returns why an account may not publish to an exchange by these keys; "" if it may.
         self.refusal: Callable[[str, str, list[str]], str] | None = None
 

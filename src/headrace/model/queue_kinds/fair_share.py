@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ready list whose high priorities do not starve the low ones: fair share, as in qpidd.
 
-``qpid.fairshare`` is how many messages in a row may leave from one level while a lower one waits;
-``qpid.fairshare-N`` is the share of level N; 0 is no limit. When a level has had its share, or is
-empty, the next lower one follows, and after the lowest the highest again.
+``qpid.fairshare`` is the number of messages in a row that may leave from a level while a lower one
+waits; ``qpid.fairshare-N`` is that number for level N; 0 means no limit. When a level has had its
+share, or is empty, the next lower one follows, and after the lowest the highest again.
 
 A cursor goes through the levels in the same way, from where the queue was when it was made.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class FairShareCursor(Cursor):
-    """How far a cursor has read, by shares."""
+    """The position of a cursor in a queue with fair shares."""
 
     def __init__(
         self, browses: bool, heaps: list[list[tuple[int, Message]]], current: int, served: int
@@ -42,14 +42,14 @@ class FairShareList(OrderedList):
     def __init__(self, arguments: "Mapping[str, object]") -> None:
         OrderedList.__init__(self)
         self.level_count = max(2, number(arguments["qpid.priorities"]))
-        self.shares: list[int] = []  # By level; 0 is no limit.
+        self.shares: list[int] = []  # By level; 0 means no limit.
         self.heaps: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
         share = arguments.get("qpid.fairshare", arguments.get("x-qpid-fairshare", 0))
         for level in range(self.level_count):
             self.shares.append(number(arguments.get(f"qpid.fairshare-{level}", share)))
             self.heaps.append([])
-        self.current = self.level_count - 1  # The level that is served now,
-        self.served = 0  # and how many messages of it in a row.
+        self.current = self.level_count - 1  # The level that is served now.
+        self.served = 0  # Messages of that level that were served in a row.
 
     def push_heap(self, message: Message) -> None:
         heappush(self.heaps[self.level(message.priority)], (message.seq, message))

@@ -11,7 +11,7 @@ cdef Py_ssize_t IDLE_MAX
 @cython.final
 cdef class Group:
     cdef public object name
-    cdef list heap
+    cdef list ready
     cdef public Consumer owner
     cdef public Py_ssize_t unacked
     cdef public unsigned long long listed
@@ -40,7 +40,7 @@ cdef class GroupList(OrderedList):
     cdef int push_heap(self, Message message) except -1
     @cython.locals(first=cython.ulonglong, owner=Consumer, heap=list)
     cdef list_group(self, Group group)
-    @cython.locals(seq=cython.ulonglong, group=Group, heap=list)
+    @cython.locals(seq=cython.ulonglong, group=Group, messages=list)
     cdef Group first_group(self, list heap, Consumer owner)
     @cython.locals(heap=list, own=Group)
     cdef Group first_for(self, Consumer consumer, Group free)

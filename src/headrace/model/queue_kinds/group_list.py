@@ -34,7 +34,7 @@ class Group:
 
     def __init__(self, name: object) -> None:
         self.name = name  # None: messages in no group.
-        self.heap: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
+        self.ready: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
         self.owner: Consumer | None = None
         self.unacked = 0
         self.listed = 0  # Its seq in its owner's heap, or in the heap of free groups.
@@ -90,12 +90,12 @@ class GroupList(OrderedList):
         group = self.find_group(message)
         if group in self.idle:
             del self.idle[group]
-        heappush(group.heap, (message.seq, message))
+        heappush(group.ready, (message.seq, message))
         self.list_group(group)
 
     def list_group(self, group: Group) -> None:
         """List a group that has ready messages by the first of them."""
-        first: int = group.heap[0][0]
+        first: int = group.ready[0][0]
         if group.listed and group.listed <= first:
             return
         group.listed = first
@@ -117,14 +117,14 @@ class GroupList(OrderedList):
         while heap:
             seq, group = heap[0]
             if group.listed == seq and group.owner is owner:
-                heap = group.heap
-                while heap and not self.is_ready(heap[0][1]):
-                    heappop(heap)
-                if heap and heap[0][0] == seq:
+                messages = group.ready
+                while messages and not self.is_ready(messages[0][1]):
+                    heappop(messages)
+                if messages and messages[0][0] == seq:
                     return group
                 group.listed = 0
                 heappop(heap)
-                if heap:
+                if messages:
                     self.list_group(group)
                 else:
                     self.end_group(group)
@@ -153,9 +153,9 @@ class GroupList(OrderedList):
 
     def pop_first(self, group: Group) -> Message:
         """Remove and return the first message of a group that :meth:`first_group` returned."""
-        message: Message = heappop(group.heap)[1]
+        message: Message = heappop(group.ready)[1]
         group.listed = 0
-        if group.heap:
+        if group.ready:
             self.list_group(group)
         return message
 
@@ -185,8 +185,8 @@ class GroupList(OrderedList):
         self.dirty = False
         group: Group
         for group in list(self.groups.values()):
-            group.heap = [entry for entry in group.heap if self.is_ready(entry[1])]
-            heapify(group.heap)
+            group.ready = [entry for entry in group.ready if self.is_ready(entry[1])]
+            heapify(group.ready)
             self.end_group(group)
 
     def clear_heap(self) -> None:
@@ -195,13 +195,13 @@ class GroupList(OrderedList):
         self.owned = {}
         self.eager = {}
         for group in list(self.groups.values()):
-            group.heap = []
+            group.ready = []
             group.listed = 0
             self.end_group(group)
 
     def end_group(self, group: Group) -> None:
         """Forget a group that is empty and has no owner; remember one that has."""
-        if group.heap or group.unacked:
+        if group.ready or group.unacked:
             return
         if group.owner is None:
             if self.groups.get(group.name) is group:
@@ -229,7 +229,7 @@ class GroupList(OrderedList):
         if owns is None:
             owns = self.owns[consumer] = {}
         owns[group] = None
-        if group.heap:
+        if group.ready:
             self.list_group(group)
 
     def free_group(self, group: Group) -> None:
@@ -239,7 +239,7 @@ class GroupList(OrderedList):
         group.listed = 0
         if owner is not None:
             self.disown(group, owner)
-        if group.heap:
+        if group.ready:
             self.list_group(group)
             self.queue.wake()
         else:

@@ -28,7 +28,7 @@ SORTED_BY = 255  # Characters of each value, which are in memory wherever the me
 
 
 class SortedCursor(Cursor):
-    """How far a cursor has read, in order of the header."""
+    """The position of a cursor in a sorted queue."""
 
     def __init__(self, browses: bool, heap: list[tuple[str, int, Message]]) -> None:
         Cursor.__init__(self, browses, 1)

@@ -28,10 +28,10 @@ from headrace.model.selector.values import (
     plain,
 )
 
-LENGTH_MAX = 4096  # Characters,
-TERMS_MAX = 256  # operators and conditions,
-DEPTH_MAX = 64  # their nesting,
-LIST_MAX = 256  # and values of one IN.
+LENGTH_MAX = 4096  # Characters of a selector.
+TERMS_MAX = 256  # Operators and conditions of a selector.
+DEPTH_MAX = 64  # Levels of nesting.
+LIST_MAX = 256  # Values of one IN.
 
 # A value of a message, or None for unknown. Any: operators look its kind up in KINDS first, which
 # costs less than a call that would narrow the type.

@@ -183,7 +183,7 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
     """Return the names that a selector reads, and its closure.
 
     Raises:
-        Flaw: the text is not a selector.
+        SelectorError: the text is not a selector.
     """
     try:
         node: Part = parser().parse(text)

@@ -3,7 +3,7 @@
 
 A group has an *initial* position, where it first began, which never changes, and a *committed* one:
 the offset up to which, exclusively, its readers are done. Both are facts of the virtual host:
-durable, and changed in one transaction with messages if asked.
+durable, and changed in one transaction with messages on request.
 
 An owner may *claim* a group; its token is chosen by a program, which keeps it over restarts. A
 claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,

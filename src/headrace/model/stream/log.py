@@ -38,8 +38,9 @@ class StreamLog:
         # Called when records that a read missed are available.
         self.on_arrival: Callable[[], None] | None = None
         self.records: list[tuple[bytes, int, int, int]] = []
-        self.total = 0  # Bytes of all records ever appended,
-        self.marks: dict[int, int] = {}  # and before each offset that is a multiple of MARK_STEP.
+        self.total = 0  # Bytes of all records ever appended.
+        # Bytes appended before each offset that is a multiple of MARK_STEP.
+        self.marks: dict[int, int] = {}
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
         """Append a message laid out as in Message.data; return its offset."""
@@ -56,12 +57,12 @@ class StreamLog:
         return offset
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Set the retention limits; -1 is no limit."""
+        """Set the retention limits; -1 means no limit."""
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Set the limits of the records on this machine; -1 is no limit.
+        """Set the limits of the records on this machine; -1 means no limit.
 
         Older records move to the object store, which a log in memory does not have.
         """

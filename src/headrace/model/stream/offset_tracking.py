@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Automatic offset tracking: the positions of stream readers, by consumer tag.
 
-A reader asks for it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
+A reader requests it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
 the last acknowledged record, unless it names an offset. Positions are stored at the end of a turn,
 one fact for each reader; after a crash the last acknowledged records may be delivered again.
 """
@@ -27,7 +27,7 @@ _OFFSET_SIZE = 8
 
 
 def is_tracked(consumer: Consumer, arguments: Mapping[str, object]) -> bool:
-    """Return True if a reader asks for tracking."""
+    """Return True if a reader requests tracking."""
     named = bool(consumer.tag) and not consumer.tag.startswith(GENERATED)
     return named and not consumer.no_ack and bool(arguments.get(ARGUMENT))
 

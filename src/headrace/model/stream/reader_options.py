@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of stream readers: an end, filter values, failing on gaps, a selector.
 
-A publisher may give records a filter value, and a reader may ask for records with some values.
+A publisher may give records a filter value, and a reader may select records with some values.
 Every record is checked, so a reader gets exactly those. The values that occur in a block of records
 are remembered, so that a later reader skips blocks without its values.
 
-A stream does not know the publishers of its records. While a reader with no-local is subscribed,
+A stream has no record of its messages' publishers. While a reader with no-local is subscribed,
 the offsets of its connection's publishes are noted as runs, until the reader has passed them.
 """
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
 BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.
 VALUES_MAX = 64  # Values of a block; one with more is always read.
-FILTER_MAX = 256  # Values of one reader,
-FILTER_BYTES_MAX = 255  # and bytes of each.
+FILTER_MAX = 256  # Filter values of one reader.
+FILTER_BYTES_MAX = 255  # Bytes of a filter value.
 RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
 
 
@@ -60,7 +60,7 @@ class StreamReader:
         return anything and self.last < 0 and not self.strict
 
     def sift(self, entries: list[Entry], contents: Contents, blocks: FilterBlocks) -> list[Entry]:
-        """Return the wanted records, noting the filter values of all."""
+        """Return the records that match the filter, noting the filter values of all."""
         if self.last >= 0 and entries[-1][0] >= self.last:
             entries = [entry for entry in entries if entry[0] < self.last]
             self.next = self.last
@@ -162,7 +162,7 @@ class FilterBlocks:
         self._values[block] = self._shared.setdefault(frozen, frozen)
 
     def skip(self, offset: int, end: int, wanted_values: frozenset[str | None]) -> int:
-        """Return the first offset from ``offset`` to ``end`` where a wanted record may be."""
+        """Return the first offset from ``offset`` to ``end`` where a matching record may be."""
         values_by_block = self._values
         while offset < end:
             values = values_by_block.get(offset // BLOCK)

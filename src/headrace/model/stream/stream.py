@@ -394,12 +394,12 @@ class Stream(Queue):
                         consumer.failed(error)
                         return
                     reader.next = log.first_offset
-                if reader.wanted is not None:
+                if reader.filter_values is not None:
                     if self.blocks is NO_BLOCKS:
                         self.blocks = FilterBlocks()
                     if 0 <= reader.last < end:
                         end = reader.last
-                    reader.next = self.blocks.skip(reader.next, end, reader.wanted)
+                    reader.next = self.blocks.skip(reader.next, end, reader.filter_values)
                     if reader.next >= end:
                         continue
                 elif reader.selector is None and consumer.pours():

@@ -50,9 +50,9 @@ class TransactionPublishes:
         self.messages: list[Message] = []
         self.queues: list[tuple[Queue, ...]] = []  # For each message.
         self.lasting: list[bool] = []  # For each message, whether it is persistent.
-        self.files = 0  # Number of file messages,
-        self.paged = 0  # of messages in the scratch log,
-        self.lost = 0  # and of messages lost on a damaged disk.
+        self.files = 0  # File messages.
+        self.paged = 0  # Messages in the scratch log.
+        self.lost = 0  # Messages lost on a damaged disk.
 
     def __len__(self) -> int:
         return len(self.messages)

@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 KEY = b"sink/"
-SINK_BYTES_MAX = 64  # Bytes of a sink's name,
-STAGE_BYTES_MAX = 33  # and of a branch id: the xid must fit into a dtx-identifier in hexadecimal.
+SINK_BYTES_MAX = 64  # Bytes of a sink's name.
+# Bytes of a branch id: the xid must fit into a dtx-identifier in hexadecimal.
+STAGE_BYTES_MAX = 33
 BATCH_MAX = (1 << 63) - 1
 CHUNKS_MAX = 9999  # Branches of one attempt.
 OWNER_S = 60.0  # An owner without activity for this long may be replaced.

@@ -59,15 +59,15 @@ class Transaction:
         self.dead = False  # Rolled back; later operations are undone immediately.
         self.publishes = TransactionPublishes()
         self.counts = False  # Errors are noted here instead of closing the channel.
-        self.seen = 0  # Publishes received, if counted,
-        self.flaw = ""  # the error of the first invalid one,
-        self.flaw_at = -1  # and its index.
+        self.seen = 0  # Publishes received, if counted.
+        self.flaw = ""  # The error of the first invalid publish.
+        self.flaw_at = -1  # The index of that publish.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, Number] = {}  # Publishing ids by index of the publish.
         self.interceptions: dict[int, tuple[Interception, Source]] = {}  # By index of the publish.
-        self.size = 0  # Bytes of all publishes,
-        self.memory = 0  # of which this many count as memory in use.
+        self.size = 0  # Bytes of all publishes.
+        self.memory = 0  # The part of these that counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:

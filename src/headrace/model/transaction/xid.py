@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 ID_BYTES_MAX = 255  # Bytes of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
-STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch),
-# and of jobs' (model.operations.prepared_copies), which end with the process.
+STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch).
+# Format of jobs' xids (model.operations.prepared_copies), which end with the process.
 JOB = 0x48524552
 
 

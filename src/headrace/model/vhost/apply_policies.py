@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE = 64  # Exchanges and queues of one step,
-SLICE_S = 0.002  # or as many as this time allows: patterns of policies take their time.
+SLICE = 64  # Exchanges and queues of one step at most.
+SLICE_S = 0.002  # Seconds after which a step ends: patterns of policies take their time.
 STRATEGY = "x-dead-letter-strategy"
 LOSES = (
     "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "

@@ -8,7 +8,7 @@ lower one is a duplicate and dropped.
 
 The id of a refused message (queue or disk full, no route) stays usable, also when higher ids have
 been accepted: refused ids are kept beside the highest. After a lost connection a publisher repeats
-every message whose outcome it does not know.
+every message whose outcome is unknown to it.
 
 The id of a message that is not persistent is remembered in memory only.
 """

@@ -137,12 +137,12 @@ class QueueRegistry(Topology):
     ) -> Queue:
         """Return the queue of that name, making it if it does not exist.
 
-        An empty name gets a generated one. ``owner`` is the connection that asks, or the session
+        An empty name gets a generated one. ``owner`` is the client's connection, or the session
         where sessions own queues; ``session`` is the channel of a connection; ``user`` is the user.
 
         ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue; then
         another connection may own it. With ``sticky`` an existing queue is returned as it is,
-        whatever properties are asked for (0-9/queue.declare).
+        whatever properties the declaration has (0-9/queue.declare).
         """
         if passive:
             return self._find_declared(name, owner)
@@ -200,7 +200,7 @@ class QueueRegistry(Topology):
         return queue
 
     def _adopt(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
-        """Check that ``owner`` may use a queue, and lock it if that is asked for."""
+        """Check that ``owner`` may use a queue, and lock it on request."""
         self.find_queue(queue.name, owner)
         if exclusive and queue.exclusive_owner is None:
             if not kept:
@@ -478,7 +478,7 @@ class QueueRegistry(Topology):
         self._remove_queue(queue)
 
     def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
+        """Delete a queue because its own lifetime policy requires it."""
         if self.queues.get(queue.name) is queue:
             self._remove_queue(queue)
 

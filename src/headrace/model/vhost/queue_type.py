@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which class of queue the arguments ask for: one of Qpid's kinds, or an ordinary queue.
+"""The class of a queue, from its arguments: one of Qpid's kinds, or an ordinary queue.
 
 Arguments of two kinds contradict each other; the declaration is refused and both are named.
 """

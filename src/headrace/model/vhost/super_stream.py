@@ -113,7 +113,7 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
 
 
 def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, object]) -> None:
-    """Declare and bind the partitions that a new exchange's arguments ask for."""
+    """Declare and bind the partitions of a new exchange, from its arguments."""
     for order, partition in enumerate(partition_names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 

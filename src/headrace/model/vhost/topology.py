@@ -204,7 +204,7 @@ class Topology(ABC):
     def judge_exchange(
         self, name: str, kind: str, arguments: Mapping[str, object], *, strict: bool = False
     ) -> None:
-        """Refuse, log or ignore the arguments that an exchange of a type does not know.
+        """Refuse, log or ignore the arguments that an exchange of a type does not have.
 
         Raises:
             NotUnderstood: an argument is refused.
@@ -218,7 +218,7 @@ class Topology(ABC):
 
     # Keeps 0-9-1/s047, 0-10/s161.
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        """Delete an exchange; a missing one is no error."""
+        """Delete an exchange; a missing one is not an error."""
         self._refuse_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
@@ -292,7 +292,7 @@ class Topology(ABC):
         owner: object = None,
         strict: bool = False,
     ) -> None:
-        """Bind a destination, given as (kind, name), to an exchange; a second time is no error.
+        """Bind a destination, given as (kind, name), to an exchange; it may exist already.
 
         Every queue is bound to the default exchange by its name, and a client may repeat that
         binding. With ``strict`` unknown arguments are refused, unless the virtual host has a rule

@@ -486,7 +486,7 @@ class VirtualHost(QueueRegistry):
         self._add_observer(exchange)
 
     def _add_observer(self, exchange: Exchange) -> None:
-        """Make the observer of an exchange, if its arguments ask for one."""
+        """Make the observer of an exchange, if its arguments require one."""
         if not is_observed(exchange):
             return
         arguments = kept_arguments(exchange)

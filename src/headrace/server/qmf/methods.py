@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.host import plain
-from headrace.model.arguments.queue_lifetime import Plan
+from headrace.model.arguments.queue_lifetime import LifetimePlan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
 from headrace.server.management.resources import connections
@@ -88,7 +88,7 @@ def create_queue(call: QmfRequest) -> None:
     durable = call.yes(properties, "durable")
     auto_delete = call.yes(properties, "auto-delete") or call.yes(properties, "autodelete")
     alternate = text_in(call, properties, "alternate-exchange") or ""
-    plan = Plan(properties, False, auto_delete, f"queue '{name}'")
+    plan = LifetimePlan(properties, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:

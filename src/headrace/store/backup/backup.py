@@ -36,8 +36,8 @@ ZEROS = bytes(CHUNK)
 class BackedUpFile:
     """A file of a backup."""
 
-    size: int  # Bytes of the file,
-    octets: int  # and of its significant part; the rest is zeros.
+    size: int  # Bytes of the file.
+    octets: int  # Bytes of its significant part; the rest is zeros.
     sha256: str  # Of the significant part.
     whole: bool  # It will never change.
 
@@ -121,8 +121,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     path.rename(directory / MANIFEST)
-    for path in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
-        sync_directory(path)
+    for folder in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
+        sync_directory(folder)
 
 
 def files_below(directory: Path) -> Iterator[str]:
@@ -254,8 +254,8 @@ def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest
             if copied != (entry.size, entry.octets, entry.sha256):
                 raise StoreError(f"{backup / name} is not what was written there: it is damaged")
         check_definitions(data / DEFINITIONS)
-        for path in [data, *(path for path in data.rglob("*") if path.is_dir())]:
-            sync_directory(path)
+        for folder in [data, *(path for path in data.rglob("*") if path.is_dir())]:
+            sync_directory(folder)
     except BaseException:
         for child in list(data.iterdir()):
             shutil.rmtree(child) if child.is_dir() else child.unlink()

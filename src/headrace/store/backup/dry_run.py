@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dry run of a start: what it would recover and change, without changing anything.
+"""A dry run of a start: counts of what it would recover, and its changes, none of which is made.
 
 The recovery code reads the journals and the logs of streams on a disk that records cuts, removals
 and writes and behaves as if they were done. Every segment of streams is read, not only the last.
@@ -204,7 +204,7 @@ def examine_vhost(
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
-    journal.read()  # Needed to know where streams end.
+    journal.read()  # It has the ends of streams.
     streams = home / "streams"
     logs = [
         DiskStreamLog(str(directory), journal, segment_size=journal.segment_size)
@@ -285,7 +285,7 @@ def locked_against_brokers(data: Path) -> Iterator[None]:
 
 
 def check_schema(data: Path) -> None:
-    """Refuse a directory that is no data directory, or of a newer version.
+    """Refuse a directory that is not a data directory, or is of a newer version.
 
     Raises:
         StoreError: it is one of these.

@@ -9,8 +9,8 @@ keys, topic permissions, users who declared queues, change notes. Version 3: exc
 bindings are in the journals; their tables are dropped once the journals have them
 (:mod:`headrace.store.catalog.earlier_definitions`).
 
-The file has an id and counts its changes, so that the data directory knows its own and an older
-copy of it (:mod:`headrace.store.mark`).
+The file has an id and counts its changes, so that the data directory tells it from an older copy
+(:mod:`headrace.store.mark`).
 """
 
 import contextlib

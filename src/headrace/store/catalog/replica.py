@@ -4,8 +4,8 @@
 The whole of ``definitions.db`` is one value in the cluster's engine, with the identity and the
 secret of the data. Before a transaction commits here, its outcome replaces the value there, unless
 another broker has replaced it since: compare and set. So a broker's file never has what the engine
-lacks, and a change is durable in the engine before it is answered. Every second each broker asks
-for the version, and installs what others have stored.
+lacks, and a change is durable in the engine before it is answered. Every second each broker reads
+the version, and installs what others have stored.
 
 A value begins with "HRC1" and a CRC-32 of the rest: the identity as text (36), the secret (32), and
 the database file, compressed by zlib.

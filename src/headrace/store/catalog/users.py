@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 AccountRow = tuple[str, str, str, int | None, bytes, bytes, bytes]
 PermissionRow = tuple[str, str, str, str, str]
 TopicPermissionRow = tuple[str, str, str, str, str]
-SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process that writes.
+SERVING_BUSY_MS = 1000  # Wait of a broker's thread for another process that writes.
 
 
 class _Table(Generic[Row, Item]):

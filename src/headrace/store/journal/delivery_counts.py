@@ -48,9 +48,9 @@ class DeliveryCounts:
         self.log = log
         self.is_unsettled = is_unsettled
         self.number = 0  # Of the last entry.
-        self.fresh = bytearray(FRESH_MAX)  # Entries not in the log yet,
-        self.positions = bytearray(FRESH_MAX >> 2)  # the positions of their messages,
-        self.at = 0  # and the bytes of entries in use.
+        self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet.
+        self.positions = bytearray(FRESH_MAX >> 2)  # The positions of their messages.
+        self.at = 0  # Bytes of ``fresh`` in use.
 
     def note(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
         """Add an entry to the next record."""

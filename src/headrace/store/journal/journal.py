@@ -118,8 +118,8 @@ class Journal(SegmentLog):
         self.turn_from = 0
         self.shared = False  # A stream's log has a part of it.
         self.streams: list[JournaledStream] = []  # Logs of open streams.
-        self.paged_out = 0  # Messages, in all,
-        self.paged_in = 0  # and those that were loaded again.
+        self.paged_out = 0  # Messages that were paged out, in all.
+        self.paged_in = 0  # Messages that were loaded again, in all.
         self.emptied = False  # Some segment may be removable.
         self.page_in = PageIn(self)
         self.compactor = Compactor(self, self.page_in, self.flush_settled)
@@ -616,7 +616,7 @@ class Journal(SegmentLog):
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
-        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
+        Call just before :meth:`close`; otherwise the next start has only upper bounds.
         """
         if not self.recovered or self.closed:
             return

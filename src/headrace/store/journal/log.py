@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
-BUFFER_KEPT = 8 << 20  # Bytes of a buffer that is used again,
-BUFFER_USED = 4  # and how many times more than its last group these may be.
+BUFFER_KEPT = 8 << 20  # Bytes of the largest buffer that is used again.
+BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
 AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
 # Records of what happened to messages: answers to publishes do not depend on them.
 NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
@@ -338,7 +338,7 @@ class SegmentLog(Store):
                 self.directory,
             )
 
-    # --- What is not written yet ------------------------------------------------------------
+    # --- Unwritten records ------------------------------------------------------------------
 
     def pending_writes(self) -> Iterator[SegmentWrite]:
         """Yield the writes that may not have reached the disk."""

@@ -2,9 +2,9 @@
 """Recovery: reading a journal.
 
 All segments are read in order, and every record is verified. Messages become rows
-(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in pieces
+(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in chunks
 that fit into the processor's cache. The last segment is read as a whole, and so is one with damage
-or with a record larger than a piece.
+or with a record larger than a chunk.
 
 The end. The last segment ends at the first place without a record: its file was reserved in full,
 or a write was torn. What follows is cut off, unless a GROUP record or another segment behind it
@@ -72,10 +72,10 @@ CHUNK = 256 << 10  # Bytes.
 TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
 CHAINED = 5  # From this version on a segment names the one before it.
 
-# What a scan is given of a segment.
-PARTIAL = 0  # It ends at the first place without a record.
-WHOLE = 1  # Records follow after damage.
-LAST = 2  # The whole of the last one, which may end anywhere.
+# The extent of the bytes that a scan gets of a segment.
+PARTIAL = 0  # A chunk: the scan ends at the first offset without a record.
+WHOLE = 1  # The whole segment: records may follow after damage.
+LAST = 2  # The whole of the last segment, which may end anywhere.
 
 if not cython.compiled:
     C_PARTIAL = PARTIAL
@@ -156,8 +156,8 @@ class Recovery:
                     self.scan_chunks(segment, handle, buffer, size)
                 if not in_chunks or (segment.end < size and not segment.sealed):
                     if size > len(buffer):
-                        buffer.clear()  # Else its old content would be copied,
-                        buffer = bytearray(size)  # and memory in use be twice this.
+                        buffer.clear()  # So that only one buffer is in memory.
+                        buffer = bytearray(size)
                     size = self.disk.read_into(handle, buffer, size)
                     if head is None and number > last and self.is_empty(buffer, size, segment):
                         self.leave_out(number)
@@ -273,7 +273,7 @@ class Recovery:
     # --- Records ----------------------------------------------------------------------------
 
     def scan_chunks(self, segment: "Segment", handle: int, d: bytearray, size: int) -> None:
-        """Read the records of a segment up to its end, or to the first that is not in its piece."""
+        """Read the records of a segment up to its end, or to the first larger than a chunk."""
         while segment.end < size and not segment.sealed:
             base = segment.end
             have = self.disk.read_into(handle, d, min(CHUNK, size - base), base)
@@ -495,7 +495,7 @@ class Recovery:
                 *(self.name, at, file_name(segment.number)),
             )
 
-    # --- What is left -----------------------------------------------------------------------
+    # --- Results ----------------------------------------------------------------------------
 
     def restore_counts(self, counts: DeliveryCounts) -> None:
         """Pass the redelivery counts to the journal."""

@@ -206,7 +206,7 @@ class Rows:
             return -1
         return get32(self.rows, row * C_ROW + C_AT_QUEUE)
 
-    # --- What is left -----------------------------------------------------------------------
+    # --- Results ----------------------------------------------------------------------------
 
     def count_unsettled(self, segments: dict[int, "Segment"]) -> None:
         """Set in the segments how many queues have not settled each message."""

@@ -33,7 +33,7 @@ class LedgerRow(NamedTuple):
     epoch: int
     last: int
     front: int
-    wanted: str  # The broker that an operator wants to own it; empty: any.
+    wanted: str  # The broker that an operator chose as its owner; empty: any.
 
 
 class SilentBroker(NamedTuple):

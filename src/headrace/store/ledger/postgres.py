@@ -12,7 +12,7 @@ on its disk. Three things make that answer worth less, and each is looked at:
 
 An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
 restarted server shows entries that its standby lacks, so reading proves nothing. For the same
-reason a node that is no owner reads the last entry but one at most; the next append, or the
+reason a node that is not an owner reads the last entry but one at most; the next append, or the
 takeover, makes it durable.
 """
 
@@ -90,8 +90,9 @@ class PostgresLedger(LedgerAccess):
         """
         super().__init__(cluster, name, owner)
         self.segment_bytes = SEGMENT_BYTES
-        self.rival = ANY  # Names the only epoch that open() may end,
-        self.silent: SilentBroker | None = None  # and only while this broker has no heartbeats.
+        self.rival = ANY  # Names the only epoch that open() may end.
+        # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
+        self.silent: SilentBroker | None = None
         self.front = 1
         self.filled = 0  # Bytes of the segment.
 

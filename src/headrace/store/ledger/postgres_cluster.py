@@ -50,7 +50,7 @@ class Cluster:
     def __init__(
         self, address: Address, *, standbys: bool = True, answer_s: float = ANSWER_S
     ) -> None:
-        """Know a database.
+        """Set the database; nothing is opened.
 
         Args:
             address: of its servers.
@@ -129,7 +129,7 @@ class Cluster:
     def check_answer(self, session: Session) -> None:
         """Raise OSError unless a standby has the commit, by the last answer of a session.
 
-        A warning may say that it has not. And standbys may be configured away while a commit waits;
+        A warning may report that none has. And standbys may be configured away while a commit waits;
         the server reloads the setting for a session before it ends the session's wait.
         """
         warnings = list(session.warnings)
@@ -174,7 +174,7 @@ class Cluster:
                 session.query(b"select pg_advisory_unlock($1, 0)", LOCK)
 
     def check_schema(self, session: Session) -> None:
-        """Refuse a schema that this version does not know, or that is of another cluster."""
+        """Refuse a schema of a later version, or of another cluster."""
         rows = session.query(
             b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
             b"from headrace.cluster, pg_class where pg_class.oid = 'headrace.log'::regclass"

@@ -112,7 +112,7 @@ class Members:
     def beat(self, state: str) -> ClusterRows:
         """Advance the counter durably; return the brokers and the ledgers.
 
-        A broker that the engine does not know is entered again, unless another one has its name.
+        A broker without a row in the engine is entered again, unless another one has its name.
 
         Raises:
             NameTakenError: another broker has taken the name.

@@ -30,7 +30,7 @@ APPLICATION = "headrace"
 Row = tuple[bytes | None, ...]
 
 # A server that is gone is noticed within seconds, though the kernel would wait for minutes. What
-# the URL says goes before these.
+# the URL sets goes before these.
 CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "application_name": APPLICATION,
     "connect_timeout": CONNECT_S,
@@ -149,7 +149,7 @@ class Session:
 
         Raises:
             StatementError: the server refused it.
-            OSError: there is no answer: it is in doubt what became of it.
+            OSError: the server did not answer: the outcome is in doubt.
         """
         self.warnings.clear()
         self.send_text(statement, *values)

@@ -3,8 +3,8 @@
 
 The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
 file holds what the ledger lacks. The files are written without a sync, and are read as those of the
-plain disk are. A file beside them, ``applied``, says up to which entry they are durable; a start
-applies the entries behind it again.
+plain disk are. A file beside them, ``applied``, has the number of the entry up to which they are
+durable; a start applies the entries behind it again.
 
 Replicated are the segments of journals and streams, and the secret of the journal. Bodies of file
 messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). Everything else is
@@ -67,9 +67,9 @@ class ReplicatedDisk(PassingDisk):
         self.paths: dict[int, str] = {}  # Of open replicated files.
         # Files that this process made or copied, so that no earlier failed sync can take from them.
         self.fresh: set[str] = set()
-        self.missing: set[str] = set()  # Files of which a part is not there.
-        self.suspect: set[str] = set()  # Files that failed to be synced,
-        self.stale: set[int] = set()  # and open files of these: no write to them may count.
+        self.missing: set[str] = set()  # Files of which a part is missing.
+        self.suspect: set[str] = set()  # Files that failed to be synced.
+        self.stale: set[int] = set()  # Open files of these: no write to them may count.
 
     # --- Taking the ledger ------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class ReplicatedDisk(PassingDisk):
             raise Gap(f"the ledger has no entry {self.applied.number + 1} of {position.last}")
 
     def is_complete(self) -> bool:
-        """Return True if all files are there, and none is too short."""
+        """Return True if all files exist, and none is too short."""
         for path, file in self.applied.files.items():
             try:
                 handle = self.local.open(os.path.join(self.home, path))

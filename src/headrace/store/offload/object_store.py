@@ -31,7 +31,7 @@ class ObjectStore(Protocol):
         """Write an object, replacing one of that name; it is durable then."""
 
     def put_new(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one of that name; return whether it was written."""
+        """Write an object unless there is one of that name; return True if it was written."""
 
     def size(self, name: str) -> int:
         """Return the bytes of an object; -1 if there is none."""
@@ -47,7 +47,7 @@ class ObjectStore(Protocol):
         """Return the names of all objects below a prefix, which ends at a slash."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; one that is missing is no error."""
+        """Delete objects; a missing one is not an error."""
 
 
 class RemoteStore:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FETCHES = 4  # Blocks fetched at a time,
-UPLOADS = 1  # and segments uploaded. A buffer of each upload is below 10 MiB.
+FETCHES = 4  # Blocks fetched at a time.
+UPLOADS = 1  # Segments uploaded at a time. A buffer of each upload is below 10 MiB.
 CHUNK = 8 << 20  # Bytes of an upload read at a time.
 OWNER = "owner"
 TOKEN = "stream-store"  # noqa: S105  # The file of the data directory with its token.
@@ -175,9 +175,9 @@ class Upload:
     """One segment on its way; ``then`` is called on the loop's thread."""
 
     def __init__(self, then: Callable[[bool], None]) -> None:
-        """``then`` gets whether the object and the sidecar are durable."""
+        """``then`` is called with True if the object and the sidecar are durable."""
         self.then = then
-        self.given_up = False  # The segment is not needed any more.
+        self.given_up = False  # The segment is no longer needed.
 
 
 def open_tier(url: str, identity: str, data: str, *, cache_size: int, post: Post) -> Tier:

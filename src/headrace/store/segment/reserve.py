@@ -27,8 +27,8 @@ class Reserve:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.path = os.path.join(directory, NAME)
-        self.size = 0  # Bytes of the file,
-        self.target = 0  # and bytes it should have; 0 for a journal without segments.
+        self.size = 0  # Bytes of the file.
+        self.target = 0  # Bytes that it should have; 0 for a journal without segments.
         if NAME in disk.names(directory):
             handle = disk.open(self.path)
             self.size = disk.size(handle)

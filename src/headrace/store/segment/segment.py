@@ -50,7 +50,7 @@ class Segment:
         self.seed = seed
         self.size = size  # Maximum size of the file in bytes.
         self.end = 0  # End of the last appended record.
-        self.written = 0  # End of what the file has.
+        self.written = 0  # End of the records that are in the file.
         self.heads = bytearray()  # By message: offset (4), number of queues left (4).
         self.room = 0  # Capacity of ``heads`` in messages.
         self.count = 0  # Messages.
@@ -72,12 +72,12 @@ class Segment:
         self.reserved: dict[int, int] | None = None  # Its RESERVED records: queue id to seq.
         self.shared: list[int] | None = None  # Its transactions with a part in a stream's log.
         self.marks: list[bytes] | None = None  # The runs of its MARKED records.
-        self.facts: set[bytes] | None = None  # Keys of current facts recorded in it,
-        self.fact_bytes = 0  # and bytes of these and of current definitions.
+        self.facts: set[bytes] | None = None  # Keys of current facts recorded in it.
+        self.fact_bytes = 0  # Bytes of current facts and definitions recorded in it.
         self.defined: dict[bytes, bytes] | None = None  # Current definitions recorded in it.
-        self.counts: bytearray | None = None  # The entries of its COUNTED records,
-        self.count_positions: bytearray | None = None  # the positions of their messages,
-        self.counts_room = 0  # and the bytes at which they are swept.
+        self.counts: bytearray | None = None  # The entries of its COUNTED records.
+        self.count_positions: bytearray | None = None  # The positions of their messages.
+        self.counts_room = 0  # Bytes of ``counts`` at which they are swept.
 
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"

@@ -20,7 +20,7 @@ from headrace.store.segment.segment import Segment, file_name
 
 SPARES_MAX = 2  # Recycled files kept for later segments.
 GROW_FROM = 64 << 10  # Bytes reserved in a new file.
-GROW_STEP = 4096  # If there is no room to double it.
+GROW_STEP = 4096  # Bytes reserved where the disk has no room to double the file.
 HANDLES_MAX = 64  # Files of old segments kept open.
 
 
@@ -95,10 +95,10 @@ class SegmentFiles:
             with contextlib.suppress(OSError):
                 write_reached(self.disk, self.directory, number)
 
-    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[BytesLike]) -> None:
-        """Continue in a new file with the durable part and ``octets``; on the writer's thread."""
+    def begin_anew(self, segment: Segment, kept_size: int, data: Sequence[BytesLike]) -> None:
+        """Continue in a new file with the durable part and ``data``; on the writer's thread."""
         path = self.path(segment)
-        handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)
+        handle = write_anew(self.disk, path, segment.handle, kept_size, data, segment.allocated)
         self.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = self.disk.size(handle)

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
-WAIT_S = 2.0  # How long a failing disk may delay a stop.
+WAIT_S = 2.0  # Seconds that a failing disk may delay a stop.
 STALLED = "the database of the cluster accepts a write (%s)"
 
 
@@ -51,7 +51,7 @@ class ReportedJob:
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Go on; the job was run."""
+        """Continue after the job."""
         raise NotImplementedError
 
 
@@ -132,7 +132,7 @@ class Writer:
         return True
 
     def _run_job(self, job: Job) -> None:
-        """Run a job, using the reserve if there is no room."""
+        """Run a job, using the reserve if the disk is full."""
         while True:
             try:
                 job.run(self.disk)

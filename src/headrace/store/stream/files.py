@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond what is written, at first,
-ALLOCATE_MAX = 1 << 20  # and for a segment of that size.
+ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond the written ones in a small segment.
+ALLOCATE_MAX = 1 << 20  # The same for a segment of that size.
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 

@@ -30,8 +30,8 @@ class DiskLeaseLog(DiskStreamLog):
             StoreError, OSError: it cannot be read.
         """
         self.render: Render = as_it_is
-        self.floor = 0  # Offsets below it are durably settled,
-        # and (position, offset) pairs that will raise it.
+        self.floor = 0  # Offsets below it are durably settled.
+        # Log positions and the offsets to which ``floor`` is raised when these are durable.
         self.waiting: deque[tuple[int, int]] = deque()
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)

@@ -13,7 +13,7 @@ Transactions. A stream is written before the journal, whose COMMIT decides. So t
 transaction here follow a BEGIN record with its number. At the start, the last group is cut back to
 the first BEGIN whose COMMIT the journal lacks: nothing after it was durable. Earlier groups need no
 check, because the journal was written before the next group began; a GROUP record that only
-continues a group in a new segment says so.
+continues a group in a new segment has a bit for that.
 
 Retention removes whole segments, oldest first, never the last one; so offsets are never reused,
 even when everything is removed. If the last segment is lost, a definition in the journal has the
@@ -57,8 +57,8 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 64 << 10
-BUFFER_KEPT = 4 << 20  # Bytes of a buffer that is used again,
-BUFFER_USED = 4  # and how many times more than its last group these may be.
+BUFFER_KEPT = 4 << 20  # Bytes of the largest buffer that is used again.
+BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
 SEGMENT_MIN = 64 << 10
 
 

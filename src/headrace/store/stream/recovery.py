@@ -34,8 +34,8 @@ class StreamRecovery:
         self.offloaded: dict[int, SidecarHead] = {}  # By number.
         self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
         self.last: StreamScan | None = None  # The records of the last segment.
-        self.groups = 0  # Number of the latest group,
-        self.begun: list[tuple[int, StreamSegment, int]] = []  # and its transactions.
+        self.groups = 0  # Number of the latest group.
+        self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
         self.find_segments()
         if self.segments and self.segments[-1].offloaded is None:
             self.last = self.read_last(self.segments[-1])
