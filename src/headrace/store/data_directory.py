@@ -6,7 +6,7 @@ lock                   locked while a broker runs, as is the directory; has its 
 identity               a UUID of the data
 mark                   the versions of the other files (headrace.store.mark)
 secret                 random bytes, from which secrets are derived
-cluster                the id of the cluster, if the directory is a copy of what a cluster has
+cluster                the id of the cluster, if the directory is a copy of a cluster's data
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
 vhosts/<id>/name       the name of a virtual host
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
@@ -193,7 +193,7 @@ class DataDirectory:
             )
 
     def note(self, catalog: str, changes: int) -> None:
-        """Write what is known of ``definitions.db`` and the rest into the mark, if that is news.
+        """Write the versions of the other files into the mark, if they changed.
 
         Raises:
             OSError: it cannot be written; an older copy of the file may go unnoticed then.

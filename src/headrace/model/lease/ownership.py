@@ -116,7 +116,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             )
         changed = ownership.owner != owner
         if changed and ownership.owner:
-            log.warning("%r: '%s' takes it over from '%s'", lease, owner, ownership.owner)
+            log.warning("%r: %r takes it over from %r", lease, owner, ownership.owner)
         ownership.owner = owner
         ownership.connection = connection
         ownership.seen_ms = now_ms
@@ -156,7 +156,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         if self.owner_of(lease):
             return now_ms + self._pause_ms(lease)
         log.warning(
-            "lease of queue '%s' for '%s': its owner '%s' is gone",
+            "lease of queue %r for %r: its owner %r is gone",
             lease.source.name,
             lease.group,
             ownership.owner,

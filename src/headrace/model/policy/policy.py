@@ -190,7 +190,7 @@ def _arguments(
         if key in HARMLESS:
             if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # Log each key once.
                 _noted.add((name, key))
-                log.warning("policy '%s': '%s' has no effect on this broker", name, key)
+                log.warning("policy %r: %r has no effect on this broker", name, key)
             continue
         policy_key = KEYS.get(key)
         if policy_key is None or policy_key.argument not in QUEUE_ARGUMENTS:

@@ -349,7 +349,7 @@ class Destination:
         self.name = name
         self.store = store
         self.counters = counters
-        # Only queues in tests are without a virtual host.
+        # Only queues in tests have no virtual host.
         self.vhost: QueueHost = vhost  # type: ignore[assignment]
         self.id = id
         self.id_bytes = id.to_bytes(4, "big")

@@ -80,7 +80,7 @@ class CatalogReplica:
         return value
 
     def refresh(self, db: sqlite3.Connection) -> bool:
-        """Install what the engine has in the local file; return False if it has that.
+        """Install the engine's value in the local file; return False if the file has it.
 
         Raises:
             OSError: the engine does not answer.
@@ -100,7 +100,7 @@ class CatalogReplica:
         return True
 
     def store(self, db: sqlite3.Connection) -> None:
-        """Store what the open transaction of the local file makes of it.
+        """Store the contents of the local file with its open transaction.
 
         Raises:
             sqlite3.OperationalError: nothing may be committed here.

@@ -130,10 +130,10 @@ class UserDirectory:
         self.wrote()
 
     def refresh(self) -> None:
-        """Take over what other brokers of the cluster changed.
+        """Take over the changes of other brokers of the cluster.
 
         Raises:
-            AccountError: the file cannot be written, or what the engine has is damaged.
+            AccountError: the file cannot be written, or the engine's value is damaged.
             OSError: the engine does not answer.
         """
         replica = self._db.replica
@@ -212,7 +212,7 @@ class UserDirectory:
         self.wrote()
 
     def wrote(self) -> None:
-        """Have :meth:`changed` report what this object wrote itself."""
+        """Let :meth:`changed` report the changes of this object, too."""
         self._version = -1
 
     def begin(self) -> None:

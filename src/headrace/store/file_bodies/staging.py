@@ -136,7 +136,7 @@ class Staging(Files):
         return os.path.join(self.directory, name)
 
     def load_existing(self) -> None:
-        """Load what an earlier process left."""
+        """Load the parts and bodies of an earlier process."""
         for name in self.disk.names(self.directory):
             entry = parse_name(name, self.now_ms)
             if entry is None:
@@ -436,7 +436,7 @@ class Staging(Files):
     # --- Time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Remove what is no longer needed and retry waiting senders; called regularly."""
+        """Remove old parts and unused bodies, and retry waiting senders; called regularly."""
         self.now_ms = now_ms
         for part in list(self.parts.values()):
             if part.holder is None and now_ms - part.touched_ms >= self.keep_ms:

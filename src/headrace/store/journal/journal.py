@@ -9,7 +9,8 @@ turn become one record of runs (:mod:`headrace.store.journal.settlements`).
 
 Removing. The oldest segment is recycled once all its messages are settled
 (:mod:`headrace.store.journal.retirement`). If one old message keeps many segments, compaction
-copies what is left of the oldest ones to the end (:mod:`headrace.store.journal.compaction`).
+copies the unsettled messages of the oldest ones to the end
+(:mod:`headrace.store.journal.compaction`).
 
 Reading. Messages that queues paged out are read from the segments
 (:mod:`headrace.store.journal.page_in`), or from a scratch file if they are transient
@@ -101,7 +102,7 @@ class Journal(SegmentLog):
         self.clean = True  # The log was closed by a regular stop.
         self.recovered = False
         self.reserved: dict[int, int] = {}  # RESERVED records: queue id to seq.
-        # By xid, with the segment of the record.
+        # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.current_facts = CurrentFacts(self.facts)
         self.definitions = CurrentDefinitions()
@@ -112,7 +113,7 @@ class Journal(SegmentLog):
         self.settled = Settlements(self, self.room)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
-        # Where this turn began: the segment, the messages in it, and the log position.
+        # The start of this turn: the segment, the messages in it, and the log position.
         self.turn_segment = self.segment
         self.turn_first = 0
         self.turn_from = 0
@@ -634,7 +635,7 @@ class Journal(SegmentLog):
         self.append(C_CLEAN, b"")
 
     def abandon(self) -> None:
-        """Close the files without writing what was appended since the last group."""
+        """Close the files without writing the records since the last group."""
         self.recovered = False
         self.close()
 

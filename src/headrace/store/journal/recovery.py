@@ -7,7 +7,7 @@ that fit into the processor's cache. The last segment is read as a whole, and so
 or with a record larger than a chunk.
 
 The end. The last segment ends at the first place without a record: its file was reserved in full,
-or a write was torn. What follows is cut off, unless a GROUP record or another segment behind it
+or a write was torn. Bytes behind it are cut off, unless a GROUP record or another segment behind it
 proves that the place had been synced: then the log is damaged there
 (:mod:`headrace.store.segment.quarantine`).
 
@@ -104,7 +104,7 @@ class Recovery:
         self.deferred: list[tuple[int, bytes]] | None = None  # The records of an open transaction.
         self.begun: tuple[Segment, int, int] | None = None
         self.quarantined = 0
-        # By xid, with the segment of the record.
+        # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.facts = CurrentFacts({})
         self.definitions = CurrentDefinitions()
@@ -458,7 +458,7 @@ class Recovery:
         self.clean = False
 
     def end_jobs(self) -> None:
-        """Drop what undecided jobs prepared: they end with their process."""
+        """Drop the messages that undecided jobs prepared: jobs end with their process."""
         mark = JOB.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
             for seq in self.prepared.pop(xid)[0].seqs():

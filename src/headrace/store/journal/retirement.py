@@ -35,7 +35,7 @@ class Retirement:
         self.journal = journal
         self.wasteful = wasteful
         self.carry = carry
-        # With the log position that must be durable first.
+        # Removed segments, each with the log position that must be durable first.
         self.leaving: deque[tuple[Segment, int]] = deque()
 
     def retire(self) -> bool:

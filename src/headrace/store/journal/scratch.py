@@ -32,7 +32,7 @@ CHUNK = 16 << 20  # Bytes.
 BUFFER = 256 << 10  # Bytes gathered before they are written.
 PART_SIZE = 131064
 READ_SLACK = 512  # Bytes of a message besides body and headers, usually.
-KEEP_MAX = 256 << 10  # Bytes of a read that are kept for what follows.
+KEEP_MAX = 256 << 10  # Bytes of a read that are kept for the next messages.
 HEAD = 8
 
 
@@ -134,7 +134,7 @@ class Scratch:
         if block is None:
             ahead = self.ahead.plan(0, offset, expected)
             if offset < self.buffer_at <= offset + ahead:
-                ahead = self.buffer_at - offset  # What follows is not written yet.
+                ahead = self.buffer_at - offset  # The bytes behind that are not written yet.
             data = self.read_file(max(min(ahead, KEEP_MAX), size), offset)
             if len(data) < size or len(data) > KEEP_MAX:
                 return data[:size]

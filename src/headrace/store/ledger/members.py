@@ -60,4 +60,4 @@ class ClusterRows(NamedTuple):
 
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
-    unfit: str  # Why the engine would lose what it confirms; empty if it would not.
+    unfit: str  # The reason if the engine would lose confirmed entries; empty otherwise.

@@ -59,12 +59,12 @@ class ObjectFiles:
         self.objects.close()
 
     def adopt(self) -> None:
-        """Give an empty ledger the files that are here. Raises OSError, as `send` does."""
+        """Send the local files to an empty ledger. Raises OSError, as `send` does."""
         for name in sorted(self.local_sizes()):
             self.send(name)
 
     def bring(self) -> None:
-        """Make the directory a copy of what the ledger has.
+        """Make the directory a copy of the ledger's objects.
 
         Raises:
             Gap: the ledger lacks a part of an object.

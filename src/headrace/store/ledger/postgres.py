@@ -81,7 +81,7 @@ class PostgresLedger(LedgerAccess):
     """The ledger of one virtual host; see the module and `Ledger`."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
-        """Know a ledger.
+        """Set the ledger; nothing is opened.
 
         Args:
             cluster: the database.
@@ -199,7 +199,7 @@ class PostgresLedger(LedgerAccess):
     # --- Appending --------------------------------------------------------------------------
 
     def begin_append(self, session: Session) -> None:
-        """Find the table of the next entry; prepare what each append sends."""
+        """Find the table of the next entry; prepare the statements of an append."""
         segments = session.query(SEGMENTS, self.id)
         if segments:
             self.segment = int(segments[-1][0] or 0)
@@ -233,7 +233,7 @@ class PostgresLedger(LedgerAccess):
         self.prepare_insert(session)
 
     def send(self, session: Session, number: int, data: bytes) -> None:
-        """Send an append and the look at what its answer is worth; wait for both."""
+        """Send an append and the check of the standbys; wait for both answers."""
         session.warnings.clear()
         key = struct.pack(">q", number)
         fence = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that holds the ledgers of a cluster, and what it must be to keep their promise.
+"""A database that holds the ledgers of a cluster, and the checks of its durability.
 
 Each new session is checked, since a failover may lead to another server: a server that confirms
 commits of its own disk alone, that is read only, or that belongs to another cluster takes nothing.
@@ -116,7 +116,7 @@ class Cluster:
         return session
 
     def check(self, facts: Row) -> None:
-        """Refuse a server that would lose what it confirms."""
+        """Refuse a server that would lose confirmed commits."""
         version, recovery, read_only, fsync, names, commit, _ = facts
         if int(version or 0) < OLDEST_SERVER:
             raise self.unfit("it is older than PostgreSQL 14")
@@ -129,7 +129,7 @@ class Cluster:
     def check_answer(self, session: Session) -> None:
         """Raise OSError unless a standby has the commit, by the last answer of a session.
 
-        A warning may report that none has. And standbys may be configured away while a commit waits;
+        A warning may report that none has. Standbys may be configured away while a commit waits;
         the server reloads the setting for a session before it ends the session's wait.
         """
         warnings = list(session.warnings)

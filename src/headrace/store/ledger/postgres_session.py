@@ -179,7 +179,7 @@ class Session:
             self.libpq.send_query_prepared(name, values, [BINARY] * len(values), BINARY)
 
     def sync(self) -> None:
-        """End the transaction of what was sent."""
+        """End the transaction of the sent statements."""
         with self.sending():
             self.libpq.pipeline_sync()
 
@@ -228,7 +228,7 @@ class Session:
             return None if result.status == pq.ExecStatus.PIPELINE_SYNC else result
 
     def wait(self, deadline: float) -> None:
-        """Send what is left, and wait until a result is here."""
+        """Send the unsent bytes, and wait for a result."""
         unsent = self.libpq.flush()
         while unsent or self.libpq.is_busy():
             self.poll.modify(self.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
@@ -263,7 +263,7 @@ class Session:
             duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the session; the server may still finish what was sent."""
+        """End the session; the server may still finish its statements."""
         self.connection.close()
 
 

@@ -8,7 +8,7 @@ durable; a start applies the entries behind it again.
 
 Replicated are the segments of journals and streams, and the secret of the journal. Bodies of file
 messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). Everything else is
-of this machine alone: reserves, scratch files, spares, what a damaged file left.
+of this machine alone: reserves, scratch files, spares, quarantined bytes.
 """
 
 import errno
@@ -42,7 +42,7 @@ STREAMS = "streams"
 BODIES = "staging"
 BODY = ".body"
 ADOPTED = 1 << 20  # Bytes of an entry with a part of a file that was here before.
-MARK_EVERY = 64 << 20  # Bytes written between two marks of what is durable here.
+MARK_EVERY = 64 << 20  # Bytes written between two writes of ``applied``.
 
 
 class ReplicatedDisk(PassingDisk):
@@ -57,7 +57,7 @@ class ReplicatedDisk(PassingDisk):
         self.bodies = self.object_files(ledger)  # Of file messages.
         self.lost: LedgerLost | None = None  # Why this node may write nothing more.
         self.epoch = 0
-        self.applied = Applied(0, NO_CHAIN, {})  # What the files have, durable or not.
+        self.applied = Applied(0, NO_CHAIN, {})  # The entries in the files, durable or not.
         self.marked = 0  # The last entry that is durable here.
         self.mark_every = MARK_EVERY
         self.since_mark = 0  # Bytes written since.
@@ -95,7 +95,7 @@ class ReplicatedDisk(PassingDisk):
         self.release()
 
     def adopt(self) -> None:
-        """Give an empty ledger the files that are here.
+        """Send the local files to an empty ledger.
 
         Raises:
             OSError: the engine does not answer. The ledger has a part of the files then.
@@ -110,7 +110,7 @@ class ReplicatedDisk(PassingDisk):
                     self.adopt_file(path)
 
     def adopt_file(self, path: str) -> None:
-        """Give the ledger a file that is here."""
+        """Send a local file to the ledger."""
         handle = self.local.open(path)
         try:
             size = self.local.size(handle)
@@ -121,7 +121,7 @@ class ReplicatedDisk(PassingDisk):
             self.local.close(handle)
 
     def follow(self) -> int:
-        """Apply what another owner has added; return the number of entries.
+        """Apply the entries that another owner has added; return their number.
 
         Raises:
             Gap: this node has entries that the ledger lacks.
@@ -135,7 +135,7 @@ class ReplicatedDisk(PassingDisk):
         return self.applied.number - before
 
     def begin_applied(self) -> None:
-        """Read what the files have, unless it is known."""
+        """Read the number of the last entry that is in the files, unless it is known."""
         if self.applied.number == 0:
             self.applied = read_applied(self.local, self.home) or self.applied
             self.marked = self.applied.number
@@ -233,7 +233,7 @@ class ReplicatedDisk(PassingDisk):
         self.local.sync_directory(os.path.dirname(path))
 
     def renew(self, path: str) -> None:
-        """Put a copy in a file's place: what a failed sync lost stays lost in the file itself.
+        """Replace a file by a copy: bytes that a failed sync lost stay lost in the file itself.
 
         See :mod:`headrace.store.replacement`.
         """
@@ -256,7 +256,7 @@ class ReplicatedDisk(PassingDisk):
         self.fresh.add(path)
 
     def other_history(self, how: str) -> OtherHistory:
-        """Return the error for a ledger that lost what it had confirmed."""
+        """Return the error for a ledger that lost confirmed entries."""
         return OtherHistory(
             f"{self.home} has entry {self.applied.number} of the ledger, which {how}: the engine "
             "lost what it had confirmed, as a standby does that was promoted and did not have all"

@@ -29,7 +29,7 @@ class SegmentWrite:
 class WriteGroup:
     """A buffer with its writes, and the records of streams; a job of the writer.
 
-    Repeated after an error, it skips what is durable, and replaces a file that failed.
+    Repeated after an error, it skips durable writes, and replaces a file that failed.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ def read_headers(
 ) -> tuple[Headers, int]:
     """Return the header of each segment, and the number of the oldest needed one.
 
-    A header is None if it is damaged or from an earlier use of the file. ``secret`` is what the
-    file of that name has, if it is there.
+    A header is None if it is damaged or from an earlier use of the file. ``secret`` is the
+    contents of the file of that name, if it exists.
 
     Raises:
         StoreError: a segment has an unknown version, or is of another log.

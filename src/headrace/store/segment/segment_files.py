@@ -75,7 +75,7 @@ class SegmentFiles:
 
     def grow(self, segment: Segment, end: int) -> None:
         """Reserve room up to ``end``, and more if possible; on the writer's thread."""
-        size = max(segment.allocated, GROW_FROM)  # A spare may have lost what was not synced.
+        size = max(segment.allocated, GROW_FROM)  # A spare may have lost unsynced bytes.
         while size < end:
             size *= 2
         try:

@@ -194,7 +194,7 @@ class StreamGroup:
         ]
 
     def run(self, disk: Disk) -> None:
-        """Write and sync on the writer's thread, skipping what is durable."""
+        """Write and sync on the writer's thread, skipping durable writes."""
         with memoryview(self.buffer) as view:
             while self.writes_done < len(self.writes):
                 segment, file_offset, start, stop = self.writes[self.writes_done]

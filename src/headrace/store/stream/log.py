@@ -257,7 +257,7 @@ class DiskStreamLog(StreamLog):
         if self.offloading is None:
             if max_length_bytes >= 0 or max_age_ms >= 0:
                 log.warning(
-                    "stream '%s': its segments stay here: this broker has no stream_store",
+                    "stream %r: its segments stay here: this broker has no stream_store",
                     self.name,
                 )
             return
@@ -550,7 +550,7 @@ class DiskStreamLog(StreamLog):
         self.doubtful.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off an uncommitted transaction and what follows it.
+        """Cut off an uncommitted transaction and all records behind it.
 
         If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.

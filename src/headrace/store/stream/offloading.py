@@ -66,7 +66,7 @@ class Offloading:
         return self.prefix + file_name(number)
 
     def start_moves(self, now_ms: int) -> None:
-        """Begin to move what is beyond the limits."""
+        """Begin to move the segments beyond the limits."""
         self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
             return
@@ -103,7 +103,7 @@ class Offloading:
 
     def finish_upload(self, segment: StreamSegment, durable: bool) -> None:
         """Give the sidecar its name, once the object is durable."""
-        if not durable or self.ended:  # What is there is written again, or deleted with the stream.
+        if not durable or self.ended:  # The object is written again, or deleted with the stream.
             self.moving.pop(segment, None)
         elif segment not in self.segments:
             self.moving.pop(segment, None)
@@ -146,7 +146,7 @@ class Offloading:
             self.log.on_arrival()
 
     def drop(self, segment: StreamSegment) -> None:
-        """Remove what the store has of a segment that retention removes."""
+        """Remove the object and the sidecar of a segment that retention removes."""
         upload = self.moving.get(segment)
         if upload is not None:
             upload.given_up = True

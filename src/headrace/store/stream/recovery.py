@@ -103,7 +103,7 @@ class StreamRecovery:
                 disk.remove(os.path.join(directory, segment))
 
     def remove_left(self, number: int) -> None:
-        """Remove what was left of a segment that retention had removed."""
+        """Remove the file or sidecar of a segment that retention had removed."""
         path = self.files.path(number)
         if number in self.offloaded:
             self.files.disk.remove(sidecar_path(path))
@@ -155,7 +155,7 @@ class StreamRecovery:
             self.files.open.remove(segment)
 
     def read_last(self, last: StreamSegment) -> StreamScan:
-        """Read the last segment, and cut off what was torn."""
+        """Read the last segment, and cut off a torn write."""
         scan = StreamScan(last, last=True)
         end = scan.read(*self.files.read(last))
         if end < last.written:
