@@ -139,7 +139,7 @@ def make(call: RequestCall, do: str) -> Job:
         first=call.number("first", 0),
         last=None if call.request.get("last") is None else call.number("last"),
         dry=call.flag("dry_run"),
-        most=call.vhost.jobs.messages_max,
+        maximum=call.vhost.jobs.messages_max,
     )
 
 

@@ -219,7 +219,7 @@ def reroute(call: QmfRequest) -> Steps:
         target=through(call, exchange, source),
         selector=messages.selector_of(call),
         count=count,
-        most=call.vhost.jobs.messages_max,
+        maximum=call.vhost.jobs.messages_max,
     )
     job_fields = {"do": "move", "from": source.name, "to": "", "through": exchange}
     running = call.vhost.jobs.begin("", job_fields, job, call.connection.number)
