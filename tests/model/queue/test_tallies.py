@@ -51,12 +51,12 @@ def test_messages_that_no_consumer_has_room_for_wait(host: Host) -> None:
     host.counters.now_ms += 1000  # No message waits.
     host.enqueue(queue, "b")
     assert queue.round is not None
-    assert queue.round.waited() == 0
+    assert queue.round.total_wait_ms() == 0
     host.counters.now_ms += 300
-    assert queue.round.waited() == 300
+    assert queue.round.total_wait_ms() == 300
     consumer.settle("a")
     host.counters.now_ms += 500  # It has "b" now, and nothing waits.
-    assert queue.round.waited() == 300
+    assert queue.round.total_wait_ms() == 300
 
 
 @pytest.mark.parametrize("tally", [QueueTally(), ChannelTally()])

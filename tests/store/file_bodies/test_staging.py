@@ -149,7 +149,7 @@ def test_bodies_survive_a_restart_while_messages_refer_to_them(
     assert caplog.text.count("not one of ours") <= 2
     assert staging.add_reference(reference(kept))
     assert not staging.add_reference(b"whatever" + bytes(8))
-    staging.recovered()
+    staging.remove_unreferenced()
     work_off(staging)
     assert lost.name() not in disk.names(DIRECTORY)
     assert kept.name() in disk.names(DIRECTORY)

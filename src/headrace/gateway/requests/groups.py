@@ -174,7 +174,7 @@ def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
         "claimed": groups_of(call).is_claimed(group, call.vhost.counters.now_ms),
         "lag": lag,
         "lag_octets": lag_octets,
-        "gone": group.gone(),
+        "gone": group.removed_count(),
     }
 
 

@@ -156,7 +156,7 @@ class ConsumerFilter:
         self.replays = replay_period(arguments, subject) is not None
         self.subject = subject
 
-    def give(self, consumer: Consumer) -> None:
+    def apply(self, consumer: Consumer) -> None:
         """Set the attributes of a consumer that is not on its queue yet.
 
         Raises:

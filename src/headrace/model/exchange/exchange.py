@@ -100,7 +100,7 @@ class Observer(Protocol):
     def note(self, headers: Mapping[str, object], lasting: bool) -> None:
         """Remember the id of an accepted message."""
 
-    def bound(self, binding: Binding) -> None:
+    def replay_to(self, binding: Binding) -> None:
         """Pass the kept messages to a new binding."""
 
     def clear(self) -> None:

@@ -102,7 +102,7 @@ class ExchangeObserver:
 
     # --- Bindings -----------------------------------------------------------------------------
 
-    def bound(self, binding: Binding) -> None:
+    def replay_to(self, binding: Binding) -> None:
         """Pass the kept messages to a new binding."""
         if self.kept is None:
             return

@@ -29,7 +29,7 @@ cdef class QueueView(Stream):
                    left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)
     @cython.locals(seen=Message)
-    cdef bint wants(self, Consumer consumer, Message message, tuple entry) except -1
+    cdef bint matches(self, Consumer consumer, Message message, tuple entry) except -1
     @cython.locals(store=Store, paged=cython.bint, data=bytes, arrived_ms=cython.longlong)
     cdef tuple entry(self, Message message)
     cpdef remove_consumer(self, Consumer consumer)

@@ -159,11 +159,11 @@ class QueueView(Stream):
             for message in messages:
                 self.cursors[consumer] = message.seq + 1
                 entry = self.entry(message)
-                if entry is not None and self.wants(consumer, message, entry):
+                if entry is not None and self.matches(consumer, message, entry):
                     entries.append(entry)
         return entries
 
-    def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
+    def matches(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
         """Return True if a message passes a reader's no-local and selector."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return False

@@ -66,7 +66,7 @@ cdef class ConsumerRound:
     cdef int deactivate(self, Consumer consumer) except -1
     @cython.locals(index=Py_ssize_t)
     cdef Consumer remove(self, Consumer consumer)
-    cpdef long long waited(self) except? 0
+    cpdef long long total_wait_ms(self) except? 0
     cdef int clear(self) except -1
     @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick(self)

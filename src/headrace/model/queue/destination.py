@@ -221,7 +221,7 @@ class ConsumerRound:
         self.single_active_consumer = following
         return following
 
-    def waited(self) -> int:
+    def total_wait_ms(self) -> int:
         """Return for how many milliseconds messages waited because no consumer had room."""
         if not self.stalled_ms:
             return self.waited_ms

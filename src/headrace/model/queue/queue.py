@@ -767,12 +767,12 @@ class Queue(Destination):
                 count += lane.consumer_count()
         return count if self.browsing is None else count + len(self.browsing.browsers)
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return the seqs of ready messages, of every content class, that were delivered before."""
-        seqs = self.ready.redelivered()
+        seqs = self.ready.redelivered_seqs()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                seqs += lane.redelivered()
+                seqs += lane.redelivered_seqs()
         return seqs
 
     # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.

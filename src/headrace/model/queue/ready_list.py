@@ -338,7 +338,7 @@ class ReadyList:
             passed += weight
         return bounds
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return the seqs of the ready messages that were delivered before."""
         seqs = []
         message: Message | None

@@ -121,7 +121,7 @@ class DelayedQueue(Queue):
         """Return the number of waiting messages."""
         return self.ready.count
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return an empty list: no waiting message was delivered before."""
         return []
 

@@ -66,7 +66,7 @@ class ConsumerGroup:
         position = max(self.position, stream_log.first_offset)
         return max(0, stream_log.committed_offset - position), stream_log.bytes_from(position)
 
-    def gone(self) -> int:
+    def removed_count(self) -> int:
         """Return the number of messages that retention removed before they were read."""
         return max(0, self.stream.log.first_offset - self.position)
 

@@ -235,7 +235,7 @@ class Stream(Queue):
                 )
         if offset < first:
             if reader.strict:
-                raise self.gone(offset)
+                raise self.removed_error(offset)
             offset = first
         self.cursors[consumer] = offset
         reader.selector = consumer.selector
@@ -254,7 +254,7 @@ class Stream(Queue):
                 self.no_local_readers = []
             self.no_local_readers.append((consumer, reader.own))
 
-    def gone(self, offset: int) -> NotFound:
+    def removed_error(self, offset: int) -> NotFound:
         """Return the error for an offset that retention removed."""
         return NotFound(
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
@@ -389,7 +389,7 @@ class Stream(Queue):
                     return
                 if reader.next < log.first_offset:
                     if reader.strict:
-                        error = self.gone(reader.next)
+                        error = self.removed_error(reader.next)
                         self.remove_consumer(consumer)
                         consumer.failed(error)
                         return

@@ -287,7 +287,7 @@ class Sinks:
         key = ("branch", self.vhost.branches, branch.xid)
         self.vhost.scheduler.put(key, self.vhost.counters.now_ms + self.keep_ms, overdue)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Schedule the rollback of recovered branches."""
         for branch in self.vhost.branches:
             if branch.xid.format == STAGED and branch.state is BranchState.PREPARED:

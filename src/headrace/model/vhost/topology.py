@@ -324,7 +324,7 @@ class Topology(ABC):
             if self.events.has_listeners:
                 self.events.emit("binding.created", **binding_facts(binding, self.name))
             if binding.source.observer is not None:
-                binding.source.observer.bound(binding)
+                binding.source.observer.replay_to(binding)
 
     def unbind(
         self,

@@ -190,7 +190,7 @@ class VirtualHost(QueueRegistry):
         except InvalidArgument as error:
             log.error("vhost %r: binding %r is left out: %s", self.name, record, error)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Resume deduplication, history and tracing; call once the facts are recovered."""
         for exchange in list(self.exchanges.values()):
             self._add_observer(exchange)

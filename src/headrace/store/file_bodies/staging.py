@@ -459,7 +459,7 @@ class Staging(Files):
             self.writer.submit(ReplicationJob(forget, lambda: None))
         self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
 
-    def recovered(self) -> None:
+    def remove_unreferenced(self) -> None:
         """Remove bodies without references, once all messages are recovered."""
         for body in list(self.idle.values()):
             self.remove(body)

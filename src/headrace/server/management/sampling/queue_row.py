@@ -90,7 +90,7 @@ class QueueRow(Numbers):
         """Note when the queue was seen first; until it is measured its consumers have room."""
         self.looked_ms = queue.counters.now_ms
         if queue.round is not None:
-            self.waited_ms = queue.round.waited()
+            self.waited_ms = queue.round.total_wait_ms()
             self.values[C_UTILISATION] = C_WHOLE
 
     def leave(self, sums: Numbers) -> None:
@@ -134,7 +134,7 @@ class QueueRow(Numbers):
         passed_ms = now_ms - self.looked_ms
         if passed_ms < C_SHORTEST_MS:  # The last measurement stays; a new consumer had room.
             return C_WHOLE if self.waited_ms == C_UNKNOWN else self.values[C_UTILISATION]
-        waited_ms = queue.round.waited()
+        waited_ms = queue.round.total_wait_ms()
         waiting_ms = max(0, waited_ms - max(0, self.waited_ms))
         self.looked_ms = now_ms
         self.waited_ms = waited_ms
