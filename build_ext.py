@@ -126,7 +126,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/store/segment/record.py",
     "headrace/store/segment/segment.py",
     "headrace/store/segment/span.py",
-    "headrace/store/offload/places.py",
+    "headrace/store/offload/record_groups.py",
     "headrace/store/segment/read_ahead.py",
     "headrace/store/journal/scratch.py",
     "headrace/store/journal/delivery_counts.py",

@@ -47,7 +47,7 @@ def test_facts_come_by_prefix_in_order_and_may_change_meanwhile(facts: Facts) ->
 
 def test_facts_have_limits(facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts_module, "FACTS_MAX", 2)
-    monkeypatch.setattr(facts_module, "FACTS_OCTETS_MAX", 100_000)
+    monkeypatch.setattr(facts_module, "FACTS_BYTES_MAX", 100_000)
     facts.put(b"k" * FACT_KEY_MAX, b"v" * FACT_VALUE_MAX)
     for key, value, text in (
         (b"", b"", "1 to 600 bytes"),
@@ -92,9 +92,9 @@ def test_of_more_ids_than_survive_the_newest_do(
 ) -> None:
     monkeypatch.setattr(deduplication, "LASTING_MAX", 3)
 
-    def made() -> deduplication.Ids:
+    def made() -> deduplication.IdCache:
         arguments = {deduplication.CACHE_SIZE: 5}
-        return deduplication.Ids(
+        return deduplication.IdCache(
             arguments, counters=Counters(now_ms=1), facts=facts, prefix=b"ids/"
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, Arrivals
+from headrace.model.arrival_times import MARKS_MAX, PART_OF_AGE, ArrivalTimes
 from headrace.model.errors import ModelError
 from headrace.model.operations.peek import (
     Peek,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def test_marks_tell_until_when_a_message_came() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalTimes()
     assert arrivals.latest(1, 777) == 777
     for now_ms, next_seq in ((1000, 5), (1500, 5), (2000, 9), (2500, 9)):
         arrivals.note(now_ms, next_seq)
@@ -43,7 +43,7 @@ def test_marks_tell_until_when_a_message_came() -> None:
 
 
 def test_marks_are_few_and_the_late_ones_close_together() -> None:
-    arrivals = Arrivals()
+    arrivals = ArrivalTimes()
     count = 200_000  # Half a second each: more than a day.
     for n in range(1, count + 1):
         arrivals.note(n * 500, n * 10)

@@ -13,7 +13,7 @@ from headrace.store.segment.record import (
     residue,
     segment_seed,
 )
-from headrace.store.segment.segment import VERSION, file_name, header, numbered, read_header
+from headrace.store.segment.segment import VERSION, file_name, header, read_header, segment_numbers
 
 
 def expected(start: int, octets: bytes) -> int:
@@ -93,4 +93,4 @@ def test_a_header_tells_what_it_was_given() -> None:
 
 def test_segments_are_named_by_number() -> None:
     names = [file_name(12), file_name(3), "secret", "0000000001.spare", "x.segment"]
-    assert numbered(names) == [3, 12]
+    assert segment_numbers(names) == [3, 12]

@@ -32,7 +32,7 @@ from headrace.server.cluster import node as node_module
 from headrace.server.cluster.heartbeat import BEAT_S, MARGIN
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode
-from headrace.store.ledger.members import RUNNING, BrokerRow, ClusterRows, LedgerRow, Silent
+from headrace.store.ledger.members import RUNNING, BrokerRow, ClusterRows, LedgerRow, SilentBroker
 from headrace.store.ledger.port import Fenced, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
 from headrace.store.ledger.postgres_cluster import Cluster
@@ -62,7 +62,7 @@ class Engine:
         self.brokers[name] = BrokerRow(name, seen, name, 5672, state)
         return ClusterRows(list(self.brokers.values()), list(self.ledgers.values()), "")
 
-    def take(self, name: str, owner: str, rival: str, silent: Silent | None) -> LedgerRow:
+    def take(self, name: str, owner: str, rival: str, silent: SilentBroker | None) -> LedgerRow:
         row = self.ledgers.get(name, LedgerRow(name, "", "", 0, 0, 1, ""))
         if row.taken != rival:
             raise Fenced(f"ledger {name!r}: another broker was first")
@@ -191,7 +191,7 @@ class Broker:
     def follow(self, rows: object) -> None:
         """Copies are of no matter here."""
 
-    def take(self, name: str, rival: str, silent: Silent | None) -> Any:
+    def take(self, name: str, rival: str, silent: SilentBroker | None) -> Any:
         self.check_way()
         row = self.simulation.engine.take(name, self.name, rival, silent)
         ledger = TakenLedger(self.node.cluster, name, self.name)

@@ -2,7 +2,7 @@
 """Approximate arrival times of messages, from a few thousand marks shared by a broker.
 
 Messages get increasing seqs. A mark is a time and the next seq at that time; two marks give the
-interval in which a message arrived. The journal knows the exact times of its messages; marks serve
+interval in which a message arrived. The journal has the exact times of its messages; marks serve
 all others, at no cost for each.
 
 Marks thin out with age: when there are too many, those closer to others than a 200th of their age
@@ -15,10 +15,10 @@ from array import array
 from bisect import bisect_right
 
 MARKS_MAX = 4096  # Reached after half an hour; about 2000 remain then, 3000 after years.
-PART_OF_AGE = 200
+PART_OF_AGE = 200  # Marks closer to others than their age divided by this are dropped.
 
 
-class Arrivals:
+class ArrivalTimes:
     """Marks of times and seqs."""
 
     def __init__(self) -> None:
@@ -54,5 +54,5 @@ class Arrivals:
 
     def latest(self, seq: int, now_ms: int) -> int:
         """Return the latest time at which a message with this seq can have arrived."""
-        at = bisect_right(self._seqs, seq)
-        return self._times_ms[at] if at < len(self._seqs) else now_ms
+        index = bisect_right(self._seqs, seq)
+        return self._times_ms[index] if index < len(self._seqs) else now_ms

@@ -58,7 +58,7 @@ class Contents(Protocol):
             UnreadableError: the headers do not fit.
         """
 
-    def stamped(
+    def stamp(
         self, message: Message, headers: Mapping[str, object], timestamp_s: int | None
     ) -> Message:
         """Return the message with headers added, and with a timestamp unless that is None.
@@ -67,7 +67,7 @@ class Contents(Protocol):
             UnreadableError: the headers do not fit.
         """
 
-    def counted(self, message: Message, count: int) -> bytes:
+    def with_count(self, message: Message, count: int) -> bytes:
         """Return the data of a message with a header for its redelivery count.
 
         ``count`` is at most 255.
@@ -76,7 +76,7 @@ class Contents(Protocol):
             UnreadableError: the header does not fit.
         """
 
-    def traced(
+    def make_trace(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
         """Return a basic message with the same body and headers that describe the original.
@@ -88,14 +88,14 @@ class Contents(Protocol):
     def values(self, message: Message) -> Values:
         """Return the headers and properties of a message in memory, as selectors read them."""
 
-    def leased(self, message: Message) -> bytes:
+    def render_leased(self, message: Message) -> bytes:
         """Return the data of a leased message as readers see it.
 
         Raises:
             UnreadableError: the message cannot be converted.
         """
 
-    def joined(self, message: Message) -> bytes:
+    def encode_record(self, message: Message) -> bytes:
         """Return the data of a message in the form of streams: class basic, in one piece.
 
         Raises:
@@ -111,7 +111,7 @@ class Contents(Protocol):
 
 def copies(headers: Mapping[str, object]) -> list[str]:
     """Return the further routing keys of a CC header."""
-    listed = as_list(headers.get("CC"))
-    if not isinstance(listed, list):
+    keys = as_list(headers.get("CC"))
+    if not isinstance(keys, list):
         return []
-    return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
+    return [key for key in keys[:ROUTING_KEYS_MAX] if isinstance(key, str)]

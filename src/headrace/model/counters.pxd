@@ -2,7 +2,7 @@
 import cython
 
 from headrace.model.message cimport C_PAGED, Message
-from headrace.model.tallies cimport QueueTally, Sizes
+from headrace.model.tallies cimport QueueTally, SizeHistogram
 
 cdef enum:
     C_MESSAGE_OVERHEAD = 200
@@ -21,7 +21,7 @@ cdef class Counters:
     cdef public unsigned long long published
     cdef public unsigned long long routed
     cdef public unsigned long long published_bytes
-    cdef public Sizes sizes
+    cdef public SizeHistogram sizes
     cdef public QueueTally queues_ended
     cdef public dict channels_ended
     cdef public dict deaths

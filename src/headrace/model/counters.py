@@ -8,10 +8,10 @@ import cython
 if not cython.compiled:
     from headrace.model.message import PAGED as C_PAGED
     from headrace.model.message import Message
-    from headrace.model.tallies import QueueTally, Sizes
+    from headrace.model.tallies import QueueTally, SizeHistogram
 
 from headrace.measures import DEATHS, columns
-from headrace.model.arrival_times import Arrivals
+from headrace.model.arrival_times import ArrivalTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MESSAGE_OVERHEAD = 200  # Bytes of a ready message besides body and headers, rounded up.
 PAGED_WEIGHT = 100  # Bytes of a paged message.
-SMALLEST_MAX = 100  # Bytes of a body in the first bucket of model.tallies.Sizes.
+SMALLEST_MAX = 100  # Bytes of a body in the first bucket of model.tallies.SizeHistogram.
 LETTERS_MAX = 64  # Dead letters published in one millisecond, so that other work goes on.
 if not cython.compiled:
     C_MESSAGE_OVERHEAD = MESSAGE_OVERHEAD
@@ -28,7 +28,7 @@ if not cython.compiled:
     C_SMALLEST_MAX = SMALLEST_MAX
 
 
-class Waking(Protocol):
+class Drainable(Protocol):
     """A queue or stream that serves its consumers at the end of a turn of the event loop."""
 
     def drain(self) -> None:
@@ -53,18 +53,18 @@ class Counters:
         # Bytes; above it queues page out, at 1.25 times publishers are blocked.
         self.memory_max = memory_max
         self.generation = 1  # Changes with bindings and permissions: cached routes are void.
-        self.waking: list[Waking] = []  # Queues to drain at the end of the turn.
+        self.waking: list[Drainable] = []  # Queues to drain at the end of the turn.
         self.published = 0
         self.routed = 0  # Once for each queue that a message was routed to.
         self.published_bytes = 0  # Of bodies.
-        self.sizes = Sizes()  # Of those published.
+        self.sizes = SizeHistogram()  # Of those published.
         self.queues_ended = QueueTally()  # In virtual hosts that were deleted.
         self.channels_ended: dict[str, ChannelTally] = {}  # By version, such as "0-9-1".
         self.deaths = dict.fromkeys(columns(DEATHS), 0)  # Of messages, by reason and strategy.
         self.sampled_gone: list[object] | None = None  # States of samplers for deleted queues.
-        self.letters_ms = 0  # In this millisecond,
-        self.letters_left = 0  # dead letters still allowed before they are postponed.
-        self.arrivals = Arrivals()  # Approximate arrival times by seq.
+        self.letters_ms = 0  # The millisecond of ``letters_left``.
+        self.letters_left = 0  # Dead letters that are allowed before they are postponed.
+        self.arrivals = ArrivalTimes()  # Approximate arrival times by seq.
 
     def count_publish(self, size: int) -> int:
         """Count a message that a client published; ``size`` is that of its body in bytes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers that say where and why a message died.
+"""The headers with the queues and reasons of a message's deaths.
 
 ``x-death`` is an array of tables, the latest death first, one for each queue and reason with a
 count; ``x-first-death-*`` and ``x-last-death-*`` repeat the two ends.
@@ -34,7 +34,7 @@ def with_death(
 ) -> dict[str, object]:
     """Return the headers after one more death; with ``rerouted`` the CC header is removed.
 
-    ``detail`` says why a message could not be converted.
+    ``detail`` is the reason of a failed conversion.
     """
     headers = dict(content.headers)
     if detail:

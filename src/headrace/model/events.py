@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LISTENERS_MAX = 16  # Of one broker.
-INTERNAL_USER = "rmq-internal"  # The actor of changes that no user asked for.
+INTERNAL_USER = "rmq-internal"  # The actor of changes that no user made.
 SERVICES = "amq.headrace."  # Prefix of the broker's own queues, which have no events.
 
 
@@ -54,7 +54,7 @@ Listener = Callable[[Event], None]
 
 
 class Churn:
-    """How many connections, channels and queues of clients came and went."""
+    """Counts of the connections, channels and queues of clients that came and went."""
 
     __slots__ = (
         *("connections_opened", "connections_closed", "channels_opened", "channels_closed"),
@@ -82,7 +82,7 @@ class Events:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Call a listener with every event from now on; a second time is no error.
+        """Call a listener with every event from now on; a repeated call is not an error.
 
         Raises:
             ResourceError: there are ``LISTENERS_MAX`` already.
@@ -95,7 +95,7 @@ class Events:
         self.has_listeners = True
 
     def ignore(self, listener: Listener) -> None:
-        """Remove a listener; a missing one is no error."""
+        """Remove a listener; a missing one is not an error."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         self.has_listeners = bool(self._listeners)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.publishing_ids import PublishingIds
 
 
-class Routed(NamedTuple):
+class Route(NamedTuple):
     """The queues that a message is routed to."""
 
     queues: tuple[Queue, ...]
@@ -61,7 +61,7 @@ class Host(Protocol):
 class RoutingHost(Host, Protocol):
     """Routing of messages that the broker itself publishes or observes."""
 
-    def route(self, exchange: str, routing_key: str, headers: Headers) -> Routed:
+    def route(self, exchange: str, routing_key: str, headers: Headers) -> Route:
         """Return the queues that a message reaches.
 
         Raises:
@@ -139,7 +139,7 @@ class TopologyHost(Protocol):
     def check_room(self, name: str, more: int = 1) -> None:
         """Raise PreconditionFailed if ``more`` queues would exceed the limit."""
 
-    def check_definition(self, octets: int, description: str, name: str = "") -> None:
+    def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Raise LimitReached if definitions would use more memory than they may."""
 
     def declare_queue(

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 FACT_KEY_MAX = 600  # Bytes of a key.
 FACT_VALUE_MAX = 64 << 10  # Bytes of a value.
-FACTS_MAX = 100_000  # Facts of one virtual host,
-FACTS_OCTETS_MAX = 64 << 20  # and bytes of their keys and values, all in memory.
+FACTS_MAX = 100_000  # Facts of one virtual host.
+FACTS_BYTES_MAX = 64 << 20  # Bytes of their keys and values, all in memory.
 
 
 class Facts:
@@ -35,7 +35,7 @@ class Facts:
         self._store = store
         self._values: dict[bytes, bytes] = store.facts
         self._keys: list[bytes] = []  # Sorted.
-        self._octets = 0
+        self._size = 0
         self.restore()
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class Facts:
         """Load the facts that the store has recovered."""
         self._values = self._store.facts
         self._keys = sorted(self._values)
-        self._octets = sum(len(key) + len(value) for key, value in self._values.items())
+        self._size = sum(len(key) + len(value) for key, value in self._values.items())
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a fact; None if there is none."""
@@ -75,20 +75,18 @@ class Facts:
         if before is None and len(self._values) >= FACTS_MAX:
             raise ResourceError(f"a virtual host keeps {FACTS_MAX} facts at most")
         more = len(value) - len(before) if before is not None else len(key) + len(value)
-        if more > 0 and self._octets + more > FACTS_OCTETS_MAX:
-            raise ResourceError(
-                f"the facts of a virtual host have {FACTS_OCTETS_MAX} bytes at most"
-            )
+        if more > 0 and self._size + more > FACTS_BYTES_MAX:
+            raise ResourceError(f"the facts of a virtual host have {FACTS_BYTES_MAX} bytes at most")
 
-    def require(self, count: int, octets: int) -> None:
-        """Check that ``count`` more facts with ``octets`` bytes in all fit.
+    def require(self, count: int, size: int) -> None:
+        """Check that ``count`` more facts with ``size`` bytes in all fit.
 
         Raises:
             ResourceError: the facts do not fit.
         """
-        if len(self._values) + count > FACTS_MAX or self._octets + octets > FACTS_OCTETS_MAX:
+        if len(self._values) + count > FACTS_MAX or self._size + size > FACTS_BYTES_MAX:
             raise ResourceError(
-                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_OCTETS_MAX} bytes at most"
+                f"a virtual host keeps {FACTS_MAX} facts of {FACTS_BYTES_MAX} bytes at most"
             )
 
     def change(self, key: bytes, value: bytes | None) -> None:
@@ -98,14 +96,14 @@ class Facts:
             return
         if before is None:
             insort(self._keys, key)
-            self._octets += len(key)
+            self._size += len(key)
         else:
-            self._octets -= len(before)
+            self._size -= len(before)
         if value is None:
             del self._keys[bisect_left(self._keys, key)]
-            self._octets -= len(key)
+            self._size -= len(key)
         else:
-            self._octets += len(value)
+            self._size += len(value)
         self._store.fact(key, value)
 
     def items(self, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
@@ -113,16 +111,16 @@ class Facts:
 
         Facts may change in between; each is read when its turn comes.
         """
-        at = bisect_left(self._keys, prefix)
-        while at < len(self._keys):
-            key = self._keys[at]
+        index = bisect_left(self._keys, prefix)
+        while index < len(self._keys):
+            key = self._keys[index]
             if not key.startswith(prefix):
                 return
             yield key, self._values[key]
-            if at < len(self._keys) and self._keys[at] == key:
-                at += 1
+            if index < len(self._keys) and self._keys[index] == key:
+                index += 1
             else:
-                at = bisect_left(self._keys, key)
+                index = bisect_left(self._keys, key)
 
     def forget(self, prefix: bytes) -> int:
         """Remove all facts whose keys have a prefix; return their number."""

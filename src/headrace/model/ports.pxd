@@ -20,7 +20,7 @@ cdef class Store:
     cdef public dict waits
 
     cdef unsigned long long publish(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi, unsigned int address_len,
+        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t end, unsigned int address_len,
         unsigned int flags, unsigned int priority, long long deadline_ms, long long arrived_ms,
         unsigned long long seq, unsigned int body_size, bytes queue_ids,
     ) except? 0
@@ -35,8 +35,8 @@ cdef class Store:
     cpdef bind(self)
     cpdef Span span(self)
     cpdef int forget(self, unsigned int queue_id, unsigned long long position) except -2
-    cpdef delivered(self, unsigned int queue_id, unsigned long long seq)
-    cpdef unsigned long long counted(
+    cpdef note_delivered(self, unsigned int queue_id, unsigned long long seq)
+    cpdef unsigned long long note_count(
         self, unsigned int queue_id, unsigned long long seq, unsigned long long position,
         unsigned int count, unsigned long long when_ms,
     ) except? 0

@@ -56,14 +56,14 @@ class Store:
         self.prepared_branches: list[PreparedBranch] = []  # Found by :meth:`recover`.
         #: See headrace.model.keyvalue; only :meth:`fact` changes it.
         self.facts: dict[bytes, bytes] = {}
-        #: When delayed retries are due (ms), by queue id and seq; found by :meth:`recover`.
+        #: Due times of delayed retries (ms), by queue id and seq; found by :meth:`recover`.
         self.waits: dict[tuple[int, int], int] = {}
 
     def publish(
         self,
         d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        start: int,
+        end: int,
         address_len: int,
         flags: int,
         priority: int,
@@ -91,7 +91,7 @@ class Store:
         return 0
 
     def arrival(self, message: Message) -> int:
-        """Return when a message arrived (ms); 0 if the store does not know."""
+        """Return when a message arrived (ms); 0 if that is unknown."""
         return 0
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
@@ -124,13 +124,13 @@ class Store:
         """
         return -1
 
-    def delivered(self, queue_id: int, seq: int) -> None:
+    def note_delivered(self, queue_id: int, seq: int) -> None:
         """Note that messages up to ``seq`` may have been delivered.
 
         After an unclean stop they are recovered as redelivered.
         """
 
-    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
         """Note the redelivery count of a message that is being delivered.
 
         After any stop it is recovered with this count, and is not ready before ``when_ms`` (0: at
@@ -227,7 +227,7 @@ class Store:
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
-        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
+        Call just before :meth:`close`; otherwise the next start has only upper bounds.
         """
 
     def close(self) -> None:

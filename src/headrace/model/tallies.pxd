@@ -19,7 +19,7 @@ cdef class QueueTally:
     # End of what is generated.
 
     cpdef add(self, QueueTally other)
-    cpdef died(self, str reason)
+    cpdef count_death(self, str reason)
     cpdef unsigned long long delivered(self) except? 0
     cpdef tuple values(self)
 
@@ -56,8 +56,8 @@ cdef class ChannelTally:
     cpdef tuple values(self)
 
 @cython.final
-cdef class Sizes:
-    cdef public unsigned long long octets
+cdef class SizeHistogram:
+    cdef public unsigned long long bytes_total
     cdef public unsigned long long up_to_1k
     cdef public unsigned long long up_to_10k
     cdef public unsigned long long up_to_100k

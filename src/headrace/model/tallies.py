@@ -69,7 +69,7 @@ class QueueTally:
 
     # End of what is generated.
 
-    def died(self, reason: str) -> None:
+    def count_death(self, reason: str) -> None:
         """Count a message that died for one of ``REASONS``."""
         if reason == "expired":
             self.dead_expired += 1
@@ -161,14 +161,14 @@ class ChannelTally:
     # End of what is generated.
 
 
-class Sizes:
+class SizeHistogram:
     """A histogram of the sizes of published bodies.
 
     Bodies of the first bucket are not counted: they are the published bodies less all counted ones.
     """
 
     def __init__(self) -> None:
-        self.octets = 0  # Of all bodies.
+        self.bytes_total = 0  # Of all bodies.
         self.up_to_1k = 0
         self.up_to_10k = 0
         self.up_to_100k = 0

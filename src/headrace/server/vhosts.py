@@ -108,7 +108,7 @@ class VirtualHosts:
         vhost.stamp(self.stamps())
         if vhost.was_traced:
             self.trace(vhost)
-        staging.recovered()
+        staging.remove_unreferenced()
         reactor.loop.add_reader(staging.wake_fd, self._on_staging_work, staging)
         self.vhosts[name] = vhost
         Coordinator(context, vhost)

@@ -4,9 +4,9 @@
 schema                 the version, as text
 lock                   locked while a broker runs, as is the directory; has its process id
 identity               a UUID of the data
-mark                   what the directory knows of its other files (headrace.store.mark)
+mark                   the versions of the other files (headrace.store.mark)
 secret                 random bytes, from which secrets are derived
-cluster                the id of the cluster, if the directory is a copy of what a cluster has
+cluster                the id of the cluster, if the directory is a copy of a cluster's data
 definitions.db         users, virtual hosts, permissions, parameters (SQLite)
 vhosts/<id>/name       the name of a virtual host
 vhosts/<id>/journal/   the journal of a virtual host: definitions and messages
@@ -24,7 +24,7 @@ from pathlib import Path
 from headrace.store.disk import Disk
 from headrace.store.errors import StoreError
 from headrace.store.mark import NAME as MARK_FILE
-from headrace.store.mark import Mark, read_mark, write_mark
+from headrace.store.mark import DirectoryMark, read_mark, write_mark
 from headrace.store.replacement import write_whole
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class DataDirectory:
         Args:
             path: the directory.
             disk: the port to it.
-            cluster: the id of the cluster that a broker wants to use it for.
+            cluster: the id of the cluster that a broker uses it for.
 
         Raises:
             StoreError: another broker has it, it is not writable, of a newer version, or of
@@ -68,12 +68,12 @@ class DataDirectory:
         """
         self.path = path
         self.disk = disk if disk is not None else Disk()
-        self._held: list[int] = []  # Open files with our locks.
+        self._handles: list[int] = []  # Open files with our locks.
         try:
             self.disk.make_directory(str(path))
-            self._held.append(self.disk.open_directory(str(path)))
+            self._handles.append(self.disk.open_directory(str(path)))
             self._lock = self.disk.open(str(path / "lock"), create=True)
-            self._held.append(self._lock)
+            self._handles.append(self._lock)
         except OSError as error:
             self.close()
             raise StoreError(
@@ -105,7 +105,7 @@ class DataDirectory:
     def _lock_directory(self) -> bool:
         """Lock the directory itself: the file ``lock`` can be deleted while a broker runs."""
         try:
-            return self.disk.lock(self._held[0])
+            return self.disk.lock(self._handles[0])
         # Some network file systems cannot; then the file is the only lock.
         except OSError as error:
             log.warning("cannot lock the directory %s itself: %s", self.path, error)
@@ -137,18 +137,18 @@ class DataDirectory:
     def _write_schema(self, version: int) -> None:
         write_whole(self.disk, str(self.path / "schema"), f"{version:<9}\n".encode())
 
-    def _check_cluster(self, wanted: str) -> None:
+    def _check_cluster(self, cluster: str) -> None:
         """Refuse a directory whose data is of another cluster."""
         recorded = cluster_of(self.path)
-        if recorded and not wanted:
+        if recorded and not cluster:
             raise StoreError(
                 f"data directory {self.path} is a copy of what a cluster has: start with the "
                 f"setting cluster, or delete the file {CLUSTER_FILE} in it to leave the cluster"
             )
-        if recorded and recorded != wanted:
+        if recorded and recorded != cluster:
             raise StoreError(
                 f"data directory {self.path} is of cluster {recorded}, "
-                f"the database holds {wanted}: "
+                f"the database holds {cluster}: "
                 "name the other database, or start with an empty directory"
             )
 
@@ -178,9 +178,9 @@ class DataDirectory:
                 if len(text) == IDENTITY_SIZE - 1:
                     raise StoreError(f"{self.path / 'identity'} is damaged: {text!r}") from None
             # It was not, or not completely, written.
-            made = str(uuid.uuid4()) if self.mark is None else self.mark.identity
-            write_whole(self.disk, str(self.path / "identity"), f"{made}\n".encode())
-            return made
+            identity = str(uuid.uuid4()) if self.mark is None else self.mark.identity
+            write_whole(self.disk, str(self.path / "identity"), f"{identity}\n".encode())
+            return identity
         finally:
             self.disk.close(handle)
 
@@ -193,14 +193,14 @@ class DataDirectory:
             )
 
     def note(self, catalog: str, changes: int) -> None:
-        """Write what is known of ``definitions.db`` and the rest into the mark, if that is news.
+        """Write the versions of the other files into the mark, if they changed.
 
         Raises:
             OSError: it cannot be written; an older copy of the file may go unnoticed then.
         """
         homes = self.path.glob("vhosts/*/")
         numbers = tuple(sorted(int(home.name) for home in homes if home.name.isdigit()))
-        mark = Mark(SCHEMA_VERSION, self.identity, catalog, changes, numbers)
+        mark = DirectoryMark(SCHEMA_VERSION, self.identity, catalog, changes, numbers)
         if mark != self.mark:
             write_mark(self.disk, self.path, mark)
             self.mark = mark
@@ -209,12 +209,12 @@ class DataDirectory:
         """Return the secret of the data, making one for a new directory."""
         handle = self.disk.open(str(self.path / "secret"), create=True)
         try:
-            kept = bytes(self.disk.read(handle, SECRET_SIZE, 0))
-            if len(kept) == SECRET_SIZE:
-                return kept
-            made = os.urandom(SECRET_SIZE)  # It was not, or not completely, written.
-            write_whole(self.disk, str(self.path / "secret"), made)
-            return made
+            secret = bytes(self.disk.read(handle, SECRET_SIZE, 0))
+            if len(secret) == SECRET_SIZE:
+                return secret
+            new_secret = os.urandom(SECRET_SIZE)  # It was not, or not completely, written.
+            write_whole(self.disk, str(self.path / "secret"), new_secret)
+            return new_secret
         finally:
             self.disk.close(handle)
 
@@ -224,6 +224,6 @@ class DataDirectory:
 
     def close(self) -> None:
         """Release the locks."""
-        while self._held:
+        while self._handles:
             with contextlib.suppress(OSError):
-                self.disk.close(self._held.pop())
+                self.disk.close(self._handles.pop())

@@ -13,12 +13,12 @@ import shutil
 from collections.abc import Sequence
 from typing import NamedTuple
 
-PIECES_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
+BUFFERS_MAX = 512  # Buffers in one system call; the kernel allows 1,024.
 # Kinds of changes of files.
-WRITE = 1  # Write octets to a file, which is created if missing.
+WRITE = 1  # Write bytes to a file, which is created if missing.
 REMOVE = 2  # Remove a file.
 REMOVE_DIRECTORY = 3  # Remove a directory and its files.
-TRUNCATE = 4  # Cut a file at the place, or extend it with zeros.
+TRUNCATE = 4  # Cut a file at the offset, or extend it with zeros.
 
 
 class Change(NamedTuple):
@@ -26,8 +26,8 @@ class Change(NamedTuple):
 
     kind: int
     path: str
-    at: int = 0
-    pieces: Sequence[bytes | bytearray | memoryview] = ()  # Of a write.
+    offset: int = 0
+    buffers: Sequence[bytes | bytearray | memoryview] = ()  # Of a write.
 
 
 class Disk:
@@ -92,54 +92,56 @@ class Disk:
         """Close a file."""
         os.close(handle)
 
-    def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
-        """Write all pieces, one after the other, from ``at`` on."""
-        for first in range(0, len(pieces), PIECES_MAX):
-            batch = [memoryview(piece) for piece in pieces[first : first + PIECES_MAX]]
+    def write(
+        self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int
+    ) -> None:
+        """Write all buffers, one after the other, from ``offset`` on."""
+        for first in range(0, len(buffers), BUFFERS_MAX):
+            batch = [memoryview(buffer) for buffer in buffers[first : first + BUFFERS_MAX]]
             try:
                 while batch:
-                    written = self.write_some(handle, batch, at)
-                    at += written
+                    written = self.write_some(handle, batch, offset)
+                    offset += written
                     while batch and written >= len(batch[0]):
                         written -= len(batch[0])
                         batch.pop(0).release()
                     if written:
-                        rest = batch[0][written:]
+                        remaining = batch[0][written:]
                         batch[0].release()
-                        batch[0] = rest
+                        batch[0] = remaining
             finally:
                 for view in batch:
                     view.release()
 
-    def write_some(self, handle: int, pieces: Sequence[memoryview], at: int) -> int:
+    def write_some(self, handle: int, buffers: Sequence[memoryview], offset: int) -> int:
         """Write as much as one system call takes; return the number of bytes."""
-        return os.pwritev(handle, pieces, at)
+        return os.pwritev(handle, buffers, offset)
 
-    def read(self, handle: int, size: int, at: int) -> bytes:
+    def read(self, handle: int, size: int, offset: int) -> bytes:
         """Read up to ``size`` bytes; fewer only at the end of the file."""
-        data = os.pread(handle, size, at)
+        data = os.pread(handle, size, offset)
         if len(data) == size or not data:
             return data
         parts = [data]
         have = len(data)
         while have < size:
-            more = os.pread(handle, size - have, at + have)
+            more = os.pread(handle, size - have, offset + have)
             if not more:
                 break
             parts.append(more)
             have += len(more)
         return b"".join(parts)
 
-    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
-        """Read ``size`` bytes from ``at`` on into a buffer; return how many there were."""
+    def read_into(self, handle: int, buffer: bytearray, size: int, offset: int = 0) -> int:
+        """Read ``size`` bytes from ``offset`` on into a buffer; return how many there were."""
         have = 0
         with memoryview(buffer) as view:
             while have < size:
-                with view[have:size] as rest:
-                    got = os.preadv(handle, [rest], at + have)
-                if not got:
+                with view[have:size] as remaining:
+                    size_read = os.preadv(handle, [remaining], offset + have)
+                if not size_read:
                     break
-                have += got
+                have += size_read
         return have
 
     def sync(self, handle: int) -> None:

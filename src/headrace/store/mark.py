@@ -29,7 +29,7 @@ BYTES_MAX = 1 << 20  # Of either file.
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class DirectoryMark:
     """The contents of the file."""
 
     schema: int  # The version of the data directory.
@@ -40,25 +40,25 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class DirectoryOwner:
     """The virtual host that a directory of data belongs to."""
 
     vhost: str
     catalog: str = ""  # Id of the ``definitions.db`` that recorded it; empty: unknown.
 
 
-def read_mark(disk: Disk, path: Path) -> Mark | None:
+def read_mark(disk: Disk, path: Path) -> DirectoryMark | None:
     """Return the mark of a data directory; None if it has none.
 
     Raises:
         OSError: it cannot be read.
     """
-    octets = _read(disk, path, NAME)
-    if not octets:
+    data = _read(disk, path, NAME)
+    if not data:
         return None
     try:
-        fields = json.loads(octets)
-        return Mark(
+        fields = json.loads(data)
+        return DirectoryMark(
             int(fields["schema"]),
             str(fields["identity"]),
             str(fields["catalog"]),
@@ -70,7 +70,7 @@ def read_mark(disk: Disk, path: Path) -> Mark | None:
         return None
 
 
-def write_mark(disk: Disk, path: Path, mark: Mark) -> None:
+def write_mark(disk: Disk, path: Path, mark: DirectoryMark) -> None:
     """Write the mark of a data directory durably.
 
     Raises:
@@ -79,7 +79,7 @@ def write_mark(disk: Disk, path: Path, mark: Mark) -> None:
     write_whole(disk, str(path / NAME), json.dumps(asdict(mark)).encode() + b"\n")
 
 
-def read_owner(disk: Disk, directory: Path) -> Owner | None:
+def read_owner(disk: Disk, directory: Path) -> DirectoryOwner | None:
     """Return the virtual host of a directory of data; None if unknown.
 
     Raises:
@@ -89,10 +89,10 @@ def read_owner(disk: Disk, directory: Path) -> Owner | None:
     if not text:
         return None
     name, separator, catalog = text.rpartition("\n")
-    return Owner(name, catalog) if separator else Owner(text)
+    return DirectoryOwner(name, catalog) if separator else DirectoryOwner(text)
 
 
-def write_owner(disk: Disk, directory: Path, owner: Owner) -> None:
+def write_owner(disk: Disk, directory: Path, owner: DirectoryOwner) -> None:
     """Write the virtual host of a directory of data durably.
 
     Raises:

@@ -29,26 +29,26 @@ CHUNK = 1 << 20  # Bytes copied and compared at a time.
 PAGE = 4096  # Bytes left out where the old file cannot be read.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
-Octets = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 
-def failed(error: OSError) -> bool:
+def may_have_damaged(error: OSError) -> bool:
     """Return True if a failed write may have damaged the file; one for lack of room does not."""
     return error.errno not in NO_ROOM
 
 
 def write_anew(
-    disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
+    disk: Disk, path: str, old: int, kept_size: int, data: Sequence[BytesLike], size: int
 ) -> int:
     """Replace a file that failed by a new one; return its handle.
 
-    It has the first ``kept`` bytes of the open file ``old``, then ``octets``; room is reserved for
-    ``size``.
+    It has the first ``kept_size`` bytes of the open file ``old``, then ``data``; room is reserved
+    for ``size``.
 
     Raises:
         OSError: it could not be done; the name is the old file's, or the new one's.
     """
-    handle, end, lost = make(disk, path, old, kept, octets, size)
+    handle, end, lost = make_file(disk, path, old, kept_size, data, size)
     log.error(
         "%s failed to be written: all %d bytes of it are in a new file now, read back and "
         "compared; %d bytes of the old one could not be read",
@@ -59,46 +59,46 @@ def write_anew(
     return handle
 
 
-def write_whole(disk: Disk, path: str, octets: bytes) -> None:
+def write_whole(disk: Disk, path: str, data: bytes) -> None:
     """Write a small file completely or not at all.
 
     Raises:
         OSError: it could not be done.
     """
-    disk.close(make(disk, path, -1, 0, [octets], 0)[0])
+    disk.close(make_file(disk, path, -1, 0, [data], 0)[0])
 
 
-def make(
-    disk: Disk, path: str, old: int, kept: int, octets: Sequence[Octets], size: int
+def make_file(
+    disk: Disk, path: str, old: int, kept_size: int, data: Sequence[BytesLike], size: int
 ) -> tuple[int, int, int]:
     """Make a file, verify it, and give it its name; see :func:`write_anew`.
 
     Return its handle, its size, and how many bytes of the old one were unreadable.
     """
-    made = path + NEW
-    disk.remove(made)
-    handle = disk.open(made, create=True)
+    new_path = path + NEW
+    disk.remove(new_path)
+    handle = disk.open(new_path, create=True)
     try:
-        end = kept + sum(map(len, octets))
+        end = kept_size + sum(map(len, data))
         disk.allocate(handle, max(size, end))
         digest = hashlib.blake2b()
         lost = 0
-        for at in range(0, kept, CHUNK):
-            chunk, missing = read_old(disk, old, min(CHUNK, kept - at), at)
+        for offset in range(0, kept_size, CHUNK):
+            chunk, missing = read_old(disk, old, min(CHUNK, kept_size - offset), offset)
             lost += missing
-            disk.write(handle, [chunk], at)
+            disk.write(handle, [chunk], offset)
             digest.update(chunk)
-        disk.write(handle, octets, kept)
-        for part in octets:
+        disk.write(handle, data, kept_size)
+        for part in data:
             digest.update(part)
         disk.sync(handle)
         disk.drop_cache(handle)
         actual = hashlib.blake2b()
-        for at in range(0, end, CHUNK):
-            actual.update(disk.read(handle, min(CHUNK, end - at), at))
+        for offset in range(0, end, CHUNK):
+            actual.update(disk.read(handle, min(CHUNK, end - offset), offset))
         if actual.digest() != digest.digest():
-            raise OSError(errno.EIO, f"{made} does not have the written content")
-        disk.rename(made, path)
+            raise OSError(errno.EIO, f"{new_path} does not have the written content")
+        disk.rename(new_path, path)
         disk.sync_directory(path.rpartition("/")[0])
     except BaseException:
         disk.close(handle)
@@ -106,20 +106,20 @@ def make(
     return handle, end, lost
 
 
-def read_old(disk: Disk, handle: int, size: int, at: int) -> tuple[bytes, int]:
+def read_old(disk: Disk, handle: int, size: int, offset: int) -> tuple[bytes, int]:
     """Read bytes of a failed file; return them, and how many are zeros because unreadable."""
     try:
-        octets = disk.read(handle, size, at)
-        return octets + bytes(size - len(octets)), size - len(octets)
+        data = disk.read(handle, size, offset)
+        return data + bytes(size - len(data)), size - len(data)
     except OSError:
         if size <= PAGE:
             return bytes(size), size
-    parts, lost = [], 0
-    for place in range(at, at + size, PAGE):
-        part, missing = read_old(disk, handle, min(PAGE, at + size - place), place)
-        parts.append(part)
+    pages, lost = [], 0
+    for page_offset in range(offset, offset + size, PAGE):
+        page, missing = read_old(disk, handle, min(PAGE, offset + size - page_offset), page_offset)
+        pages.append(page)
         lost += missing
-    return b"".join(parts), lost
+    return b"".join(pages), lost
 
 
 def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bool:
@@ -131,17 +131,18 @@ def prove(disk: Disk, path: str, handle: int, buffer: bytearray, end: int) -> bo
     Raises:
         OSError: no new file could be written.
     """
-    with memoryview(buffer) as view, view[:end] as octets:
+    with memoryview(buffer) as view, view[:end] as data:
         try:
             disk.drop_cache(handle)
             same = all(
-                disk.read(handle, min(CHUNK, end - at), at) == bytes(octets[at : at + CHUNK])
-                for at in range(0, end, CHUNK)
+                disk.read(handle, min(CHUNK, end - offset), offset)
+                == bytes(data[offset : offset + CHUNK])
+                for offset in range(0, end, CHUNK)
             )
             if same:
                 disk.sync_directory(os.path.dirname(path))
         except OSError:
             same = False
         if not same:
-            disk.close(write_anew(disk, path, -1, 0, [octets], end))
+            disk.close(write_anew(disk, path, -1, 0, [data], end))
     return same

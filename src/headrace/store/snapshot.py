@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from headrace.store.replacement import NEW
 from headrace.store.segment.reached import NAME as REACHED
 from headrace.store.segment.reserve import NAME as RESERVE
-from headrace.store.segment.writer import Followed
+from headrace.store.segment.writer import ReportedJob
 
 if TYPE_CHECKING:
     from headrace.store.disk import Disk
@@ -33,7 +33,7 @@ SKIPPED = (
 )  # Empty, incomplete or recycled files; scratch files have no names.
 
 
-class Snapshot(Followed):
+class Snapshot(ReportedJob):
     """A job of a journal's writer; ``then`` is called on the loop's thread when it is done."""
 
     def __init__(
@@ -63,10 +63,10 @@ class Snapshot(Followed):
         except OSError as error:
             self.error = error
 
-    def done(self) -> None:
+    def finish(self) -> None:
         """Note the significant part of each file; on the loop's thread, before later groups."""
-        for path, octets in self.growing():
-            self.extents[os.path.relpath(path, self.home)] = octets
+        for path, size in self.growing():
+            self.extents[os.path.relpath(path, self.home)] = size
         self.then(self)
 
 

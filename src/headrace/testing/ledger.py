@@ -18,7 +18,7 @@ import errno
 import random
 from collections.abc import Iterator, Sequence
 
-from headrace.store.ledger.port import Fenced, Gap, Octets, Position
+from headrace.store.ledger.port import BytesLike, Fenced, Gap, Position
 
 LOCAL = "a commit does not wait for the standby"
 NO_EPOCH = "an append does not compare the epoch"
@@ -101,7 +101,7 @@ class MemoryLedger:
         self.engine.fail_before()
         return Position(self.engine.epoch, self.engine.last, self.engine.front)
 
-    def append(self, number: int, entry: Sequence[Octets]) -> None:
+    def append(self, number: int, entry: Sequence[BytesLike]) -> None:
         """See :class:`Ledger`."""
         engine = self.engine
         engine.fail_before()
@@ -164,7 +164,7 @@ class MemoryObjects:
         self.engine.fail_before()
         return self.engine.parts.get((name, number))
 
-    def put(self, name: str, number: int, octets: Octets) -> None:
+    def put(self, name: str, number: int, octets: BytesLike) -> None:
         """See :class:`Objects`."""
         self.check_owner()
         self.engine.parts[name, number] = bytes(octets)

@@ -11,7 +11,12 @@ from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.ports import Store
-from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.definitions import (
+    BindingRecord,
+    NoDefinitions,
+    QueueRecord,
+    SavedDefinitions,
+)
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import (
     BasicReturn,
@@ -143,9 +148,9 @@ def test_a_selector_counts_as_well(rig: Rig, pair: tuple[Client, Client]) -> Non
             publish(client, headers={"n": n})
         client.heard()  # Some came back.
     assert rig.vhost.queues["p"].ready_count == 1
-    bound = rig.vhost.definition_octets
+    bound = rig.vhost.definition_memory
     one.call(QueueUnbind(queue="p", exchange="e", routing_key="#", arguments=both), QueueUnbindOk)
-    assert rig.vhost.definition_octets < bound
+    assert rig.vhost.definition_memory < bound
     publish(other, headers={"n": 1})
     assert rig.vhost.queues["p"].ready_count == 1
 
@@ -187,8 +192,8 @@ class Kept(NoDefinitions):
         self.queues: list[QueueRecord] = []
         self.bindings: list[BindingRecord] = []
 
-    def load(self) -> Saved:
-        return Saved([], self.queues, self.bindings)
+    def load(self) -> SavedDefinitions:
+        return SavedDefinitions([], self.queues, self.bindings)
 
     def save_queue(self, record: QueueRecord) -> int:
         number = super().save_queue(record)

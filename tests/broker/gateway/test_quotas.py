@@ -143,14 +143,14 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
     """Names and arguments of queues, exchanges and bindings count, and count off exactly."""
     code = "506" if version == "0-10" else "406"
     vhost = broker._broker.vhosts["tight"]
-    own = vhost.definition_octets  # Of the broker's queues, which count towards no quota.
+    own = vhost.definition_memory  # Of the broker's queues, which count towards no quota.
     where = url(broker, version, "tight")
     with connect(where) as connection:
         channel = connection.channel()
         channel.declare_queue("held", durable=True)
         channel.declare_exchange("x", "topic")
         channel.bind_queue("held", "x", "a.b", arguments={"qpid.exclusive-binding": 0})
-        before = vhost.definition_octets
+        before = vhost.definition_memory
         acts: list[Callable[[blocking.Channel, str], object]] = [
             lambda channel, much: channel.declare_queue(
                 "more", arguments={"x-qpid-description": much}
@@ -166,7 +166,7 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
             text = str(refused.value)
             assert "may hold 20000 bytes of memory (max-definitions-size)" in text
             assert code in text
-        assert vhost.definition_octets == before
+        assert vhost.definition_memory == before
     with connect(where) as connection:
         channel = connection.channel()
         for number in range(100):
@@ -185,11 +185,11 @@ def test_what_definitions_hold(broker: LocalBroker, version: str) -> None:
             channel.delete_queue(f"{other}")
         channel.delete_exchange("x")
         channel.delete_queue("held")
-        assert vhost.definition_octets == own
+        assert vhost.definition_memory == own
         channel.declare_exchange("gone", "fanout", auto_delete=True)
         channel.declare_queue("gone", exclusive=True)
         channel.bind_queue("gone", "gone")
-    until(lambda: vhost.definition_octets == own, "all went with the connection")
+    until(lambda: vhost.definition_memory == own, "all went with the connection")
 
 
 @every
@@ -199,30 +199,30 @@ def test_what_consumers_hold(broker: LocalBroker, version: str) -> None:
     with connect(url(broker, version, "tight")) as connection:
         channel = connection.channel()
         channel.declare_queue("taken")
-        before = vhost.definition_octets
+        before = vhost.definition_memory
 
         def begin(number: int, **more: Any) -> blocking.Consumer:
             arguments = {"x-filter-jms-selector": f"a = {number}", **more}
             return channel.consume("taken", tag=f"c{number}", arguments=arguments).__enter__()
 
         one = begin(0)
-        each = vhost.definition_octets - before
+        each = vhost.definition_memory - before
         assert 1000 < each < 4000
         other = begin(1, **{"x-filter-no-consume": True})
-        assert vhost.definition_octets > before + 2 * each
+        assert vhost.definition_memory > before + 2 * each
         one.cancel()
         other.cancel()
-        assert vhost.definition_octets == before
+        assert vhost.definition_memory == before
         begin(2)
         begin(3)
         with pytest.raises(ClientError, match=r"cannot make consumer 'c.*max-definitions-size"):
             [begin(number) for number in range(4, 30)]
-    until(lambda: vhost.definition_octets == before, "they went with the connection")
+    until(lambda: vhost.definition_memory == before, "they went with the connection")
     with connect(url(broker, version, "tight")) as connection:
         channel = connection.channel()
         with channel.consume("taken", tag="d") as consumer:
             connection.channel().delete_queue("taken")
-            assert vhost.definition_octets < before
+            assert vhost.definition_memory < before
             with pytest.raises(ClientError):
                 consumer.receive(PATIENCE_S)
 
@@ -233,12 +233,12 @@ def test_a_start_refuses_nothing(tmp_path: Path) -> None:
         for name in ("one", "two"):
             channel.declare_queue(name, durable=True)
             channel.bind_queue(name, "amq.topic", "a.b.c")
-        held = broker._broker.vhosts["/"].definition_octets
+        held = broker._broker.vhosts["/"].definition_memory
     directory = UserDirectory(tmp_path)
     directory.parameters.set("/", "vhost-limits", "limits", {"max-definitions-size": 1})
     directory.close()
     with LocalBroker(tmp_path) as broker, connect(broker.url) as connection:
-        assert broker._broker.vhosts["/"].definition_octets == held
+        assert broker._broker.vhosts["/"].definition_memory == held
         channel = connection.channel()
         channel.publish(b"x", "a.b.c", exchange="amq.topic")
         assert channel.declare_queue("two", durable=True).message_count == 1

@@ -393,7 +393,7 @@ def test_nothing_happens_that_a_strict_log_cannot_hold(
             broker._broker.audit.record("test")
             until(lambda: broker._broker.audit.refusal(), "the disk is full")
             why = "refused: the audit log cannot be written"
-            before = list(vhost.queues), list(vhost.exchanges), vhost.definition_octets
+            before = list(vhost.queues), list(vhost.exchanges), vhost.definition_memory
             for version, connection in there.items():
                 with pytest.raises(ClientError, match=f"login {why}"):
                     connect(f"{broker.url}?version={version}", reconnect=None)
@@ -418,7 +418,7 @@ def test_nothing_happens_that_a_strict_log_cannot_hold(
                     delivery = consumer.receive(PATIENCE_S)
                     assert delivery.body == b"flows"
                     delivery.ack()
-            assert before == (list(vhost.queues), list(vhost.exchanges), vhost.definition_octets)
+            assert before == (list(vhost.queues), list(vhost.exchanges), vhost.definition_memory)
             told = run("health", "--data", data)
             assert "No space left on device; logins and changes are refused" in told.stdout
             assert why in refused("list", "queues", "--data", data)

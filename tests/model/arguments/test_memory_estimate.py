@@ -21,7 +21,12 @@ from headrace.model.queue_kinds.multi_queue import MultiQueue
 from headrace.model.scheduler import Scheduler
 from headrace.model.stream.log import StreamLog
 from headrace.model.stream.stream import Stream
-from headrace.model.vhost.definitions import BindingRecord, NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.definitions import (
+    BindingRecord,
+    NoDefinitions,
+    QueueRecord,
+    SavedDefinitions,
+)
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.memory import kept_octets
 from support.stored_message import stored_message
@@ -46,18 +51,18 @@ def made(most: int = -1, definitions: NoDefinitions | None = None) -> VirtualHos
 def counted(vhost: VirtualHost) -> int:
     """Return the count of all definitions if they were declared again in their order."""
     octets = sum(
-        memory_estimate.queue_octets(queue.name, queue.arguments) for queue in vhost.queues.values()
+        memory_estimate.queue_memory(queue.name, queue.arguments) for queue in vhost.queues.values()
     )
     twin = made()
     for exchange in vhost.exchanges.values():
         if exchange.name and not exchange.name.startswith("amq."):
-            octets += exchange.octets()
+            octets += exchange.memory()
         beside = twin.exchanges.get(exchange.name)
         if beside is None:
             beside = TYPES[exchange.type](exchange.name, arguments=exchange.arguments)
         for binding in exchange.bindings:
             again = Binding(beside, binding.destination, binding.routing_key, binding.arguments)
-            octets += beside.binding_octets(again)
+            octets += beside.binding_memory(again)
             beside.bind(again)
     return octets
 
@@ -141,7 +146,7 @@ def test_what_comes_is_what_goes(seed: int) -> None:
     for number in range(400):
         step()
         if number % 20 == 0:
-            assert vhost.definition_octets == counted(vhost)
+            assert vhost.definition_memory == counted(vhost)
     for owner in owners:
         vhost.owner_gone(owner)
     for name in list(vhost.queues):
@@ -150,16 +155,16 @@ def test_what_comes_is_what_goes(seed: int) -> None:
     for name in list(vhost.exchanges):
         if name and not name.startswith("amq."):
             vhost.delete_exchange(name)
-    assert vhost.definition_octets == 0 == counted(vhost)
+    assert vhost.definition_memory == 0 == counted(vhost)
     assert not any(exchange.bindings for exchange in vhost.exchanges.values())
 
 
 def refused(act: Callable[[], object], vhost: VirtualHost, text: str) -> None:
-    before = (vhost.definition_octets, list(vhost.queues), list(vhost.exchanges))
+    before = (vhost.definition_memory, list(vhost.queues), list(vhost.exchanges))
     bindings = {name: list(vhost.exchanges[name].bindings) for name in vhost.exchanges}
     with pytest.raises(LimitReached, match=text):
         act()
-    assert before == (vhost.definition_octets, list(vhost.queues), list(vhost.exchanges))
+    assert before == (vhost.definition_memory, list(vhost.queues), list(vhost.exchanges))
     assert bindings == {name: list(vhost.exchanges[name].bindings) for name in vhost.exchanges}
 
 
@@ -217,17 +222,19 @@ def test_a_ring_of_hashes_counts() -> None:
     vhost.set_rules(Rules())
     for weight in range(900, 960):
         vhost.bind("x", ("queue", "q"), str(weight))
-    assert vhost.definition_octets < 5 << 20  # It has no more points than it may have.
+    assert vhost.definition_memory < 5 << 20  # It has no more points than it may have.
     vhost.delete_queue("q")
-    assert vhost.definition_octets == vhost.exchanges["x"].octets()
+    assert vhost.definition_memory == vhost.exchanges["x"].memory()
 
 
 class Kept(NoDefinitions):
     """Two queues and a binding."""
 
-    def load(self) -> Saved:
+    def load(self) -> SavedDefinitions:
         queues = [QueueRecord(n, f"q{n}", False, {"x-qpid-description": "d"}) for n in (1, 2)]
-        return Saved([], queues, [BindingRecord("amq.topic", "queue", "q1", "a.b", {"c": 1})])
+        return SavedDefinitions(
+            [], queues, [BindingRecord("amq.topic", "queue", "q1", "a.b", {"c": 1})]
+        )
 
 
 def test_what_is_kept_is_never_refused(caplog: pytest.LogCaptureFixture) -> None:
@@ -235,13 +242,13 @@ def test_what_is_kept_is_never_refused(caplog: pytest.LogCaptureFixture) -> None
     vhost.load()
     assert list(vhost.queues) == ["q1", "q2"]
     assert vhost.exchanges["amq.topic"].bindings
-    assert vhost.definition_octets == counted(vhost) > 2000
+    assert vhost.definition_memory == counted(vhost) > 2000
     (warning,) = [record for record in caplog.records if "its definitions use" in record.message]
     assert "more than the limit of 100" in warning.message
     refused(lambda: vhost.declare_queue("q3"), vhost, "cannot make queue 'q3'")
     vhost.delete_queue("q1")
     vhost.delete_queue("q2")
-    assert vhost.definition_octets == 0
+    assert vhost.definition_memory == 0
 
 
 def test_equal_arguments_are_one_binding() -> None:
@@ -287,15 +294,15 @@ def test_the_estimate_is_honest(what: str) -> None:
     vhost.declare_queue("q")
     for number in range(1000, 1100):  # Whatever is made once is there.
         HELD[what](vhost, number)
-    before = vhost.definition_octets
+    before = vhost.definition_memory
 
     def make() -> None:
         for number in range(2000, 2150):
             HELD[what](vhost, number)
 
     true = kept_octets(make)
-    ratio = (vhost.definition_octets - before) / true
-    assert 1 / 1.5 < ratio < 1.6, (vhost.definition_octets - before, true)
+    ratio = (vhost.definition_memory - before) / true
+    assert 1 / 1.5 < ratio < 1.6, (vhost.definition_memory - before, true)
 
 
 def test_consumers_count_wherever_they_take_from() -> None:
@@ -303,7 +310,7 @@ def test_consumers_count_wherever_they_take_from() -> None:
     for name in ("q", "r", "s"):
         stream = {"x-queue-type": "stream"} if name == "s" else {}
         vhost.declare_queue(name, durable=True, arguments=stream)
-    before = vhost.definition_octets
+    before = vhost.definition_memory
     queues = [vhost.queues["q"], vhost.queues["r"]]
     places: list[Any] = [queues[0], vhost.queues["s"], view_of(queues[0]), MultiQueue(queues)]
     for browses in (False, True):
@@ -315,18 +322,18 @@ def test_consumers_count_wherever_they_take_from() -> None:
             consumer.browses = browses
             vhost.check_consumer(consumer)
             place.add_consumer(consumer)
-            each = memory_estimate.consumer_octets("tag", consumer.arguments, None)
-            held = vhost.definition_octets - before
+            each = memory_estimate.consumer_memory("tag", consumer.arguments, None)
+            held = vhost.definition_memory - before
             assert held == (2 * each if place is places[3] else each)
             place.remove_consumer(consumer)
-            assert vhost.definition_octets == before
+            assert vhost.definition_memory == before
     consumer = Consumer(queues[0], "tag", True)
     queues[0].add_consumer(consumer)
     vhost.delete_queue("q")
-    assert vhost.definition_octets < before
+    assert vhost.definition_memory < before
     for name in ("r", "s"):
         vhost.delete_queue(name)
-    assert vhost.definition_octets == 0
+    assert vhost.definition_memory == 0
 
 
 class Idle(Consumer):

@@ -62,7 +62,7 @@ GONE: dict[str, Callable[[VirtualHost], object]] = {
 def test_bindings_of_a_queue_that_goes_are_forgotten_in_steps(
     vhost: VirtualHost, exchange: str, how: str
 ) -> None:
-    before = vhost.definition_octets
+    before = vhost.definition_memory
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     bound(vhost, exchange)
     source = vhost.exchanges[exchange]
@@ -80,7 +80,7 @@ def test_bindings_of_a_queue_that_goes_are_forgotten_in_steps(
     assert max(done) <= CLEARED_AT_ONCE
     assert routed(vhost, exchange, MANY - 1) == ["q"]
     vhost.owner_gone(OWNER)
-    assert vhost.definition_octets == before
+    assert vhost.definition_memory == before
 
 
 @pytest.mark.parametrize("kind", ["x-consistent-hash", "x-random"])
@@ -100,7 +100,7 @@ def test_an_exchange_that_picks_one_picks_none_that_is_gone(vhost: VirtualHost, 
 def test_an_exchange_that_goes_takes_its_bindings_and_what_waits_for_the_last_of_them(
     vhost: VirtualHost,
 ) -> None:
-    before = vhost.definition_octets
+    before = vhost.definition_memory
     vhost.declare_queue("q", exclusive=True, owner=OWNER)
     vhost.declare_exchange("first", "direct", auto_delete=True)
     vhost.declare_exchange("x", "topic")
@@ -117,7 +117,7 @@ def test_an_exchange_that_goes_takes_its_bindings_and_what_waits_for_the_last_of
         vhost.scheduler.run(due_ms)
     vhost.delete_exchange("x")
     vhost.owner_gone(OWNER)
-    assert vhost.definition_octets == before
+    assert vhost.definition_memory == before
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding_at_once(vhost: VirtualHost) -> None:

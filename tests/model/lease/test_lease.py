@@ -164,8 +164,8 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
     assert host.take(lease, 0, messages=6) == first
     assert host.queue.ready_count == 4
     assert host.take(lease, 2, messages=3)[:2] == (2, 5)
-    assert host.take(lease, 0, octets=1)[:2] == (0, 1)
-    assert host.take(lease, 0, messages=6, octets=first.octets // 2)[:2] == (0, 3)
+    assert host.take(lease, 0, bytes_max=1)[:2] == (0, 1)
+    assert host.take(lease, 0, messages=6, bytes_max=first.size // 2)[:2] == (0, 3)
     with pytest.raises(PreconditionFailed, match="7 is not within the lease, 0 to 6"):
         host.take(lease, 7)
     host.settle(lease, 3)
@@ -175,10 +175,10 @@ def test_the_answer_to_a_take_that_was_lost_is_given_again() -> None:
 
 def test_octets_limit_a_take_but_never_to_nothing() -> None:
     host, lease = claimed(10)
-    smallest = host.take(lease, octets=1)
+    smallest = host.take(lease, bytes_max=1)
     assert smallest.last == 1
-    assert host.take(lease, octets=3 * smallest.octets)[:2] == (1, 4)
-    assert host.take(lease, octets=4 * smallest.octets - 1)[:2] == (4, 7)
+    assert host.take(lease, bytes_max=3 * smallest.size)[:2] == (1, 4)
+    assert host.take(lease, bytes_max=4 * smallest.size - 1)[:2] == (4, 7)
     assert host.rest() == [7, 8, 9]
 
 

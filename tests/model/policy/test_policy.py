@@ -19,7 +19,7 @@ from headrace.model.policy.policy import (
     KEYS_MAX,
     POLICIES_MAX,
     Policies,
-    merged,
+    merge,
     read_policy,
 )
 from headrace.model.policy.rules import (
@@ -87,7 +87,7 @@ def test_operator_policies_restrict_policies_and_both_restrict_arguments() -> No
         "x-expires": 9,
     }
     own = {"x-max-length": 5, "x-expires": 99, "x-overflow": "reject-publish-dlx", "other": 1}
-    assert merged(policies.settings("classic", "q"), own) == {
+    assert merge(policies.settings("classic", "q"), own) == {
         "x-max-length": 5,
         "x-message-ttl": 50,
         "x-overflow": "reject-publish-dlx",
@@ -118,9 +118,9 @@ def test_who_limits_the_length_says_how_it_is_kept(
 
 
 def test_the_stricter_limit_counts() -> None:
-    assert merged({"x-max-age": "120m"}, {"x-max-age": "1h"}) == {"x-max-age": "1h"}
-    assert merged({"x-delivery-limit": -1}, {"x-delivery-limit": 7}) == {"x-delivery-limit": 7}
-    assert merged({"x-delivery-limit": 7}, {"x-delivery-limit": -1}) == {"x-delivery-limit": 7}
+    assert merge({"x-max-age": "120m"}, {"x-max-age": "1h"}) == {"x-max-age": "1h"}
+    assert merge({"x-delivery-limit": -1}, {"x-delivery-limit": 7}) == {"x-delivery-limit": 7}
+    assert merge({"x-delivery-limit": 7}, {"x-delivery-limit": -1}) == {"x-delivery-limit": 7}
 
 
 @pytest.mark.parametrize(
@@ -346,8 +346,8 @@ def test_every_key_counts_for_what_is_there_and_no_longer(key: str, said_by: str
 
 def test_a_threshold_of_nothing_is_no_threshold() -> None:
     stop = "qpid.flow_stop_count"
-    assert merged({stop: 0}, {stop: "5"}) == {stop: "5"}
-    assert merged({stop: 3}, {stop: "5"}) == {stop: 3}
+    assert merge({stop: 0}, {stop: "5"}) == {stop: "5"}
+    assert merge({stop: 3}, {stop: "5"}) == {stop: 3}
     with pytest.raises(InvalidArgument, match=r"qpid\.flow_resume_count is greater"):
         read_policy("p", {"pattern": "", "definition": {stop: 3, "qpid.flow_resume_count": 4}})
 

@@ -274,7 +274,7 @@ def test_marks_of_a_stop_in_peace_cover_lanes(vhost: VirtualHost) -> None:
     enqueue(queue, KIND_FILE, b"x")
     taker = attach(queue, KIND_FILE, no_ack=False, room=1)
     taker.queue.requeue(taker.taken[0])
-    assert queue.redelivered() == [taker.taken[0].seq]
+    assert queue.redelivered_seqs() == [taker.taken[0].seq]
 
 
 def test_a_queue_of_type_stream_keeps_messages_only(vhost: VirtualHost) -> None:

@@ -420,7 +420,7 @@ def test_a_publisher_that_waits_again_is_remembered_once_and_not_when_it_is_gone
 class Disk(Store):
     """A store that is durable up to where the test says."""
 
-    def delivered(self, queue_id: int, seq: int) -> None:
+    def note_delivered(self, queue_id: int, seq: int) -> None:
         self.appended += 32
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:

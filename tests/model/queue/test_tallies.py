@@ -10,7 +10,7 @@ import pytest
 from headrace.measures import SIZE_BUCKETS
 from headrace.model.counters import Counters
 from headrace.model.message import REDELIVERED
-from headrace.model.tallies import ChannelTally, QueueTally, Sizes
+from headrace.model.tallies import ChannelTally, QueueTally, SizeHistogram
 from support.brokers.queue_kind_host import Taker
 
 if TYPE_CHECKING:
@@ -51,12 +51,12 @@ def test_messages_that_no_consumer_has_room_for_wait(host: Host) -> None:
     host.counters.now_ms += 1000  # No message waits.
     host.enqueue(queue, "b")
     assert queue.round is not None
-    assert queue.round.waited() == 0
+    assert queue.round.total_wait_ms() == 0
     host.counters.now_ms += 300
-    assert queue.round.waited() == 300
+    assert queue.round.total_wait_ms() == 300
     consumer.settle("a")
     host.counters.now_ms += 500  # It has "b" now, and nothing waits.
-    assert queue.round.waited() == 300
+    assert queue.round.total_wait_ms() == 300
 
 
 @pytest.mark.parametrize("tally", [QueueTally(), ChannelTally()])
@@ -81,7 +81,7 @@ def test_a_body_falls_into_the_bucket_that_it_fits(place: int, most: int) -> Non
     counts = counters.sizes.counts(counters.published)
     assert counts[place : place + 2] == (1, 1)
     assert (sum(counts), counters.published_bytes) == (2, 2 * most + 1)
-    assert Sizes().counts(0) == (0,) * (len(SIZE_BUCKETS) + 1)
+    assert SizeHistogram().counts(0) == (0,) * (len(SIZE_BUCKETS) + 1)
 
 
 def test_a_message_that_comes_back_is_redelivered_once_for_each_time(host: Host) -> None:

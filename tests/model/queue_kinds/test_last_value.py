@@ -133,7 +133,7 @@ def test_what_a_lease_gives_back_too_late_is_gone(host: Host) -> None:
     host.enqueue(queue, "a1", k="a")
     host.enqueue(queue, "b1", k="b")
     lease = vhost.leases.claim(queue, "g", "o", 0)
-    for _ in vhost.leases.take(lease, lease.log.next_offset, messages=9, octets=1 << 20):
+    for _ in vhost.leases.take(lease, lease.log.next_offset, messages=9, bytes_max=1 << 20):
         pass
     assert queue.ready_count == 0
     host.enqueue(queue, "a2", k="a")

@@ -198,7 +198,7 @@ def test_pages_go_over_all_groups() -> None:
 
 def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFixture) -> None:
     host = Host()
-    host.groups.pin_octets_max = 20_000
+    host.groups.pin_bytes_max = 20_000
     stream = host.stream(**{"x-max-length-bytes": 10_000})
     fill(stream, 5)
     host.groups.begin(stream, "free", 0)
@@ -210,13 +210,13 @@ def test_a_pin_holds_retention_back_up_to_its_limit(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING):
         fill(stream, 40)
     assert caplog.text.count("may hold back 20000 bytes for groups") == 1
-    assert 28_000 < stream.log.octets <= 31_000
+    assert 28_000 < stream.log.size <= 31_000
     group = host.groups.find(stream, "pinned")
-    assert group.gone() == stream.log.first_offset - 8 > 0
+    assert group.removed_count() == stream.log.first_offset - 8 > 0
     assert group.lag()[0] == 60 - stream.log.first_offset
     host.groups.delete(stream, "pinned", now_ms=1)
-    assert stream.log.octets <= 11_300
-    assert host.vhost.counters.memory_used == stream.log.held
+    assert stream.log.size <= 11_300
+    assert host.vhost.counters.memory_used == stream.log.memory
 
 
 def test_a_pin_holds_the_segments_of_a_log_on_disk() -> None:
@@ -234,18 +234,18 @@ def test_a_pin_holds_the_segments_of_a_log_on_disk() -> None:
                 journal.woken()
 
     write(100)
-    stream.pinned_offset, stream.pin_octets_max = 90, 300_000
+    stream.pinned_offset, stream.pin_bytes_max = 90, 300_000
     write(300)
     first = stream.first_offset
     assert 0 < first <= 90
-    assert 400 * 1000 > stream.octets > 310 * 1000
-    assert stream.octets_from(first) == stream.octets
-    assert stream.octets_from(400) == 0
-    middle = stream.octets_from(200)
+    assert 400 * 1000 > stream.size > 310 * 1000
+    assert stream.bytes_from(first) == stream.size
+    assert stream.bytes_from(400) == 0
+    middle = stream.bytes_from(200)
     assert abs(middle - 200 * 1072) < 10_000
     write(200)
     assert stream.first_offset > 90
-    assert stream.octets <= 500_000 + 2 * 65536
+    assert stream.size <= 500_000 + 2 * 65536
     stream.pinned_offset = -1
     write(1)
-    assert stream.octets <= 200_000 + 65536
+    assert stream.size <= 200_000 + 65536

@@ -13,11 +13,11 @@ from headrace.model.message import Message, new_message
 from headrace.model.ports import Store
 from headrace.model.queue.destination import Consumer
 from headrace.model.stream.log import StreamLog
-from headrace.model.stream.reader_options import BLOCK, BLOCKS_MAX, VALUES_MAX, Blocks
+from headrace.model.stream.reader_options import BLOCK, BLOCKS_MAX, VALUES_MAX, FilterBlocks
 from headrace.model.stream.stream import Stream
 from headrace.model.vhost.virtual_host import VirtualHost
 
-READ_OCTETS_MAX = 262144  # As in headrace.model.stream.stream.
+READ_SIZE = 262144  # As in headrace.model.stream.stream.
 STREAM = {"x-queue-type": "stream"}
 
 
@@ -60,9 +60,9 @@ class Counting(StreamLog):
         StreamLog.__init__(self, **limits)
         self.reads: list[int] = []
 
-    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
         self.reads.append(offset)
-        return StreamLog.read(self, offset, octets_max)
+        return StreamLog.read(self, offset, bytes_max)
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_long_search_leaves_others_their_turn(counters: Counters) -> None:
     publish(vhost, stream, b"red")
     reader = Reader(stream, x_stream_offset=0, x_stream_last=201, x_stream_filter="red")
     assert not reader.end
-    assert len(stream.log.reads) * READ_OCTETS_MAX < 2_000_000
+    assert len(stream.log.reads) * READ_SIZE < 2_000_000
     run(vhost, counters, reader)
     assert (reader.seen, reader.end) == ([200], "ended")
 
@@ -164,7 +164,7 @@ def test_a_strict_reader_is_told_of_a_gap(counters: Counters) -> None:
 
 
 def test_blocks_are_bounded() -> None:
-    blocks = Blocks()
+    blocks = FilterBlocks()
     wanted = frozenset({"red"})
     many: set[str | None] = {f"{n}" for n in range(VALUES_MAX + 1)}
     blocks.put(0, many)

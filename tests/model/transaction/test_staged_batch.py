@@ -65,7 +65,7 @@ def test_undecided_batches_expire(vhost: VirtualHost) -> None:
     pass_time(vhost, 59)
     late = stage(vhost, "0.2.b", 0)
     pass_time(vhost, 2)
-    assert [read_xid(b.xid) for b in vhost.sinks.undecided("s")] == [("s", 0, "0.2.b/0")]
+    assert [read_xid(b.xid) for b in vhost.sinks.undecided_branches("s")] == [("s", 0, "0.2.b/0")]
     assert done(vhost.sinks.commit("s", 0, 0, [late]))["messages"] == 1
     pass_time(vhost, 600)
     assert vhost.queues["q"].ready_count == 1
@@ -101,7 +101,7 @@ def test_staged_work_that_an_operator_rolled_back_cannot_be_committed(vhost: Vir
     vhost.branches.rollback(xid_of("s", 0, "1.1.b/0"))
     with pytest.raises(NotFound):
         done(vhost.sinks.commit("s", 0, 0, [whole, lost]))
-    assert [b.state for b in vhost.sinks.undecided("s")] == [BranchState.PREPARED]
+    assert [b.state for b in vhost.sinks.undecided_branches("s")] == [BranchState.PREPARED]
     assert vhost.queues["q"].ready_count == 0
 
 

@@ -104,7 +104,7 @@ def test_a_transaction_is_bounded(
     put(host, queue, b"a")
     delivery = take(queue)
     transaction = Transaction(host)
-    monkeypatch.setattr(transactions, "OCTETS_MAX", 1000)
+    monkeypatch.setattr(transactions, "BYTES_MAX", 1000)
     transaction.publish(message(bytes(300)), (queue,), False)
     with pytest.raises(ResourceError, match="more than 1000 bytes"):
         transaction.publish(message(bytes(300)), (queue,), False)

@@ -8,7 +8,7 @@ import pytest
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
 from headrace.model.ports import Store
-from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, SavedDefinitions
 from headrace.model.vhost.queue_registry import RELEASES_PER_STEP
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.brokers.queue_kind_host import Host, Taker
@@ -37,8 +37,8 @@ class Kept(NoDefinitions):
         super().__init__()
         self.queues: list[QueueRecord] = []
 
-    def load(self) -> Saved:
-        return Saved([], self.queues, [])
+    def load(self) -> SavedDefinitions:
+        return SavedDefinitions([], self.queues, [])
 
     def save_queue(self, record: QueueRecord) -> int:
         number = super().save_queue(record)

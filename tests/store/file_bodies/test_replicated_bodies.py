@@ -167,7 +167,7 @@ def test_a_removed_body_leaves_the_ledger_and_the_other_machines(
     assert list(two.bodies().values()) == [b"kept"]
     staging.close()
     other = two.take()
-    other.recovered()  # No message of its journal refers to any.
+    other.remove_unreferenced()  # No message of its journal refers to any.
     work_off(other)
     assert not insist_on(two.disk.bodies.objects.sizes)
     assert not two.bodies()

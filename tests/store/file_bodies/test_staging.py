@@ -12,19 +12,19 @@ from headrace.store.file_bodies.staging import BACKLOG_MAX, CHUNK, Staging
 from headrace.testing.disk import FaultyDisk
 
 if TYPE_CHECKING:
-    from headrace.store.file_bodies.bodies import Body, Part
+    from headrace.store.file_bodies.bodies import Body, StagedPart
 
 DIRECTORY = "/staging"
 
 
-class Holder:
+class BodyHolder:
     """An uploader."""
 
     def __init__(self, number: int = 1) -> None:
         self.number = number
         self.failed: list[OSError] = []
 
-    def staging_failed(self, part: Part, error: OSError) -> None:
+    def staging_failed(self, part: StagedPart, error: OSError) -> None:
         self.failed.append(error)
 
 
@@ -54,16 +54,16 @@ def work_off(staging: Staging) -> None:
         work_off(staging)
 
 
-def opened(staging: Staging, name: str, size: int, holder: Any = None) -> Part:
-    found: list[Part | None] = []
-    holder = holder or Holder()
+def opened(staging: Staging, name: str, size: int, holder: Any = None) -> StagedPart:
+    found: list[StagedPart | None] = []
+    holder = holder or BodyHolder()
     assert staging.open("user", name, size, holder, lambda part, _: found.append(part))
     work_off(staging)
     assert found[0] is not None
     return found[0]
 
 
-def sealed(staging: Staging, part: Part) -> Body:
+def sealed(staging: Staging, part: StagedPart) -> Body:
     found: list[Body | None] = []
     staging.seal(part, lambda body, _: found.append(body))
     work_off(staging)
@@ -71,7 +71,7 @@ def sealed(staging: Staging, part: Part) -> Body:
     return found[0]
 
 
-def whole(staging: Staging, name: str, data: bytes) -> Part:
+def whole(staging: Staging, name: str, data: bytes) -> StagedPart:
     part = opened(staging, name, len(data))
     staging.add(part, data)
     staging.leave(part)
@@ -127,7 +127,7 @@ def test_parts_survive_a_restart_as_far_as_they_are_durable() -> None:
     disk.power_cut()
     staging = staging_on(disk)
     again = opened(staging, "a", 1_000_000)
-    assert again.got == 400_000
+    assert again.received == 400_000
     staging.add(again, b"z" * 600_000)
     work_off(staging)
     reader = staging.reader(sealed(staging, again))
@@ -149,7 +149,7 @@ def test_bodies_survive_a_restart_while_messages_refer_to_them(
     assert caplog.text.count("not one of ours") <= 2
     assert staging.add_reference(reference(kept))
     assert not staging.add_reference(b"whatever" + bytes(8))
-    staging.recovered()
+    staging.remove_unreferenced()
     work_off(staging)
     assert lost.name() not in disk.names(DIRECTORY)
     assert kept.name() in disk.names(DIRECTORY)
@@ -201,7 +201,7 @@ def test_another_size_begins_anew() -> None:
     part = opened(staging, "a", 10)
     staging.add(part, b"12345")
     staging.leave(part)
-    assert opened(staging, "a", 11).got == 0
+    assert opened(staging, "a", 11).received == 0
     assert staging.used == 11
 
 
@@ -214,13 +214,13 @@ def test_the_oldest_abandoned_part_makes_room() -> None:
     third = opened(staging, "c", 50)
     assert staging.find("user", "b") is None
     assert staging.find("user", "a") is first
-    calls: list[Part | None] = []
-    assert not staging.open("user", "d", 20, Holder(), lambda part, _: calls.append(part))
+    calls: list[StagedPart | None] = []
+    assert not staging.open("user", "d", 20, BodyHolder(), lambda part, _: calls.append(part))
     tries: list[int] = []
 
     def again() -> bool:
         tries.append(1)
-        return staging.open("user", "d", 20, Holder(), lambda part, _: calls.append(part))
+        return staging.open("user", "d", 20, BodyHolder(), lambda part, _: calls.append(part))
 
     waiter = object()
     assert staging.wait(waiter, again)
@@ -252,17 +252,17 @@ def test_a_disk_without_room_refuses_before_anything_is_sent() -> None:
     disk.capacity = 100_000
     staging = staging_on(disk, free_min=50_000)
     errors: list[OSError | None] = []
-    staging.open("user", "a", 60_000, Holder(), lambda _, error: errors.append(error))
+    staging.open("user", "a", 60_000, BodyHolder(), lambda _, error: errors.append(error))
     work_off(staging)
     assert errors[0] is not None
     assert staging.used == 0
-    assert opened(staging, "a", 40_000).got == 0
+    assert opened(staging, "a", 40_000).received == 0
 
 
 def test_a_disk_that_fills_up_ends_the_staging_and_nothing_else() -> None:
     disk = FaultyDisk()
     staging = staging_on(disk)
-    holder, other = Holder(), Holder()
+    holder, other = BodyHolder(), BodyHolder()
     part = opened(staging, "a", 1_000_000, holder)
     fine = opened(staging, "b", 3, other)
     disk.capacity = disk.used() + 1000
@@ -308,7 +308,7 @@ def test_a_part_that_could_not_be_synced_is_not_continued() -> None:
     work_off(staging)
     assert disk.names(DIRECTORY) == []
     again = opened(staging, "f", 100_000)
-    assert again.got == 0
+    assert again.received == 0
     staging.add(again, b"b" * 100_000)
     body = sealed(staging, again)
     disk.power_cut()

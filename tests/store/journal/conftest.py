@@ -11,4 +11,4 @@ PIECE = 1000  # Bytes: most records are shorter, some are not.
 @pytest.fixture(autouse=True)
 def read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have recoveries read many pieces of each segment."""
-    monkeypatch.setattr(recovery, "PIECE", PIECE)
+    monkeypatch.setattr(recovery, "CHUNK", PIECE)

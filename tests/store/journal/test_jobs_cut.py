@@ -89,7 +89,7 @@ class JobLife(Life):
         numbers = []
         for message in there:
             assert self.taken or not message.flags & REDELIVERED
-            with_data = move.loaded(self.vhost, message)
+            with_data = move.load_copy(self.vhost, message)
             assert with_data is not None
             numbers.append(number_in(with_data.data))
         return numbers
@@ -202,7 +202,7 @@ class Driver(Lives):
             for each in batch:
                 message = each.copy or each.source
                 assert message is not None
-                with_data = move.loaded(life.vhost, message)
+                with_data = move.load_copy(life.vhost, message)
                 assert with_data is not None
                 chosen.append(number_in(with_data.data))
             prepare(batch)

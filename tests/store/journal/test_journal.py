@@ -126,8 +126,8 @@ def test_a_torn_end_is_cut_without_a_word(caplog: pytest.LogCaptureFixture) -> N
     disk.kill()
     path = f"{DIRECTORY}/{file_name(1)}"
     group = journal.busy
-    octets = bytes(group.buffer[group.pieces[0].lo : group.pieces[0].hi])
-    at = group.pieces[0].offset
+    octets = bytes(group.buffer[group.writes[0].start : group.writes[0].end])
+    at = group.writes[0].offset
     disk.write(disk.open(path), [octets[:1000]], at)
 
     journal, found = recovered(disk)
@@ -372,7 +372,7 @@ def test_messages_up_to_the_reservation_come_back_redelivered() -> None:
     disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq, queues=Q1 + Q2)
-    journal.delivered(1, 2)
+    journal.note_delivered(1, 2)
     sync(journal)
     disk.kill()
     _, found = recovered(disk)
@@ -385,7 +385,7 @@ def test_nothing_is_kept_of_the_deliveries_of_a_deleted_queue() -> None:
     for queue_id in range(1, 21):
         journal.define(queue_key(queue_id), b"queue")
         message = publish(journal, queue_id, queues=queue_id.to_bytes(4, "big"))
-        journal.delivered(queue_id, queue_id + 65536)  # Ahead of the deliveries.
+        journal.note_delivered(queue_id, queue_id + 65536)  # Ahead of the deliveries.
         journal.settle(queue_id, queue_id, message.position)
         journal.drop(queue_id, queue_id)
         journal.define(queue_key(queue_id), None)
@@ -401,7 +401,7 @@ def test_after_a_stop_in_peace_the_marks_are_exact() -> None:
     disk, journal = fresh()
     for seq in range(1, 5):
         publish(journal, seq)
-    journal.delivered(1, 1000)
+    journal.note_delivered(1, 1000)
     journal.store_redelivered([(1, 3)])
     journal.close()
     journal, found = recovered(disk)
@@ -429,7 +429,7 @@ def test_a_message_may_be_owed_by_more_queues_than_a_word_has_bits() -> None:
     journal, found = recovered(disk)
     assert [queue for queue, _ in found] == [1, 80]
     (segment,) = [segment for segment in journal.order if segment.live]
-    assert segment.owing(0, queues) == (1).to_bytes(4, "big") + (80).to_bytes(4, "big")
+    assert segment.unsettled_ids(0, queues) == (1).to_bytes(4, "big") + (80).to_bytes(4, "big")
     for queue in (1, 80, 80):
         journal.settle(queue, 1, message.position)
     assert segment.live == 0

@@ -47,7 +47,7 @@ class Host:
         for queue_id, message, arrived_ms in self.journal.recover():
             queues[queue_id].restore(message, arrived_ms)
         self.counters.next_seq = max(self.counters.next_seq, self.journal.last_seq + 1)
-        self.vhost.orphans.restored()
+        self.vhost.orphans.resume()
 
     def publish(self) -> None:
         for number in range(COUNT):

@@ -73,11 +73,11 @@ def test_the_size_of_pieces_makes_no_difference(
     for _ in range(damaged):
         path = f"{DIRECTORY}/{file_name(chance.randrange(1, 4))}"
         disk.rot(path, chance.randrange(64, SEGMENT - 16))
-    monkeypatch.setattr(recovery, "PIECE", 1 << 20)
+    monkeypatch.setattr(recovery, "CHUNK", 1 << 20)
     expected = found_on(disk)
     assert len(expected[0]) > 100
     for piece in (8, 104, 1000, 7000, SEGMENT):
-        monkeypatch.setattr(recovery, "PIECE", piece)
+        monkeypatch.setattr(recovery, "CHUNK", piece)
         assert found_on(disk) == expected
 
 
@@ -91,7 +91,7 @@ def test_only_the_last_segment_is_read_as_a_whole(monkeypatch: pytest.MonkeyPatc
         return read_into(self, handle, buffer, size, at)
 
     monkeypatch.setattr(FaultyDisk, "read_into", noted)
-    monkeypatch.setattr(recovery, "PIECE", 8000)
+    monkeypatch.setattr(recovery, "CHUNK", 8000)
     found_on(disk)
     large = [read for read in reads if read[0] > 8000]
     assert large == [(SEGMENT, 0)]

@@ -16,7 +16,7 @@ from headrace.model.transaction.transaction import ACCEPT, Transaction
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.store.journal.journal import Journal
-from headrace.store.journal.prepared_record import Prepared, decided, read_decided
+from headrace.store.journal.prepared_record import Prepared, encode_decided, read_decided
 from headrace.store.segment.segment import file_name
 from headrace.testing.disk import FaultyDisk
 
@@ -163,4 +163,4 @@ def test_a_purge_spares_what_is_prepared_after_a_restart_too() -> None:
 def test_records_tell_what_they_were_given() -> None:
     one = Prepared(X.encode(), 5, True, [(1, 7), (1 << 40, 1)], [(7, 1 << 41, 2)])
     assert Prepared.decode(one.encode()) == one
-    assert read_decided(decided(b"xid", 4, 1234)) == (b"xid", 4, 1234)
+    assert read_decided(encode_decided(b"xid", 4, 1234)) == (b"xid", 4, 1234)

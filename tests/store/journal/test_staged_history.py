@@ -49,7 +49,7 @@ class SinkLife(Life):
         memory_max = random.choice((1000, FOREVER))
         super().__init__(disk, random, 1_000_000, memory_max=memory_max)
         self.vhost.branches.restore(self.store.prepared_branches)
-        self.vhost.sinks.restored()
+        self.vhost.sinks.resume()
         self.background: Iterator[None] = iter(())
         disk.fuse = random.choice((random.randrange(40), random.randrange(300), FOREVER))
 

@@ -134,7 +134,7 @@ class LeaseRun(Run):
     def take(self) -> None:
         lease = self.claim()
         first = lease.log.next_offset
-        limits = {"messages": self.random.choice((1, 7, 50)), "octets": 1 << 20}
+        limits = {"messages": self.random.choice((1, 7, 50)), "bytes_max": 1 << 20}
         self.doing = dict.fromkeys(self.bodies(self.queue()), LEASED)
         self.finish(self.vhost.leases.take(lease, first, **limits))
         self.write()

@@ -105,7 +105,7 @@ class Host:
         self.log = DiskStreamLog(STREAM, self.journal, segment_size=SEGMENT, tier=self.tier)
         self.log.limit_local(local, -1)
         self.woken = 0
-        self.log.arrived = self.wake
+        self.log.on_arrival = self.wake
         assert list(self.journal.recover()) == []
 
     def wake(self) -> None:
@@ -134,12 +134,12 @@ class Host:
                 self.sync()
         self.sync()
 
-    def read_all(self, first: int = 0, octets_max: int = 10_000) -> dict[int, bytes]:
+    def read_all(self, first: int = 0, bytes_max: int = 10_000) -> dict[int, bytes]:
         """Read as a consumer does: what is not here yet is read again when it is."""
         found: dict[int, bytes] = {}
         at = first
         while at < self.log.committed_offset:
-            batch = self.log.read(at, octets_max)
+            batch = self.log.read(at, bytes_max)
             if not batch:
                 assert self.steps.step(), f"nothing at {at}, and nothing is on its way"
             for offset, data, _, _, _ in batch:
@@ -194,7 +194,7 @@ def test_offsets_are_found_by_time_and_by_bytes_without_reading_the_store() -> N
     for at in (0, 1, 57, 123, 250, 399):
         assert moved.log.offset_at(1000 + at) == at
         assert moved.log.measure(at, 400) == plain.log.measure(at, 400)
-        assert moved.log.octets_from(at) > 0
+        assert moved.log.bytes_from(at) > 0
         for octets in (1, 5_000, 70_000, 200_000):
             exact = plain.log.within(at, 400, octets)
             assert max(at + 1, exact - 1) <= moved.log.within(at, 400, octets) <= exact

@@ -50,10 +50,10 @@ class Host:
             self.journal.writer.step()
             self.journal.woken()
 
-    def read_all(self, first: int = 0, octets_max: int = 10_000) -> dict[int, bytes]:
+    def read_all(self, first: int = 0, bytes_max: int = 10_000) -> dict[int, bytes]:
         found: dict[int, bytes] = {}
         at = first
-        while batch := self.log.read(at, octets_max):
+        while batch := self.log.read(at, bytes_max):
             for offset, data, address_len, body_size, _ in batch:
                 assert (address_len, body_size) == (4, len(data) - len(HEAD))
                 assert offset == at
@@ -125,7 +125,7 @@ def test_retention_by_size_drops_whole_segments_and_reuses_no_offset() -> None:
         host.sync()
     first = host.log.first_offset
     assert first > 2000
-    assert host.log.octets <= 640_000 + (80 << 10)
+    assert host.log.size <= 640_000 + (80 << 10)
     assert min(host.read_all(first)) == first
     assert min(offset for offset, *_ in host.log.read(0, 1000)) == first
     disk.kill()
@@ -149,7 +149,7 @@ def test_the_size_of_segments_can_change() -> None:
         host.append(b"x" * 1000)
     assert len(host.log.segments) == small
     host.sync()
-    assert len(host.read_all(octets_max=1 << 20)) == 600
+    assert len(host.read_all(bytes_max=1 << 20)) == 600
 
 
 def test_retention_by_age_ends_segments_in_time() -> None:
@@ -270,11 +270,11 @@ def test_retention_counts_all_that_a_stream_writes() -> None:
             host.append(b"x")
         host.sync()
         if number % 5000 == 4999:
-            held = sum(segment.end for segment in host.log.segments[:-1]) + host.log.place
-            assert host.log.octets == held <= 300_000 + (64 << 10)
-    counted = host.log.octets
+            held = sum(segment.end for segment in host.log.segments[:-1]) + host.log.file_offset
+            assert host.log.size == held <= 300_000 + (64 << 10)
+    counted = host.log.size
     disk.power_cut()
-    assert abs(Host(disk).log.octets - counted) < 1000
+    assert abs(Host(disk).log.size - counted) < 1000
 
 
 def several_segments(disk: FaultyDisk) -> tuple[Host, list[int]]:

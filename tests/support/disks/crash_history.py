@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, Saved
+from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, SavedDefinitions
 from support.disks.crash_disk import JournalLives
 from support.stored_message import stored_message
 
@@ -24,8 +24,8 @@ class Definitions(NoDefinitions):
         super().__init__()
         self.queues: dict[int, QueueRecord] = {}
 
-    def load(self) -> Saved:
-        return Saved([], list(self.queues.values()), [])
+    def load(self) -> SavedDefinitions:
+        return SavedDefinitions([], list(self.queues.values()), [])
 
     def save_queue(self, record: QueueRecord) -> int:
         number = super().save_queue(record)

@@ -387,7 +387,9 @@ class History:
     def count(self, fact: Fact) -> None:
         """Say that a message came back so often, and perhaps waits."""
         count, when_ms = self.random.randrange(256), self.random.choice((0, 1 << 40, 12345))
-        durable = self.journal.counted(fact.queue, fact.seq, fact.message.position, count, when_ms)
+        durable = self.journal.note_count(
+            fact.queue, fact.seq, fact.message.position, count, when_ms
+        )
         entry = Count(count, when_ms, durable, self.transaction)
         self.counts.setdefault((fact.queue, fact.seq), [Count(0, 0, 0)]).append(entry)
         self.counted += 1
@@ -513,7 +515,7 @@ class History:
         noted = self.reservations.setdefault(queue, [])
         if noted and noted[-1].seq >= seq:
             return
-        self.journal.delivered(queue, seq)
+        self.journal.note_delivered(queue, seq)
         noted.append(Reservation(seq, self.journal.appended))
 
     def page_some(self) -> None:

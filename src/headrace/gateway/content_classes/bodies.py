@@ -49,7 +49,7 @@ class Part(Protocol):
     """A body that a client stages."""
 
     size: int  # Bytes that were announced,
-    got: int  # and that have arrived.
+    received: int  # and that have arrived.
     header: bytes
     version: Version  # Of AMQP, in which the header is written.
     holder: Holder | None  # Stages it now.

@@ -126,7 +126,7 @@ class FileUploads:
             return
         self.part = part
         self.start("room")
-        self.files.send_open_ok(part.got)
+        self.files.send_open_ok(part.received)
 
     def lose(self, part: Part) -> None:
         """The same user continues it over another connection."""
@@ -151,9 +151,9 @@ class FileUploads:
         if part is None:
             raise CommandInvalid("file.stage without file.open-ok")
         self.files.priority_of(header)
-        if 0 <= body_size != part.size - part.got:
+        if 0 <= body_size != part.size - part.received:
             raise PreconditionFailed(
-                f"file.open said {part.size} bytes and {part.got} are staged, but file.stage "
+                f"file.open said {part.size} bytes and {part.received} are staged, but file.stage "
                 f"brings {body_size}"
             )
         part.header = with_body_size(header, part.size)
@@ -167,7 +167,7 @@ class FileUploads:
         """Append to a body."""
         if part is not self.part:
             return  # It failed, or goes on over another connection.
-        if part.got + len(octets) > part.size:
+        if part.received + len(octets) > part.size:
             self.excess = True  # Said once all is there.
             return
         self.staging.add(part, octets)
@@ -189,7 +189,7 @@ class FileUploads:
             raise PreconditionFailed(f"file.stage brings more than the {part.size} bytes opened")
         if not part.whole:
             raise PreconditionFailed(
-                f"file.stage ends at byte {part.got} of the {part.size} opened"
+                f"file.stage ends at byte {part.received} of the {part.size} opened"
             )
 
     def staging_failed(self, part: Part, error: OSError) -> None:
@@ -225,7 +225,7 @@ class FileUploads:
         if not part.whole or not part.header:
             if part.holder is None or part.holder is self:
                 raise PreconditionFailed(
-                    f"file '{identifier}' is staged up to byte {part.got} of {part.size} only"
+                    f"file '{identifier}' is staged up to byte {part.received} of {part.size} only"
                 )
             self.files.pause()
             part.waiters.append(partial(self.retry, again))

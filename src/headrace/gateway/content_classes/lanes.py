@@ -74,4 +74,4 @@ def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
     choice = ConsumerFilter(arguments, subject)
     consumer.arguments = dict(arguments)
     consumer.browses = choice.browses or lane.parent.browse_only
-    choice.give(consumer)
+    choice.apply(consumer)

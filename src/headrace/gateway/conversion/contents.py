@@ -20,7 +20,7 @@ from headrace.gateway.conversion.neutral_values import (
     table_of_entries,
 )
 from headrace.gateway.conversion.selected import Selected
-from headrace.gateway.conversion.stamping import stamped, traced
+from headrace.gateway.conversion.stamping import stamp, traced
 from headrace.model.contents import Content, UnreadableError
 from headrace.model.dead_letter_headers import X_DEATH
 from headrace.model.message import (
@@ -88,7 +88,7 @@ class Contents:
             return self._transfer.rewrite(message, exchange, routing_key, headers, expires=expires)
         return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
 
-    def stamped(
+    def stamp(
         self, message: Message, headers: Mapping[str, object], timestamp_s: int | None
     ) -> Message:
         """Return the message with further headers, and with another timestamp unless it is None.
@@ -96,9 +96,9 @@ class Contents:
         Raises:
             UnreadableError: the headers have no room for more.
         """
-        return stamped(message, headers, timestamp_s)
+        return stamp(message, headers, timestamp_s)
 
-    def counted(self, message: Message, count: int) -> bytes:
+    def with_count(self, message: Message, count: int) -> bytes:
         """Return the data of a message with a header that says how often it came back.
 
         ``count`` is 255 at most.
@@ -107,7 +107,7 @@ class Contents:
             UnreadableError: the headers have no room for one more.
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
-            return self._transfer.counted(message, count)
+            return self._transfer.with_count(message, count)
         data = message.data
         assert data is not None, "the message is paged out"
         try:
@@ -115,7 +115,7 @@ class Contents:
         except MalformedError as error:
             raise UnreadableError(str(error)) from error
 
-    def traced(
+    def make_trace(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
         """Return a message of class basic with the same body, which tells of another in headers.
@@ -125,7 +125,7 @@ class Contents:
         """
         return traced(message, exchange, routing_key, headers)
 
-    def joined(self, message: Message) -> bytes:
+    def encode_record(self, message: Message) -> bytes:
         """Return the data of a message as streams keep it: class basic, with its body.
 
         Raises:
@@ -133,7 +133,7 @@ class Contents:
         """
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.as_basic(message)
-        return self._basic.joined(message)
+        return self._basic.encode_record(message)
 
     def header(self, message: Message, name: str) -> object:
         """Return the value of a header of a message in memory; None when it has none."""
@@ -159,7 +159,7 @@ class Contents:
             looked = self._looked = Selected(message, values_of_entries)
         return looked
 
-    def leased(self, message: Message) -> bytes:
+    def render_leased(self, message: Message) -> bytes:
         """Return the data of a leased message as its readers see it: as streams keep it.
 
         The header ``x-redelivered`` says that the message was delivered before.
@@ -167,7 +167,7 @@ class Contents:
         Raises:
             UnreadableError: class basic has no form for the message.
         """
-        data = self.joined(message)
+        data = self.encode_record(message)
         if not message.flags & REDELIVERED:
             return data
         at = message.address_len + 2
@@ -198,7 +198,7 @@ class TransferContents:
             p.priority or 0,
         )
 
-    def counted(self, message: Message, count: int) -> bytes:
+    def with_count(self, message: Message, count: int) -> bytes:
         """Return the data of a message with a header that says how often it came back."""
         data = message.data
         assert data is not None, "the message is paged out"

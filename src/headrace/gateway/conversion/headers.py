@@ -87,7 +87,7 @@ class BasicContents:
         priority = payload[start] if start < end else 0
         return Content(exchange, routing_key, headers, expiration, persistent, priority)
 
-    def joined(self, message: Message) -> bytes:
+    def encode_record(self, message: Message) -> bytes:
         """Return the data of a message whose body is in parts, with the body."""
         data: bytes | None = message.data
         assert data is not None, "the message is paged out"

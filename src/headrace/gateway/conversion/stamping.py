@@ -52,7 +52,7 @@ _PROPERTIES = (  # As RabbitMQ names them.
 )
 
 
-def stamped(message: Message, headers: Mapping[str, object], timestamp_s: int | None) -> Message:
+def stamp(message: Message, headers: Mapping[str, object], timestamp_s: int | None) -> Message:
     """Return a message with further headers, and with another timestamp unless it is None.
 
     Raises:

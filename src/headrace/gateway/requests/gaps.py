@@ -3,7 +3,7 @@
 
 from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall
 from headrace.gateway.requests.streams import LISTED_MAX
-from headrace.model.stream.lost_records import READER_OCTETS_MAX
+from headrace.model.stream.lost_records import READER_BYTES_MAX
 from headrace.model.stream.stream import Stream
 
 
@@ -34,7 +34,7 @@ def count(call: RequestCall) -> RequestAnswer:
 
 def reader_of(call: RequestCall) -> str:
     """Return the reader of a request."""
-    return call.text("reader", octets_max=READER_OCTETS_MAX)
+    return call.text("reader", octets_max=READER_BYTES_MAX)
 
 
 HANDLERS: dict[str, Handler] = {"gap.note": note, "gap.count": count}

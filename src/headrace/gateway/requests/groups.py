@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, RequestRefused
-from headrace.model.stream.consumer_groups import NAME_OCTETS_MAX, ConsumerGroup, ConsumerGroups
+from headrace.model.stream.consumer_groups import NAME_BYTES_MAX, ConsumerGroup, ConsumerGroups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +174,7 @@ def describe(call: RequestCall, group: ConsumerGroup) -> RequestAnswer:
         "claimed": groups_of(call).is_claimed(group, call.vhost.counters.now_ms),
         "lag": lag,
         "lag_octets": lag_octets,
-        "gone": group.gone(),
+        "gone": group.removed_count(),
     }
 
 
@@ -189,12 +189,12 @@ def groups_of(call: RequestCall) -> ConsumerGroups:
 
 def group_name(call: RequestCall) -> str:
     """Return the name of the group."""
-    return call.text("group", octets_max=NAME_OCTETS_MAX)
+    return call.text("group", octets_max=NAME_BYTES_MAX)
 
 
 def owner_of(call: RequestCall, default: str | None = None) -> str:
     """Return the token of an owner."""
-    return call.text("owner", default, octets_max=NAME_OCTETS_MAX)
+    return call.text("owner", default, octets_max=NAME_BYTES_MAX)
 
 
 def streams_of(call: RequestCall) -> list[Stream]:

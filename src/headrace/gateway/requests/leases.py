@@ -8,8 +8,8 @@ they may reject messages in advance, and name the owner that they read for.
 
 from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCall, Steps
 from headrace.model.lease.lease import Lease
-from headrace.model.lease.ownership import KEEP, OWNER_OCTETS_MAX, TIMEOUT_S, TIMEOUT_S_MAX
-from headrace.model.lease.registry import GROUP_OCTETS_MAX, MESSAGES_MAX, OCTETS_MAX, REJECTS_MAX
+from headrace.model.lease.ownership import KEEP, OWNER_BYTES_MAX, TIMEOUT_S, TIMEOUT_S_MAX
+from headrace.model.lease.registry import BYTES_MAX, GROUP_BYTES_MAX, MESSAGES_MAX, REJECTS_MAX
 from headrace.model.lease.rejects import has_dead_letters
 
 PARTS_MAX = 1000  # Of a snapshot.
@@ -17,12 +17,12 @@ PARTS_MAX = 1000  # Of a snapshot.
 
 def group_of(call: RequestCall) -> str:
     """Return the group that a request names."""
-    return call.text("group", octets_max=GROUP_OCTETS_MAX)
+    return call.text("group", octets_max=GROUP_BYTES_MAX)
 
 
 def owner_of(call: RequestCall) -> str:
     """Return the owner that a request names."""
-    return call.text("owner", octets_max=OWNER_OCTETS_MAX)
+    return call.text("owner", octets_max=OWNER_BYTES_MAX)
 
 
 def lease_of(call: RequestCall) -> Lease:
@@ -64,7 +64,7 @@ def take(call: RequestCall) -> Steps:
     lease = owned(call)
     first = None if call.request.get("first") is None else call.number("first")
     messages = call.number("messages", MESSAGES_MAX, least=1, most=MESSAGES_MAX)
-    octets = call.number("octets", OCTETS_MAX, least=1, most=OCTETS_MAX)
+    octets = call.number("octets", BYTES_MAX, least=1, most=BYTES_MAX)
     if first is not None and first < lease.settled:
         call.refuse("gone", f"{first} is settled; the lease begins with {lease.settled}")
     taken = yield from call.vhost.leases.take(lease, first, messages, octets)
@@ -72,7 +72,7 @@ def take(call: RequestCall) -> Steps:
         "stream": lease.name,
         "first": taken.first,
         "last": taken.last,
-        "octets": taken.octets,
+        "octets": taken.size,
         "ready": lease.source.ready_count,
     }
 
@@ -107,7 +107,7 @@ def numbers(call: RequestCall, field: str) -> list[int]:
 def reject(call: RequestCall) -> RequestAnswer:
     """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
     lease = lease_of(call)
-    owner = call.text("owner", "", octets_max=OWNER_OCTETS_MAX)
+    owner = call.text("owner", "", octets_max=OWNER_BYTES_MAX)
     holder = call.vhost.leases.ownerships.owner_of(lease)
     if owner and holder and owner != holder:
         call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")

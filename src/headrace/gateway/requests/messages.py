@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError
-from headrace.model.operations.jobs import NAME_OCTETS_MAX, JobRun
+from headrace.model.operations.jobs import NAME_BYTES_MAX, JobRun
 from headrace.model.operations.move import Job, Target, to_origin
 from headrace.model.selector import Selector, compile_selector
 from headrace.model.selector.build import LENGTH_MAX
@@ -69,12 +69,12 @@ def cancel(call: RequestCall) -> Steps:
 
 def name_of(call: RequestCall) -> str:
     """Return the name of the job that a request is about."""
-    return call.text("id", octets_max=NAME_OCTETS_MAX)
+    return call.text("id", octets_max=NAME_BYTES_MAX)
 
 
 def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     """Begin the job of a request, unless it is done already."""
-    name = call.text("id", "", octets_max=NAME_OCTETS_MAX)
+    name = call.text("id", "", octets_max=NAME_BYTES_MAX)
     wait = call.request.get("wait", True)
     if not isinstance(wait, bool):
         call.refuse("bad-request", "'wait' must be true or false")
@@ -139,7 +139,7 @@ def make(call: RequestCall, do: str) -> Job:
         first=call.number("first", 0),
         last=None if call.request.get("last") is None else call.number("last"),
         dry=call.flag("dry_run"),
-        most=call.vhost.jobs.messages_max,
+        maximum=call.vhost.jobs.messages_max,
     )
 
 

@@ -239,7 +239,7 @@ class Service(Consumer):
         if connection is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
             return
         assert self.vhost.contents is not None
-        data = self.vhost.contents.joined(message)
+        data = self.vhost.contents.encode_record(message)
         at = message.address_len + 2
         size = get32(data, at + 3)
         _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])

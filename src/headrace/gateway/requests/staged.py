@@ -8,8 +8,8 @@ from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCa
 from headrace.model.transaction.dtx import BranchState
 from headrace.model.transaction.staged_batch import (
     BATCH_MAX,
-    SINK_OCTETS_MAX,
-    STAGE_OCTETS_MAX,
+    SINK_BYTES_MAX,
+    STAGE_BYTES_MAX,
     Stage,
     read_xid,
 )
@@ -21,7 +21,7 @@ SHOWN_MAX = 1000  # Branches that are shown of one sink.
 
 def sink_of(call: RequestCall, permission: str = "write") -> str:
     """Return the sink that a request names."""
-    name = call.text("sink", octets_max=SINK_OCTETS_MAX)
+    name = call.text("sink", octets_max=SINK_BYTES_MAX)
     call.allow(permission, name)
     return name
 
@@ -56,7 +56,7 @@ def prepare(call: RequestCall) -> RequestAnswer:
         sink_of(call),
         epoch_of(call),
         call.number("batch", most=BATCH_MAX),
-        call.text("branch", octets_max=STAGE_OCTETS_MAX),
+        call.text("branch", octets_max=STAGE_BYTES_MAX),
         call.number("count"),
     )
     return {"already": not held}
@@ -95,7 +95,7 @@ def list_sinks(call: RequestCall) -> RequestAnswer:
     sinks = []
     for name, _ in vhost.sinks:
         if call.context.access.allowed(call.user, vhost.name, "write", name):
-            branches = vhost.sinks.undecided(name)
+            branches = vhost.sinks.undecided_branches(name)
             sinks.append(
                 {
                     **vhost.sinks.describe(name),
@@ -109,7 +109,7 @@ def list_sinks(call: RequestCall) -> RequestAnswer:
 def show(call: RequestCall) -> RequestAnswer:
     """Return a sink with its undecided branches."""
     name = sink_of(call)
-    branches = call.vhost.sinks.undecided(name)
+    branches = call.vhost.sinks.undecided_branches(name)
     shown = []
     for branch in branches[:SHOWN_MAX]:
         _, batch, part = read_xid(branch.xid)

@@ -100,7 +100,7 @@ def describe(stream: Stream) -> RequestAnswer:
         "id": stream.id,
         "first": log.first_offset,
         "next": log.committed_offset,
-        "octets": log.octets,
+        "octets": log.size,
     }
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from headrace.model.arguments.values import number_of
 
-Read = Callable[[object], object]  # None if the value asks for the default.
+Read = Callable[[object], object]  # None for the default.
 
 
 class Alias(NamedTuple):
@@ -82,7 +82,7 @@ QUEUE_ALIASES: dict[str, Alias] = {
 }
 
 
-def translated(
+def translate_aliases(
     arguments: Mapping[str, object],
     aliases: Mapping[str, Alias],
     refuse_malformed: Callable[[str, str], None],
@@ -94,7 +94,7 @@ def translated(
     ``refuse_contradiction(name, ours)`` for values that another argument contradicts; unless they
     raise, the alias is left out.
     """
-    completed = dict(arguments)
+    all_arguments = dict(arguments)
     for name in [name for name in arguments if name in aliases]:
         alias = aliases[name]
         try:
@@ -104,7 +104,7 @@ def translated(
             continue
         if value is None:
             continue
-        current = completed.setdefault(alias.name, value)
+        current = all_arguments.setdefault(alias.name, value)
         if current != value:
             refuse_contradiction(name, alias.name)
-    return completed
+    return all_arguments

@@ -22,11 +22,11 @@ MAX_MS = 0xFFFFFFFF  # Some 49 days.
 class Backoff(NamedTuple):
     """The delays of one queue."""
 
-    failed: bool  # Delay messages that a consumer requeued after a try,
-    returned: bool  # and those that it released untried.
+    failed: bool  # Delay messages that a consumer requeued after a try.
+    returned: bool  # Delay messages that a consumer released untried.
     min_ms: int
     max_ms: int
-    multiplier: int  # 0: the delay grows by the least one each time.
+    multiplier: int  # 0: the delay grows by ``min_ms`` each time.
 
     def delay_ms(self, count: int) -> int:
         """Return the delay of a message that was requeued ``count`` times, from 1."""

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
-SHORT_MAX = 255  # Bytes of a value kept as it is; a longer one
-DIGEST_SIZE = 16  # becomes a digest of this many bytes.
+SHORT_MAX = 255  # Bytes of a value that is kept as it is; a longer one becomes a digest.
+DIGEST_SIZE = 16  # Bytes.
 
 
 def canonical(value: object) -> object:
@@ -47,19 +47,23 @@ def short(value: object) -> object:
 
 def digest(plain: object) -> bytes:
     """Return a 16-byte digest of a canonical value."""
-    octets = b"s" + plain if isinstance(plain, bytes) else b"v" + written(plain).encode()
-    return hashlib.blake2b(octets, digest_size=DIGEST_SIZE).digest()
+    data = b"s" + plain if isinstance(plain, bytes) else b"v" + canonical_text(plain).encode()
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).digest()
 
 
-def written(plain: object) -> str:
+def canonical_text(plain: object) -> str:
     """Return the text of a canonical value; the fields of a table are sorted."""
     if isinstance(plain, tuple):
         if plain[0] == "t":
-            return "{" + ",".join(sorted([f"{key!r}:{written(v)}" for key, v in plain[1]])) + "}"
+            return (
+                "{"
+                + ",".join(sorted([f"{key!r}:{canonical_text(v)}" for key, v in plain[1]]))
+                + "}"
+            )
         if plain[0] == "n":
             return ratio(plain[1])
         if plain[0] == "a":
-            return "[" + ",".join([written(v) for v in plain[1]]) + "]"
+            return "[" + ",".join([canonical_text(v) for v in plain[1]]) + "]"
     return repr(plain)
 
 

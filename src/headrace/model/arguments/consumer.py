@@ -62,7 +62,7 @@ def selector_of(arguments: Mapping[str, object], subject: str) -> Selector | Non
         raise InvalidArgument(f"invalid arg '{name}' for {subject}: {error.text}") from None
 
 
-def switched(arguments: Mapping[str, object], name: str, subject: str) -> bool:
+def read_boolean(arguments: Mapping[str, object], name: str, subject: str) -> bool:
     """Return True if a boolean argument is set; ``true``, ``false``, 1 and 0 are booleans, too.
 
     Raises:
@@ -150,13 +150,13 @@ class ConsumerFilter:
         """
         self.priority = priority_of(arguments, subject)
         self.selector = selector_of(arguments, subject)
-        self.no_local = switched(arguments, NO_LOCAL, subject)
-        self.browses = switched(arguments, NO_CONSUME, subject)
-        self.auto_close = switched(arguments, AUTO_CLOSE, subject)
+        self.no_local = read_boolean(arguments, NO_LOCAL, subject)
+        self.browses = read_boolean(arguments, NO_CONSUME, subject)
+        self.auto_close = read_boolean(arguments, AUTO_CLOSE, subject)
         self.replays = replay_period(arguments, subject) is not None
         self.subject = subject
 
-    def give(self, consumer: Consumer) -> None:
+    def apply(self, consumer: Consumer) -> None:
         """Set the attributes of a consumer that is not on its queue yet.
 
         Raises:

@@ -42,7 +42,7 @@ def switch(value: object, arguments: Mapping[str, object]) -> str | None:
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def whole(low: int, high: int) -> Check:
+def whole_number(low: int, high: int) -> Check:
     """Accept an integer within bounds; some clients send it as text."""
 
     def check(value: object, arguments: Mapping[str, object]) -> str | None:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
 
 LIMIT = "max-definitions-size"
-DEFAULT_OCTETS_MAX = 1 << 30  # Eight times the memory of 100,000 queues and their bindings.
+DEFAULT_BYTES_MAX = 1 << 30  # Eight times the memory of 100,000 queues and their bindings.
 
 QUEUE = 800
 EXCHANGE = 450
 BINDING = 200
 CONSUMER = 700
-DIGEST = 60  # Of a binding's arguments.
-INDEXED = 350  # A header, with or without a value, in a headers index,
-CONDITION = 300  # and a set of conditions that must all hold.
+DIGEST = 60  # The digest of a binding's arguments.
+INDEXED = 350  # A header in a headers index, with or without a value.
+CONDITION = 300  # A set of conditions in a headers index, all of which must hold.
 NODE = 250  # A word of a topic pattern.
 SELECTOR, CHARACTER = 800, 50
 TEXT = 56
@@ -40,10 +40,10 @@ OF_ARGUMENTS = {
     "qpid.group_header_key": 700,
     "x-message-deduplication": 500,
 }
-OF_STREAM = 68_000  # Mostly its buffer.
+OF_STREAM = 68_000  # A stream; most of it is its buffer.
 
 
-def text_octets(text: str) -> int:
+def text_memory(text: str) -> int:
     """Return the memory of a text in bytes."""
     if text.isascii():
         return TEXT + len(text)
@@ -51,49 +51,49 @@ def text_octets(text: str) -> int:
     return TEXT + len(text) * (1 if widest < "\x80" else 2 if widest < "\U00010000" else 4)
 
 
-def value_octets(value: object) -> int:
+def value_memory(value: object) -> int:
     """Return the memory of a table value in bytes; nesting is bounded on the wire."""
     if isinstance(value, str):
-        return text_octets(value)
+        return text_memory(value)
     if value is None or isinstance(value, bool):
         return 0
     if isinstance(value, (bytes, bytearray)):
         return TEXT + len(value)
     if isinstance(value, Mapping):
-        return table_octets(value)
+        return table_memory(value)
     if isinstance(value, (list, tuple)):
-        return ARRAY + sum([ITEM + value_octets(item) for item in value])
+        return ARRAY + sum([ITEM + value_memory(item) for item in value])
     if isinstance(value, Decimal):
         return DECIMAL
     return TIME if isinstance(value, datetime) else NUMBER
 
 
-def table_octets(table: Mapping[str, object] | None) -> int:
+def table_memory(table: Mapping[str, object] | None) -> int:
     """Return the memory of a table in bytes; 0 for an empty one."""
     if not table:
         return 0
     return TABLE + sum(
-        [FIELD + text_octets(name) + value_octets(value) for name, value in table.items()]
+        [FIELD + text_memory(name) + value_memory(value) for name, value in table.items()]
     )
 
 
-def selector_octets(text: str) -> int:
+def selector_memory(text: str) -> int:
     """Return the memory of a compiled selector in bytes."""
     return SELECTOR + CHARACTER * len(text)
 
 
-def consumer_octets(tag: str, arguments: Mapping[str, object], selector: Selector | None) -> int:
+def consumer_memory(tag: str, arguments: Mapping[str, object], selector: Selector | None) -> int:
     """Return the memory of a consumer in bytes, without its deliveries."""
-    octets = CONSUMER + text_octets(tag) + table_octets(arguments)
-    return octets if selector is None else octets + selector_octets(selector.text)
+    memory = CONSUMER + text_memory(tag) + table_memory(arguments)
+    return memory if selector is None else memory + selector_memory(selector.text)
 
 
-def queue_octets(name: str, arguments: Mapping[str, object]) -> int:
+def queue_memory(name: str, arguments: Mapping[str, object]) -> int:
     """Return the memory of a queue in bytes, without messages and consumers."""
-    octets = QUEUE + text_octets(name)
+    memory = QUEUE + text_memory(name)
     if arguments:
-        octets += table_octets(arguments)
-        octets += sum([more for name, more in OF_ARGUMENTS.items() if name in arguments])
+        memory += table_memory(arguments)
+        memory += sum([more for name, more in OF_ARGUMENTS.items() if name in arguments])
         if arguments.get("x-queue-type") == "stream":
-            octets += OF_STREAM
-    return octets
+            memory += OF_STREAM
+    return memory

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JMS's noLocal: a connection's publishes stay out of its own subscriptions.
 
-Qpid's clients ask for it with ``no-local`` of a queue, which applies to all its bindings, or with
+Qpid's clients set it with ``no-local`` of a queue, which applies to all its bindings, or with
 ``x-qpid-no-local`` of one binding. A queue belongs to a connection that is its exclusive owner, its
 exclusive consumer or its only consumer. A message that is left out never enters the queue, so
 neither a restart nor the subscriber's next connection brings it back.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetime and exclusivity policies of queues, as Qpid's brokers have them.
 
-``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) say when a queue is
+``qpid.lifetime_policy`` (Broker-J) and ``qpid.lifetime-policy`` (qpidd) set when a queue is
 deleted, ``qpid.exclusivity_policy`` who may use it. They extend the flags auto-delete and exclusive
 and must not contradict them. Policies on links and containers of AMQP 1.0 are refused unless 0-9-1
 or 0-10 has something like them.
@@ -37,12 +37,12 @@ EMPTY_CHECK_MS = 200  # Between two checks of a queue that is deleted when unuse
 
 
 class Lifetime(NamedTuple):
-    """When a queue is deleted."""
+    """The condition on which a queue is deleted."""
 
-    unused: bool | None = None  # Without consumers; None: as the flag says.
-    empty: bool = False  # Only when it is empty, too.
-    drained: bool = False  # When it becomes empty, even while in use.
-    scope: str = ""  # With its CONNECTION or SESSION.
+    unused: bool | None = None  # True: when it has no consumers. None: the flag decides.
+    empty: bool = False  # True: only when it is empty, too.
+    drained: bool = False  # True: when it becomes empty, even while in use.
+    scope: str = ""  # CONNECTION or SESSION: when that ends.
 
 
 _LIFETIMES = {
@@ -72,7 +72,7 @@ _OWNERS = {
 }
 
 
-class Owner:
+class QueueOwner:
     """An owner that is a user or any session of a connection."""
 
     def __init__(self, connection: object, user: str) -> None:
@@ -91,18 +91,18 @@ class Owner:
 
 def admits(holder: object, other: object) -> bool:
     """Return True if the owner of a queue lets ``other`` use it, too."""
-    return isinstance(holder, Owner) and holder.admits(other)
+    return isinstance(holder, QueueOwner) and holder.admits(other)
 
 
 def key_of(holder: object) -> object:
     """Return the connection or session whose end ends an owner's queues."""
-    return holder.connection if isinstance(holder, Owner) else holder
+    return holder.connection if isinstance(holder, QueueOwner) else holder
 
 
-def kept_owner(arguments: Mapping[str, object]) -> Owner | None:
+def recovered_owner(arguments: Mapping[str, object]) -> QueueOwner | None:
     """Return the owner of a recovered queue."""
     if _policy_name(arguments.get(EXCLUSIVITY)) == "PRINCIPAL":
-        return Owner(None, str(arguments.get(OWNER, "")))
+        return QueueOwner(None, str(arguments.get(OWNER, "")))
     return None
 
 
@@ -175,7 +175,7 @@ def exclusivity(arguments: Mapping[str, object], exclusive: bool, subject: str) 
     return policy
 
 
-class Plan:
+class LifetimePlan:
     """Lifetime and owner of a queue, from the arguments and flags of its declaration."""
 
     def __init__(
@@ -217,15 +217,15 @@ class Plan:
                 "channel owns no queues; CONNECTION is"
             )
         if self.policy == CONNECTION:
-            return Owner(connection_of(owner), ""), arguments
+            return QueueOwner(connection_of(owner), ""), arguments
         if self.policy == PRINCIPAL:
             user = user_of(owner)
-            return Owner(None, user), {**arguments, OWNER: user}
+            return QueueOwner(None, user), {**arguments, OWNER: user}
         return (owner if self.exclusive or self.policy == SESSION else None), arguments
 
     def is_same_owner(self, holder: object, owner: object) -> bool:
         """Return True if the queue's owner may declare it again."""
-        if isinstance(holder, Owner):
+        if isinstance(holder, QueueOwner):
             return self.policy != "" and holder.admits(owner)
         return holder is (owner if self.exclusive or self.policy == SESSION else None)
 
@@ -240,7 +240,7 @@ class LifetimeHost(Protocol):
         """Delete an auto-delete queue that has lost its last consumer."""
 
     def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
+        """Delete a queue because its own lifetime policy requires it."""
 
 
 class QueueLifetimes:
@@ -250,11 +250,11 @@ class QueueLifetimes:
         self._vhost = vhost
         self._by_scope: dict[object, dict[Queue, None]] = {}  # By connection or session.
         self._scopes: dict[Queue, object] = {}  # The same by queue.
-        self._empty: set[Queue] = set()  # Deleted when unused and empty,
-        # and when empty, even in use; True once they had messages.
+        self._empty: set[Queue] = set()  # Queues that are deleted when unused and empty.
+        # Queues that are deleted when empty, even in use; True once they had messages.
         self._drained: dict[Queue, bool] = {}
 
-    def begin(self, queue: Queue, plan: Plan, owner: object, session: object) -> None:
+    def begin(self, queue: Queue, plan: LifetimePlan, owner: object, session: object) -> None:
         """Register a new queue."""
         life = plan.life
         queue.exclusive_only = plan.policy == LINK
@@ -272,7 +272,7 @@ class QueueLifetimes:
     def restore(self, queue: Queue) -> None:
         """Register a recovered queue."""
         if queue.arguments:
-            plan = Plan(queue.arguments, False, False, "")
+            plan = LifetimePlan(queue.arguments, False, False, "")
             queue.exclusive_only = plan.policy == LINK
             if plan.life.empty:
                 self._empty.add(queue)

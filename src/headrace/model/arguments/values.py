@@ -144,7 +144,7 @@ def number(value: object) -> int:
 
 
 def read_number(value: object) -> object:
-    """Return a number or the number that a text says; any other value unchanged."""
+    """Return a number, or the number in a text; any other value unchanged."""
     integer = number_of(value)
     if integer is not None:
         return integer
@@ -420,11 +420,11 @@ def check_queue_arguments(arguments: Mapping[str, object], subject: str) -> None
     for name, other in _EXCLUSIVE:
         if name in arguments and other in arguments:
             raise InvalidArgument(f"invalid arg '{other}' for {subject}: it contradicts '{name}'")
-    least, most = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
-    if isinstance(least, int) and isinstance(most, int) and least > most:
+    min_ms, max_ms = arguments.get("x-delayed-retry-min"), arguments.get("x-delayed-retry-max")
+    if isinstance(min_ms, int) and isinstance(max_ms, int) and min_ms > max_ms:
         raise InvalidArgument(
-            f"invalid arg 'x-delayed-retry-min' for {subject}: {least} is more than "
-            f"'x-delayed-retry-max', {most}"
+            f"invalid arg 'x-delayed-retry-min' for {subject}: {min_ms} is more than "
+            f"'x-delayed-retry-max', {max_ms}"
         )
     if (
         arguments.get("x-dead-letter-strategy") == "at-least-once"
@@ -436,7 +436,7 @@ def check_queue_arguments(arguments: Mapping[str, object], subject: str) -> None
         )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return the text of a table value for errors."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -447,24 +447,24 @@ def shown(value: object) -> str:
     return "undefined" if value is None else str(value)
 
 
-def described(value: object) -> str:
+def describe_value(value: object) -> str:
     """Return the text and type of a table value for errors."""
-    return f"the value '{shown(value)}' of type '{type_name(value)}'"
+    return f"the value '{format_value(value)}' of type '{type_name(value)}'"
 
 
 def assert_same_field(current: object, received: object, name: str, subject: str) -> None:
     """Refuse a declaration whose flag or type differs."""
     if current != received:
         raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {subject}: received '{shown(received)}' but current is "
-            f"'{shown(current)}'"
+            f"inequivalent arg '{name}' for {subject}: received "
+            f"'{format_value(received)}' but current is '{format_value(current)}'"
         )
 
 
 def _same_type(
     current: Mapping[str, object], received: Mapping[str, object], default_type: str
 ) -> bool:
-    """Return True if two declarations, one without a queue type, ask for the same type."""
+    """Return True if two declarations, one without a queue type, have the same type."""
     name = "x-queue-type"
     return current.get(name, received.get(name)) in (
         ("classic", default_type) if name in current else ("classic",)
@@ -480,7 +480,7 @@ def assert_same_arguments(
 ) -> None:
     """Refuse a declaration if a known argument differs.
 
-    Without a queue type it asks for a classic queue or one of ``default_type``.
+    A declaration without a queue type matches a classic queue and one of ``default_type``.
     """
     for name in names:
         old, new = name in current, name in received
@@ -490,13 +490,13 @@ def assert_same_arguments(
             ours, theirs = current[name], received[name]
             if canonical(ours) == canonical(theirs):
                 continue
-            texts = f"'{shown(theirs)}'", f"'{shown(ours)}'"
+            texts = f"'{format_value(theirs)}'", f"'{format_value(ours)}'"
         elif name == "x-queue-type" and _same_type(current, received, default_type):
             continue
         else:
             texts = (
-                described(received[name]) if new else "none",
-                described(current[name]) if old else "none",
+                describe_value(received[name]) if new else "none",
+                describe_value(current[name]) if old else "none",
             )
         raise PreconditionFailed(
             f"inequivalent arg '{name}' for {subject}: received {texts[0]} but current is "

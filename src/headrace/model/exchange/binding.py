@@ -30,7 +30,7 @@ def arguments_digest(arguments: Mapping[str, object] | None) -> str:
 class Binding:
     """A binding; equal if source, destination, routing key and arguments are equal."""
 
-    __slots__ = ("_hash", "_print", "arguments", "destination", "routing_key", "source")
+    __slots__ = ("_digest", "_hash", "arguments", "destination", "routing_key", "source")
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class Binding:
         self.routing_key = routing_key
         self.arguments = arguments or None
         # A digest instead of the arguments: there may be many bindings, with long arguments.
-        self._print = digest(canonical(arguments)) if arguments else None
-        self._hash = hash((id(source), id(destination), routing_key, self._print))
+        self._digest = digest(canonical(arguments)) if arguments else None
+        self._hash = hash((id(source), id(destination), routing_key, self._digest))
 
     @property
     def arguments_digest(self) -> str:
         """The digest of its arguments in hexadecimal; "" without arguments."""
-        return "" if self._print is None else self._print.hex()
+        return "" if self._digest is None else self._digest.hex()
 
     def __hash__(self) -> int:
         return self._hash
@@ -61,7 +61,7 @@ class Binding:
             and self.destination is other.destination
             and self.source is other.source
             and self.routing_key == other.routing_key
-            and self._print == other._print
+            and self._digest == other._digest
         )
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.canonical import DIGEST_SIZE, canonical
 from headrace.model.arguments.canonical import digest as digest_of
-from headrace.model.arguments.exchange import one_of, string, switch, whole
+from headrace.model.arguments.exchange import one_of, string, switch, whole_number
 from headrace.model.arguments.values import CACHE_SIZE_MAX, number_of
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ PREFIX = b"dedup/"
 
 ARGUMENTS: Mapping[str, Check] = {
     ARGUMENT: switch,
-    CACHE_SIZE: whole(1, CACHE_SIZE_MAX),
-    CACHE_TTL: whole(0, TTL_MAX),
+    CACHE_SIZE: whole_number(1, CACHE_SIZE_MAX),
+    CACHE_TTL: whole_number(0, TTL_MAX),
     PERSISTENCE: one_of(("disk", "memory"), "\"unsupported persistence '{}'\""),
     HEADER: string,
 }
 
 
-class Ids:
+class IdCache:
     """The ids of one exchange or queue."""
 
     def __init__(

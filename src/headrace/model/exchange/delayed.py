@@ -73,8 +73,8 @@ class DelayedExchange(Exchange):
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         self._inner.match(routing_key, headers, into)
 
-    def index_octets(self, binding: Binding) -> int:
-        return self._inner.binding_octets(binding)
+    def index_memory(self, binding: Binding) -> int:
+        return self._inner.binding_memory(binding)
 
     def _index(self, binding: Binding) -> None:
         self._inner.bind(binding)

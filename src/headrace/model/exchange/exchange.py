@@ -14,15 +14,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 from headrace.model.arguments.aliases import ALTERNATES
-from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, selector_of, switched
+from headrace.model.arguments.consumer import NO_LOCAL, SELECTORS, read_boolean, selector_of
 from headrace.model.arguments.exchange import string, switch
 from headrace.model.arguments.memory_estimate import (
     BINDING,
     DIGEST,
     EXCHANGE,
-    selector_octets,
-    table_octets,
-    text_octets,
+    selector_memory,
+    table_memory,
+    text_memory,
 )
 from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import Check, wrong_argument
@@ -32,7 +32,7 @@ from headrace.model.tallies import ExchangeTally
 
 if TYPE_CHECKING:
     from headrace.model.exchange.binding import Binding, Destination
-    from headrace.model.exchange.deduplication import Ids
+    from headrace.model.exchange.deduplication import IdCache
     from headrace.model.queue.queue import Queue
     from headrace.model.selector import Selector
     from headrace.model.selector.values import Values
@@ -83,7 +83,7 @@ class Observer(Protocol):
     """The observer of an exchange: it drops duplicates, stamps messages, and keeps some."""
 
     kept: Queue | None  # The queue of kept messages.
-    ids: Ids | None  # Of accepted messages, where duplicates are dropped.
+    ids: IdCache | None  # Of accepted messages, where duplicates are dropped.
 
     def is_duplicate(self, headers: Mapping[str, object]) -> bool:
         """Return True if a message with this id was accepted before."""
@@ -100,7 +100,7 @@ class Observer(Protocol):
     def note(self, headers: Mapping[str, object], lasting: bool) -> None:
         """Remember the id of an accepted message."""
 
-    def bound(self, binding: Binding) -> None:
+    def replay_to(self, binding: Binding) -> None:
         """Pass the kept messages to a new binding."""
 
     def clear(self) -> None:
@@ -117,8 +117,8 @@ class Exchange:
     reads_arguments = False  # True if binding arguments matter.
     selects = False  # True if bindings may have selectors.
     lingers = False  # True if the index may be cleared after bindings are removed.
-    own_octets = EXCHANGE  # Bytes of memory without name, arguments and bindings.
-    index_octets_max = 1 << 62  # Of all bindings together.
+    own_memory = EXCHANGE  # Bytes of memory without name, arguments and bindings.
+    index_memory_max = 1 << 62  # Of all bindings together.
     fixed = False  # Clients may not delete it.
 
     def __init__(
@@ -197,30 +197,30 @@ class Exchange:
         subset._index(binding)
         return True
 
-    def octets(self) -> int:
+    def memory(self) -> int:
         """Return the exchange's memory in bytes, without bindings
         (:mod:`headrace.model.arguments.memory_estimate`).
         """
-        return self.own_octets + text_octets(self.name) + table_octets(self.arguments)
+        return self.own_memory + text_memory(self.name) + table_memory(self.arguments)
 
-    def binding_octets(self, binding: Binding) -> int:
+    def binding_memory(self, binding: Binding) -> int:
         """Return the memory of a binding in bytes, added or removed."""
-        octets = BINDING + text_octets(binding.routing_key)
+        memory = BINDING + text_memory(binding.routing_key)
         if binding.arguments is None:
-            return octets + self.index_octets(binding)
-        octets += DIGEST + table_octets(binding.arguments)
+            return memory + self.index_memory(binding)
+        memory += DIGEST + table_memory(binding.arguments)
         binding_filter = self._filter_of(binding)
         if binding_filter is None:
-            return octets + self.index_octets(binding)
+            return memory + self.index_memory(binding)
         subset_entry = (self.filtered or {}).get(binding_filter.key)
         if subset_entry is not None:
-            return octets + subset_entry[1].index_octets(binding)
+            return memory + subset_entry[1].index_memory(binding)
         subset = type(self)(self.name, arguments=self.arguments)
         if binding_filter.selector is not None:
-            octets += selector_octets(binding_filter.selector.text)
-        return octets + self.own_octets + subset.index_octets(binding)
+            memory += selector_memory(binding_filter.selector.text)
+        return memory + self.own_memory + subset.index_memory(binding)
 
-    def index_octets(self, binding: Binding) -> int:
+    def index_memory(self, binding: Binding) -> int:
         """Return the memory of a binding in this type's index, beyond the common part."""
         return 0
 
@@ -265,7 +265,11 @@ class Exchange:
                 continue
             evaluated = True
             if binding_filter.no_local:
-                matched = {each: None for each in matched if not is_local(each, publisher)}
+                matched = {
+                    destination: None
+                    for destination in matched
+                    if not is_local(destination, publisher)
+                }
             if binding_filter.selector is not None:
                 if values is None:
                     values = getattr(headers, "values", headers)()
@@ -284,7 +288,7 @@ class Exchange:
                 f"invalid arg for {subject}: those of type '{self.type}' have no selectors"
             )
         selector = selector_of(binding.arguments, subject)
-        no_local = switched(binding.arguments, NO_LOCAL, subject)
+        no_local = read_boolean(binding.arguments, NO_LOCAL, subject)
         return BindingFilter(selector, no_local) if no_local or selector is not None else None
 
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:

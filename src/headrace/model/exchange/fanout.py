@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from headrace.model.arguments.exchange import whole
+from headrace.model.arguments.exchange import whole_number
 from headrace.model.exchange.exchange import COMMON_ARGUMENTS, Exchange, ExchangeProperties, Headers
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RecentHistoryExchange(FanoutExchange):
     """A fanout exchange that passes its last messages to each new binding."""
 
     type = "x-recent-history"
-    arguments_known: Mapping[str, Check] = {**COMMON_ARGUMENTS, LENGTH: whole(1, LENGTH_MAX)}
+    arguments_known: Mapping[str, Check] = {**COMMON_ARGUMENTS, LENGTH: whole_number(1, LENGTH_MAX)}
 
 
 class DeduplicationExchange(FanoutExchange):

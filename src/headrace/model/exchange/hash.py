@@ -31,11 +31,11 @@ HASH_ON = "x-hash-on"  # The same under another broker's name.
 HASH_PROPERTY = "hash-property"
 ALGORITHM = "x-algorithm"
 PROPERTIES = ("message_id", "correlation_id", "timestamp")
-WEIGHT_MAX = 1000  # Of one binding,
-WEIGHTS_MAX = 65536  # and of all bindings of an exchange.
+WEIGHT_MAX = 1000  # Of one binding.
+WEIGHTS_MAX = 65536  # Of all bindings of an exchange.
 POINTS_MAX = 65536  # Of a ring, but at least one for each unit of weight.
 POINTS_OF_WEIGHT = 128  # At most.
-POINT_OCTETS = 60  # Of memory.
+POINT_BYTES = 60  # Memory of a point.
 _POINT = 8  # Bytes of a point on the ring.
 _BLOCK = 64  # Bytes of one hash: eight points.
 
@@ -83,20 +83,20 @@ class ConsistentHashExchange(HashExchange):
         ALGORITHM: one_of(("ring", "jump"), "\"unsupported algorithm '{}'\""),
     }
 
-    index_octets_max = POINTS_MAX * POINT_OCTETS
+    index_memory_max = POINTS_MAX * POINT_BYTES
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)
-        given = self.arguments
-        header = given.get(HASH_HEADER, given.get(HASH_ON))
+        arguments = self.arguments
+        header = arguments.get(HASH_HEADER, arguments.get(HASH_ON))
         self._header = header if isinstance(header, str) else None
-        property_name = given.get(HASH_PROPERTY)
+        property_name = arguments.get(HASH_PROPERTY)
         self._property = property_name if isinstance(property_name, str) else None
-        self._jumps = given.get(ALGORITHM) == "jump"
+        self._jumps = arguments.get(ALGORITHM) == "jump"
         self.cacheable = self._header is None and self._property is None
         self._weights = 0  # Sum of all weights.
-        self._points: list[int] = []  # Points on the ring in order,
-        self._owners: list[Destination] = []  # and the destination of each.
+        self._points: list[int] = []  # Points on the ring in order.
+        self._owners: list[Destination] = []  # The destination of each point.
 
     @classmethod
     def check_arguments(cls, arguments: Mapping[str, object], subject: str) -> None:
@@ -127,14 +127,14 @@ class ConsistentHashExchange(HashExchange):
             return
         if not self._owners:
             self._build()
-        value = hash_of(self._hashed(routing_key, headers))
+        value = hash_of(self._hash_input(routing_key, headers))
         if self._jumps:
-            at = jump(value, len(self._owners))
+            index = jump(value, len(self._owners))
         else:
-            at = bisect_right(self._points, value) % len(self._points)
-        into[self._owners[at]] = None
+            index = bisect_right(self._points, value) % len(self._points)
+        into[self._owners[index]] = None
 
-    def _hashed(self, routing_key: str, headers: Headers) -> bytes:
+    def _hash_input(self, routing_key: str, headers: Headers) -> bytes:
         """Return the value that is hashed; a missing one is empty."""
         value: object = routing_key
         if self._header is not None:
@@ -147,16 +147,16 @@ class ConsistentHashExchange(HashExchange):
             return b""
         return plain if isinstance(plain, bytes) else repr(plain).encode()
 
-    def index_octets(self, binding: Binding) -> int:
-        return self._ring_octets(self._weights + int(binding.routing_key)) - self._ring_octets(
+    def index_memory(self, binding: Binding) -> int:
+        return self._ring_memory(self._weights + int(binding.routing_key)) - self._ring_memory(
             self._weights
         )
 
-    def _ring_octets(self, weights: int) -> int:
+    def _ring_memory(self, weights: int) -> int:
         """Return the memory of the points for a weight in bytes."""
         if self._jumps:
             return weights * ITEM
-        return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_OCTETS
+        return min(weights * POINTS_OF_WEIGHT, POINTS_MAX) * POINT_BYTES
 
     def _index(self, binding: Binding) -> None:
         super()._index(binding)
@@ -203,9 +203,10 @@ def points_of(binding: Binding, count: int) -> list[int]:
     seed = f"{kind}/{name}/".encode()
     points: list[int] = []
     for block in range(-(-count * _POINT // _BLOCK)):
-        octets = hashlib.blake2b(seed + block.to_bytes(4, "big")).digest()
+        block_hash = hashlib.blake2b(seed + block.to_bytes(4, "big")).digest()
         points += [
-            int.from_bytes(octets[at : at + _POINT], "big") for at in range(0, _BLOCK, _POINT)
+            int.from_bytes(block_hash[offset : offset + _POINT], "big")
+            for offset in range(0, _BLOCK, _POINT)
         ]
     return points[:count]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The headers exchange (``x-match``), and its index: bindings by the header values they ask for.
+"""The headers exchange (``x-match``), and its index: bindings by the header values they match.
 
 A condition is a header's name with a value, or with any value; bindings with the same condition
 share it. Lookup goes through the message's headers whose names occur in conditions. A binding that
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Unpack
 
 from headrace.model.arguments.canonical import canonical
 from headrace.model.arguments.consumer import SELECTORS
-from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_octets
-from headrace.model.arguments.values import shown, type_name
+from headrace.model.arguments.memory_estimate import CONDITION, INDEXED, ITEM, value_memory
+from headrace.model.arguments.values import format_value, type_name
 from headrace.model.errors import InvalidArgument
 from headrace.model.exchange.binding import add_binding, destinations, remove_binding
 from headrace.model.exchange.exchange import Exchange, ExchangeProperties, Headers
@@ -41,8 +41,8 @@ class Condition:
     def __init__(self, number: int) -> None:
         self.number = number
         self.uses = 0  # Number of bindings that have it.
-        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one,
-        # and bindings that need all of theirs.
+        self.any_of: dict[int, Bound] | None = None  # Bindings that need only this one.
+        # Bindings that need all of their conditions.
         self.all_of: dict[tuple[Condition, ...], Bound] | None = None
 
 
@@ -120,14 +120,14 @@ class HeadersIndex:
                 return condition
         return None
 
-    def octets(
+    def memory(
         self, match_all: bool, criteria: list[Criterion], values: Mapping[str, object]
     ) -> int:
-        """Return the memory of a binding in bytes; ``values`` are the values it asks for."""
-        octets = (CONDITION + ITEM * len(criteria)) if match_all else 0
+        """Return the memory of a binding in bytes; ``values`` are the values it matches."""
+        memory = (CONDITION + ITEM * len(criteria)) if match_all else 0
         for key in criteria:
-            octets += 0 if key in self.conditions else INDEXED + value_octets(values[key[0]])
-        return octets
+            memory += 0 if key in self.conditions else INDEXED + value_memory(values[key[0]])
+        return memory
 
     def match(self, headers: Mapping[str, object], into: dict[Destination, None]) -> None:
         """Add the destinations of the bindings that the headers satisfy."""
@@ -174,7 +174,7 @@ class HeadersExchange(Exchange):
         match = arguments.get(X_MATCH, "all")
         if not isinstance(match, str):
             raise InvalidArgument(
-                f"Invalid x-match field type {type_name(match)} (value {shown(match)}); "
+                f"Invalid x-match field type {type_name(match)} (value {format_value(match)}); "
                 "expected longstr"
             )
         if match not in ("all", "any", "all-with-x", "any-with-x"):
@@ -189,8 +189,8 @@ class HeadersExchange(Exchange):
         if self.conditions.names:
             self.conditions.match(headers(), into)
 
-    def index_octets(self, binding: Binding) -> int:
-        return self.conditions.octets(*conditions(binding), binding.arguments or {})
+    def index_memory(self, binding: Binding) -> int:
+        return self.conditions.memory(*conditions(binding), binding.arguments or {})
 
     def _index(self, binding: Binding) -> None:
         match_all, criteria = conditions(binding)

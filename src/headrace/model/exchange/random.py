@@ -21,7 +21,7 @@ class RandomExchange(Exchange):
 
     type = "x-random"
     cacheable = False
-    own_octets = EXCHANGE + 2800  # With the state of its generator.
+    own_memory = EXCHANGE + 2800  # With the state of its generator.
 
     def __init__(self, name: str, **properties: Unpack[ExchangeProperties]) -> None:
         super().__init__(name, **properties)

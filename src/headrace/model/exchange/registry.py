@@ -69,7 +69,7 @@ def new_exchange(type_: str, name: str, **properties: Unpack[ExchangeProperties]
 
 
 def known_arguments(type_: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments that an exchange of a type knows."""
+    """Return the arguments that have a meaning for an exchange of a type."""
     kind = exchange_type(type_)
     return {
         name: value

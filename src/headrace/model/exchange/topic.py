@@ -98,7 +98,7 @@ class TopicTrie:
 
     def match(self, routing_key: str, into: dict[Destination, None]) -> None:
         """Add the destinations of bindings whose pattern matches the routing key."""
-        reached = self._closed({self._root: None})
+        reached = self._add_hash_nodes({self._root: None})
         for word in routing_key.split(".") if routing_key else ():
             following: dict[Node, None] = {}
             for node in reached:
@@ -112,7 +112,7 @@ class TopicTrie:
                     child = children.get("*")
                     if child is not None:
                         following[child] = None
-            reached = self._closed(following)
+            reached = self._add_hash_nodes(following)
             if not reached:
                 return
         for node in reached:
@@ -120,7 +120,7 @@ class TopicTrie:
                 destinations(node.bindings.get(_HERE), into)
 
     @staticmethod
-    def _closed(nodes: dict[Node, None]) -> dict[Node, None]:
+    def _add_hash_nodes(nodes: dict[Node, None]) -> dict[Node, None]:
         """Add the ``#`` nodes that follow: ``#`` may match no word."""
         for node in list(nodes):
             children = node.children
@@ -145,7 +145,7 @@ class TopicExchange(Exchange):
     def match(self, routing_key: str, headers: Headers, into: dict[Destination, None]) -> None:
         self._trie.match(routing_key, into)
 
-    def index_octets(self, binding: Binding) -> int:
+    def index_memory(self, binding: Binding) -> int:
         return NODE * self._trie.missing(binding.routing_key)
 
     def _index(self, binding: Binding) -> None:

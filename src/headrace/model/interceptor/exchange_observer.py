@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from headrace.model.arguments.values import number_of
 from headrace.model.contents import UnreadableError
 from headrace.model.exchange.binding import Binding
-from headrace.model.exchange.deduplication import Ids, prefix_of
+from headrace.model.exchange.deduplication import IdCache, prefix_of
 from headrace.model.exchange.exchange import IVE, SEQUENCE, Exchange
 from headrace.model.exchange.fanout import LENGTH, LENGTH_DEFAULT, RecentHistoryExchange
 from headrace.model.message import PAGED, Message, copy_message
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEPT = "amq.headrace.kept."  # Prefix of the hidden queues' names.
-KEPT_OCTETS_MAX = 64 << 20  # Bytes of bodies that one exchange keeps; the oldest messages go.
+KEPT_BYTES_MAX = 64 << 20  # Bytes of bodies that one exchange keeps; the oldest messages go.
 NO_STORE = "x-recent-history-no-store"  # A message with this header is not kept.
 RESERVED = 1024  # Numbers reserved by one fact in advance.
 _SEQUENCES = b"exchange/sequence/"
@@ -47,9 +47,9 @@ class ExchangeObserver:
         self.exchange = exchange
         self.kept = kept
         self.numbers = bool(exchange.arguments.get(SEQUENCE))
-        self.ids: Ids | None = None
+        self.ids: IdCache | None = None
         if exchange.deduplicates:
-            self.ids = Ids(
+            self.ids = IdCache(
                 exchange.arguments,
                 counters=vhost.counters,
                 facts=vhost.facts if exchange.durable else None,
@@ -102,7 +102,7 @@ class ExchangeObserver:
 
     # --- Bindings -----------------------------------------------------------------------------
 
-    def bound(self, binding: Binding) -> None:
+    def replay_to(self, binding: Binding) -> None:
         """Pass the kept messages to a new binding."""
         if self.kept is None:
             return
@@ -134,7 +134,7 @@ class ExchangeObserver:
     def _messages(self, kept: Queue) -> Iterator[Message]:
         """Yield copies of the kept messages, oldest first."""
         store = self.vhost.store
-        for message in kept.ready.peek(0, self.vhost.counters.next_seq, KEPT_OCTETS_MAX << 4, []):
+        for message in kept.ready.peek(0, self.vhost.counters.next_seq, KEPT_BYTES_MAX << 4, []):
             if message.deadline_ms and message.deadline_ms <= self.vhost.counters.now_ms:
                 continue
             paged = message.flags & PAGED
@@ -168,7 +168,7 @@ def kept_arguments(exchange: Exchange) -> dict[str, object] | None:
         length = 1
     if not length:
         return None
-    return {"x-max-length": length, "x-max-length-bytes": KEPT_OCTETS_MAX}
+    return {"x-max-length": length, "x-max-length-bytes": KEPT_BYTES_MAX}
 
 
 def is_observed(exchange: Exchange) -> bool:

@@ -44,7 +44,7 @@ NO_SOURCE = Source()
 class PublishTracer(Protocol):
     """A tracer, as publishing uses it."""
 
-    def published(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
+    def trace_publish(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
         """Copy a message that a client published to these queues."""
 
 
@@ -147,9 +147,9 @@ class Interception:
         if own_transaction:
             vhost.store.begin()
         try:
-            message = self.stamped(message)
+            message = self.stamp(message)
             if vhost.tracer is not None:
-                vhost.tracer.published(message, queues, source)
+                vhost.tracer.trace_publish(message, queues, source)
             if targets:
                 refused = max(refused, vhost.deliver(message, targets, persistent))
             if number is not None:
@@ -176,9 +176,9 @@ class Interception:
             raise PreconditionFailed(
                 "a message that is deduplicated cannot be part of a distributed transaction"
             )
-        return self.stamped(message), (*queues, *self.keepers())
+        return self.stamp(message), (*queues, *self.keepers())
 
-    def stamped(self, message: Message) -> Message:
+    def stamp(self, message: Message) -> Message:
         """Return the message with the headers of exchanges and broker added."""
         vhost = self.vhost
         stamps: dict[str, object] = {}
@@ -190,11 +190,11 @@ class Interception:
         if vhost.contents is None or not (stamps or timestamp_s is not None):
             return message
         try:
-            return vhost.contents.stamped(message, stamps, timestamp_s)
+            return vhost.contents.stamp(message, stamps, timestamp_s)
         except UnreadableError as error:
             raise PreconditionFailed(f"invalid message: {error}") from None
 
-    def watched(self, message: Message) -> Message:
+    def stamp_for_exchanges(self, message: Message) -> Message:
         """Return the message with the headers of exchanges added, where possible."""
         stamps: dict[str, object] = {}
         for observer in self.observers:
@@ -202,7 +202,7 @@ class Interception:
         contents = self.vhost.contents
         if not stamps or contents is None:
             return message
-        return contents.stamped(message, stamps, None)
+        return contents.stamp(message, stamps, None)
 
     def _refuse(self, number: Number | None) -> int:
         if number is not None:

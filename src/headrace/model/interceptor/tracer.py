@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 TRACE = "amq.rabbitmq.trace"
 FACT = b"trace"  # Tracing survives a restart.
-KEY_OCTETS_MAX = 255
+KEY_BYTES_MAX = 255
 REDELIVERED = 2  # As in headrace.model.message.
 
 # Returns user and name of a connection by its number.
@@ -43,7 +43,7 @@ class Tracer:
         self.lookup = lookup
         self.lost = 0  # Messages that could not be copied.
 
-    def published(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
+    def trace_publish(self, message: Message, queues: Sequence[Queue], source: Source) -> None:
         """Copy a message that a client published to these queues."""
         exchange = self._exchange_of(message)
         self._copy(
@@ -59,14 +59,14 @@ class Tracer:
             },
         )
 
-    def released(self, message: Message, queues: Sequence[Queue]) -> None:
+    def trace_release(self, message: Message, queues: Sequence[Queue]) -> None:
         """Copy a delayed message that goes to these queues now.
 
         The publisher is only known while it is connected.
         """
-        self.published(message, queues, Source(*self.lookup(message.publisher)))
+        self.trace_publish(message, queues, Source(*self.lookup(message.publisher)))
 
-    def delivered(self, queue: Queue, consumer: Consumer, message: Message) -> None:
+    def trace_delivery(self, queue: Queue, consumer: Consumer, message: Message) -> None:
         """Copy a message that is delivered to a consumer."""
         user, connection = self.lookup(consumer.publisher)
         self._copy(
@@ -94,12 +94,12 @@ class Tracer:
         vhost = self.vhost
         if exchange == TRACE or vhost.contents is None or not vhost.exchanges[TRACE].bindings:
             return
-        key = key.encode()[:KEY_OCTETS_MAX].decode("utf-8", "ignore")
+        key = key.encode()[:KEY_BYTES_MAX].decode("utf-8", "ignore")
         queues = vhost.route(TRACE, key, dict).queues
         if not queues:
             return
         try:
-            copy = vhost.contents.traced(message, TRACE, key, {"node": self.node, **facts})
+            copy = vhost.contents.make_trace(message, TRACE, key, {"node": self.node, **facts})
         except UnreadableError as error:
             self.lost += 1
             if self.lost == 1:

@@ -27,7 +27,7 @@ from headrace.model.contents import UnreadableError
 from headrace.model.dead_letter_headers import DELIVERY_LIMIT, UNCONVERTIBLE
 
 if not cython.compiled:
-    from headrace.model.lease.log import packed, unpacked
+    from headrace.model.lease.log import pack_record, unpack_record
     from headrace.model.message import GONE as C_GONE
     from headrace.model.message import KIND_MASK as C_KIND_MASK
     from headrace.model.message import PERSISTENT as C_PERSISTENT
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE_OCTETS = 1 << 20  # Bytes taken in one slice; only the last message may exceed them.
-READ_OCTETS = 131072  # Bytes read from the log at a time, to release or reject.
+SLICE_SIZE = 1 << 20  # Bytes taken in one slice; only the last message may exceed them.
+READ_SIZE = 131072  # Bytes read from the log at a time, to release or reject.
 
 
 class Lease(Stream):
@@ -58,7 +58,7 @@ class Lease(Stream):
         #: The queue that it is a lease of.
         self.source: Queue = None  # type: ignore[assignment]  # Set by follow, before any use.
         self.group = ""
-        self.kept: Any = log  # The same log; those in memory and on disk share no lease class.
+        self.raw_log: Any = log  # The same log; those in memory and on disk share no lease class.
         self.settled = 0  # All numbers below it are settled or released.
 
     def follow(self, source: Queue, group: str) -> None:
@@ -70,7 +70,7 @@ class Lease(Stream):
         if self.vhost is not None:
             contents = self.vhost.contents
         if contents is not None:
-            self.kept.render = contents.leased
+            self.raw_log.render = contents.render_leased
 
     def enqueue(self, message: Message) -> int:
         """Do nothing: clients do not publish to a lease."""
@@ -80,22 +80,22 @@ class Lease(Stream):
         """Do nothing: clients do not publish to a lease."""
 
     def take_some(
-        self, messages_max: int, octets_max: int, at_least_one: bool
+        self, messages_max: int, bytes_max: int, at_least_one: bool
     ) -> tuple[int, int, bool]:
         """Take a slice of the ready messages in their order.
 
         Return their number, their bytes, and True if the next one was too large. With
-        ``at_least_one`` the first may have more bytes than ``octets_max``.
+        ``at_least_one`` the first may have more bytes than ``bytes_max``.
         """
         source: Queue = self.source
         log = self.log
         store = self.store
-        before = log.held
+        before = log.memory
         count = 0
-        octets = 0
+        size = 0
         now_ms = self.counters.now_ms
         full = False
-        while count < messages_max and octets < SLICE_OCTETS:
+        while count < messages_max and size < SLICE_SIZE:
             message = source.dequeue()
             if message is None:
                 break
@@ -105,9 +105,9 @@ class Lease(Stream):
                 if data is None:
                     source.remove(message)
                     continue
-            octets += len(data)
-            if octets > octets_max and (count or not at_least_one):
-                octets -= len(data)
+            size += len(data)
+            if size > bytes_max and (count or not at_least_one):
+                size -= len(data)
                 source.reinsert(message)
                 if self.counters.memory_used > self.counters.memory_max:
                     source.page_out(message)
@@ -116,14 +116,16 @@ class Lease(Stream):
             arrived_ms = store.arrival(message)
             if arrived_ms <= 0:
                 arrived_ms = now_ms
-            log.append(packed(message, data), message.address_len, message.body_size, arrived_ms)
+            log.append(
+                pack_record(message, data), message.address_len, message.body_size, arrived_ms
+            )
             count += 1
             source.remove(message)
         source.tally.deliver_no_ack += count
         source.used_ms = now_ms
         self.tally.publish += count
-        self.counters.memory_used += log.held - before
-        return count, octets, full
+        self.counters.memory_used += log.memory - before
+        return count, size, full
 
     def whole(self, message: Message) -> bytes | None:
         """Return the data of a message in one piece; None if it cannot be converted.
@@ -135,25 +137,25 @@ class Lease(Stream):
         if contents is None:
             return bytes(message.data + parts)
         try:
-            joined: bytes = contents.joined(message)
+            record: bytes = contents.encode_record(message)
         except UnreadableError as error:
             log.warning("queue %r: a message is not leased: %s", self.source.name, error)
             self.vhost.dead_letters.dead_letter(message, self.source, UNCONVERTIBLE, str(error))
             return None
         if message.flags & C_KIND_MASK:
             return bytes(message.data + parts)
-        return joined
+        return record
 
     def return_some(self, upto: int) -> int:
         """Return a slice of the messages leased below a number to the queue; return their count."""
         source: Queue = self.source
         count = 0
-        for offset, raw, address_len, body_size, arrived_ms in self.kept.read_raw(
-            self.settled, READ_OCTETS
+        for offset, raw, address_len, body_size, arrived_ms in self.raw_log.read_raw(
+            self.settled, READ_SIZE
         ):
             if offset >= upto:
                 break
-            message = unpacked(raw, address_len, body_size)
+            message = unpack_record(raw, address_len, body_size)
             message.flags |= C_REDELIVERED
             if message.deliveries < 255:
                 message.deliveries += 1
@@ -183,19 +185,19 @@ class Lease(Stream):
 
         They stay leased. A call does those that are read from the log with the first one.
         """
-        done = 0
-        wanted = len(numbers)
-        batch = self.kept.read_raw(numbers[0], READ_OCTETS)
+        count = 0
+        total = len(numbers)
+        batch = self.raw_log.read_raw(numbers[0], READ_SIZE)
         for offset, raw, address_len, body_size, _ in batch:
-            if offset < numbers[done]:
+            if offset < numbers[count]:
                 continue
-            self.source.publish_dead_letter(unpacked(raw, address_len, body_size), reason)
-            done += 1
-            if done == wanted:
-                return done
-        if not done:  # It cannot be read, which the log reports; skip it.
+            self.source.publish_dead_letter(unpack_record(raw, address_len, body_size), reason)
+            count += 1
+            if count == total:
+                return count
+        if not count:  # It cannot be read, which the log reports; skip it.
             return 1
-        return done
+        return count
 
     def move(self, settled: int) -> None:
         """Settle all numbers below this one."""
@@ -207,4 +209,4 @@ class Lease(Stream):
 
     def memory(self, before: int) -> None:
         """Count the change of the log's memory, which was ``before`` bytes."""
-        self.counters.memory_used += self.log.held - before
+        self.counters.memory_used += self.log.memory - before

@@ -24,7 +24,7 @@ if not cython.compiled:
     from headrace.model.stream.log import StreamLog
 
 TAIL = 24  # Bytes.
-POURED_OCTETS = 256 << 10  # Bytes read at once for one reader.
+POUR_SIZE = 256 << 10  # Bytes read at once for one reader.
 
 if not cython.compiled:
     C_TAIL = TAIL
@@ -35,7 +35,7 @@ Entry = tuple[int, bytes, int, int, int]  # Offset, data, address_len, body_size
 Render = Callable[[Message], bytes]
 
 
-def packed(message: Message, data: bytes) -> bytes:
+def pack_record(message: Message, data: bytes) -> bytes:
     """Return a record; ``data`` is the message's data in one piece."""
     flags = message.flags & (C_PERSISTENT | C_REDELIVERED | C_KIND_MASK)
     return data + _TAIL.pack(
@@ -43,11 +43,11 @@ def packed(message: Message, data: bytes) -> bytes:
     )
 
 
-def unpacked(raw: bytes, address_len: int, body_size: int) -> Message:
+def unpack_record(raw: bytes, address_len: int, body_size: int) -> Message:
     """Return the message of a record as its queue had it, without a position in the store."""
-    at = len(raw) - C_TAIL
-    message = new_message(raw[:at], address_len, body_size)
-    seq, deadline_ms, flags, priority, deliveries = _TAIL.unpack_from(raw, at)
+    tail_offset = len(raw) - C_TAIL
+    message = new_message(raw[:tail_offset], address_len, body_size)
+    seq, deadline_ms, flags, priority, deliveries = _TAIL.unpack_from(raw, tail_offset)
     message.seq = seq
     message.deadline_ms = deadline_ms
     message.flags = flags
@@ -56,15 +56,15 @@ def unpacked(raw: bytes, address_len: int, body_size: int) -> Message:
     return message
 
 
-def shown(entries: list[Entry], render: Render) -> list[Entry]:
+def render_records(entries: list[Entry], render: Render) -> list[Entry]:
     """Return records as readers see them."""
     rendered: list[Entry] = []
     for offset, raw, address_len, body_size, arrived_ms in entries:
-        at = len(raw) - C_TAIL
-        if raw[at + 16] & (C_KIND_MASK | C_REDELIVERED):
-            data = render(unpacked(raw, address_len, body_size))
+        tail_offset = len(raw) - C_TAIL
+        if raw[tail_offset + 16] & (C_KIND_MASK | C_REDELIVERED):
+            data = render(unpack_record(raw, address_len, body_size))
         else:
-            data = raw[:at]
+            data = raw[:tail_offset]
         rendered.append((offset, data, address_len, body_size, arrived_ms))
     return rendered
 
@@ -81,11 +81,11 @@ class LeaseLog(StreamLog):
         StreamLog.__init__(self)
         self.render: Render = as_it_is
 
-    def read(self, offset: int, octets_max: int) -> list[Entry]:
-        return shown(StreamLog.read(self, offset, octets_max), self.render)
+    def read(self, offset: int, bytes_max: int) -> list[Entry]:
+        return render_records(StreamLog.read(self, offset, bytes_max), self.render)
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
-        entries = self.read(offset, POURED_OCTETS)
+        entries = self.read(offset, POUR_SIZE)
         for seq, data, address_len, _, arrived_ms in entries:
             if seq >= end or not consumer.can():
                 break
@@ -93,22 +93,22 @@ class LeaseLog(StreamLog):
             offset = seq + 1
         return offset
 
-    def read_raw(self, offset: int, octets_max: int) -> list[Entry]:
-        """Return records with their tails; see :func:`unpacked`."""
-        return StreamLog.read(self, offset, octets_max)
+    def read_raw(self, offset: int, bytes_max: int) -> list[Entry]:
+        """Return records with their tails; see :func:`unpack_record`."""
+        return StreamLog.read(self, offset, bytes_max)
 
     def forget_below(self, offset: int, position: int) -> None:
         """Remove records below an offset.
 
         On disk they are removed once the store's ``synced`` has reached ``position``.
         """
-        gone = offset - self.first_offset
-        if gone <= 0:
+        count = offset - self.first_offset
+        if count <= 0:
             return
-        octets = sum([len(record[0]) for record in self.records[:gone]])
-        del self.records[:gone]
-        self.octets -= octets
-        self.held -= octets + gone * C_MESSAGE_OVERHEAD
+        size = sum([len(record[0]) for record in self.records[:count]])
+        del self.records[:count]
+        self.size -= size
+        self.memory -= size + count * C_MESSAGE_OVERHEAD
         self.first_offset = offset
         for mark in list(self.marks):
             if mark >= offset:

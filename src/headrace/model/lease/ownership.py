@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OWNER_OCTETS_MAX = 255
+OWNER_BYTES_MAX = 255
 TIMEOUT_S = 30  # After its connection is closed.
 TIMEOUT_S_MAX = 7 * 86400
 
-KEEP = "keep"  # After the timeout, the next owner gets the leased messages,
-RELEASE = "release"  # or they return to the queue.
+KEEP = "keep"  # After the timeout the next owner gets the leased messages.
+RELEASE = "release"  # After the timeout they return to the queue.
 ON_TIMEOUT = (KEEP, RELEASE)
 
 _DURABLE = ("owner", "timeout_s", "on_timeout")
@@ -102,8 +102,8 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             IllegalState: another owner is alive, and ``force`` is not set.
             PreconditionFailed: the name is empty or too long.
         """
-        if not 0 < len(owner.encode()) <= OWNER_OCTETS_MAX:
-            raise PreconditionFailed(f"an owner must have 1 to {OWNER_OCTETS_MAX} bytes")
+        if not 0 < len(owner.encode()) <= OWNER_BYTES_MAX:
+            raise PreconditionFailed(f"an owner must have 1 to {OWNER_BYTES_MAX} bytes")
         ownership = self[lease]
         now_ms = self._counters.now_ms
         if ownership.owner != owner and not force and self.owner_of(lease):
@@ -116,7 +116,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
             )
         changed = ownership.owner != owner
         if changed and ownership.owner:
-            log.warning("%r: '%s' takes it over from '%s'", lease, owner, ownership.owner)
+            log.warning("%r: %r takes it over from %r", lease, owner, ownership.owner)
         ownership.owner = owner
         ownership.connection = connection
         ownership.seen_ms = now_ms
@@ -156,7 +156,7 @@ class LeaseOwnerships(dict["Lease", LeaseOwnership]):
         if self.owner_of(lease):
             return now_ms + self._pause_ms(lease)
         log.warning(
-            "lease of queue '%s' for '%s': its owner '%s' is gone",
+            "lease of queue %r for %r: its owner %r is gone",
             lease.source.name,
             lease.group,
             ownership.owner,

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PREFIX = "amq.headrace.lease."  # Prefix of hidden streams' names.
-GROUP_OCTETS_MAX = 128
-NAME_OCTETS_MAX = 255
+GROUP_BYTES_MAX = 128
+NAME_BYTES_MAX = 255
 LEASES_MAX = 10_000  # Of one virtual host.
 MESSAGES_MAX = 1 << 20  # Of one take.
-OCTETS_MAX = 1 << 30
+BYTES_MAX = 1 << 30
 REJECTS_MAX = 1 << 17  # Of one settle.
 SLICE_MESSAGES = 1000
-SLICE_OCTETS = 1 << 20
+SLICE_SIZE = 1 << 20
 SLICE_REJECTS = 200
 UNSYNCED_MAX = 32 << 20  # Bytes that a take may be ahead of the disk.
 ARGUMENT = "x-lease-of"  # Of a hidden stream: the queue's id
@@ -68,7 +68,7 @@ class TakeResult(NamedTuple):
 
     first: int
     last: int
-    octets: int
+    size: int
 
 
 class SettleResult(NamedTuple):
@@ -183,7 +183,7 @@ class Leases:
         lease: Lease,
         first: int | None = None,
         messages: int = MESSAGES_MAX,
-        octets: int = OCTETS_MAX,
+        bytes_max: int = BYTES_MAX,
     ) -> Generator[None, None, TakeResult]:
         """Take messages under the numbers from ``first`` on, at least one if there is one.
 
@@ -203,8 +203,8 @@ class Leases:
                     f"{start} is not within the lease, {lease.settled} to {lease.log.next_offset}"
                 )
             if start < lease.log.next_offset:
-                return (yield from self._taken_before(lease, start, messages, octets))
-            return (yield from self._take(lease, messages, octets))
+                return (yield from self._repeat_take(lease, start, messages, bytes_max))
+            return (yield from self._take(lease, messages, bytes_max))
         finally:
             self._busy.discard(lease)
 
@@ -230,18 +230,18 @@ class Leases:
                 raise PreconditionFailed(f"{numbers[-1]} is rejected, but not below {upto}")
             rejected = 0
             for numbers_in_order in self.rejects.in_order(lease, upto, numbers):
-                done = 0
-                while done < len(numbers_in_order):
-                    yield from self._durable(lease, numbers_in_order[done])
-                    chunk = numbers_in_order[done : done + SLICE_REJECTS]
+                count_done = 0
+                while count_done < len(numbers_in_order):
+                    yield from self._durable(lease, numbers_in_order[count_done])
+                    chunk = numbers_in_order[count_done : count_done + SLICE_REJECTS]
                     with self._transaction():
                         count = lease.reject_some(chunk, "rejected")
-                        done += count
+                        count_done += count
                         self._move(lease, chunk[count - 1] + 1)
                     self._tidy(lease)
                     yield
                     self._check(lease)
-                rejected += done
+                rejected += count_done
             if upto > lease.settled:
                 self._move(lease, upto)
                 self._tidy(lease)
@@ -314,7 +314,9 @@ class Leases:
 
     # --- Inside: taking ---------------------------------------------------------------------------
 
-    def _take(self, lease: Lease, messages: int, octets: int) -> Generator[None, None, TakeResult]:
+    def _take(
+        self, lease: Lease, messages: int, bytes_max: int
+    ) -> Generator[None, None, TakeResult]:
         store, source = self.vhost.store, lease.source
         first = lease.log.next_offset
         if store.full:
@@ -323,17 +325,17 @@ class Leases:
             raise IllegalState(f"queue '{source.name}' is in exclusive use")
         if source.single_active and (source.consumers or self._others(lease)):
             raise IllegalState(f"queue '{source.name}' has a single active consumer")
-        octets_taken = 0
-        while lease.log.next_offset - first < messages and octets_taken < octets:
+        size_taken = 0
+        while lease.log.next_offset - first < messages and size_taken < bytes_max:
             if source.deleted or not source.ready_count or store.full:
                 break
             with self._transaction():
                 count, size, full = lease.take_some(
                     min(SLICE_MESSAGES, messages - (lease.log.next_offset - first)),
-                    octets - octets_taken,
+                    bytes_max - size_taken,
                     lease.log.next_offset == first,
                 )
-            octets_taken += size
+            size_taken += size
             source.release_waiters()
             if full:
                 break
@@ -342,30 +344,30 @@ class Leases:
                     yield  # They expired or could not be converted; go on with the next.
                     continue
                 break
-            if octets_taken < octets and lease.log.next_offset - first < messages:
+            if size_taken < bytes_max and lease.log.next_offset - first < messages:
                 yield
                 while store.appended - store.synced > UNSYNCED_MAX and not store.full:
                     yield
-        return TakeResult(first, lease.log.next_offset, octets_taken)
+        return TakeResult(first, lease.log.next_offset, size_taken)
 
-    def _taken_before(
-        self, lease: Lease, first: int, messages: int, octets: int
+    def _repeat_take(
+        self, lease: Lease, first: int, messages: int, bytes_max: int
     ) -> Generator[None, None, TakeResult]:
         """Return the result of an earlier take whose answer was lost, within new limits."""
         last = min(lease.log.next_offset, first + messages)
-        at, size = first, 0
-        while at < last:
-            yield from self._durable(lease, at)
-            entries = lease.kept.read_raw(at, SLICE_OCTETS)
+        next_offset, size = first, 0
+        while next_offset < last:
+            yield from self._durable(lease, next_offset)
+            entries = lease.raw_log.read_raw(next_offset, SLICE_SIZE)
             if not entries:
                 return TakeResult(first, last, size)
             for offset, raw, *_ in entries:
                 if offset >= last:
                     break
-                if size + len(raw) - TAIL > octets and offset > first:
+                if size + len(raw) - TAIL > bytes_max and offset > first:
                     return TakeResult(first, offset, size)
                 size += len(raw) - TAIL
-                at = offset + 1
+                next_offset = offset + 1
             yield
         return TakeResult(first, last, size)
 
@@ -378,8 +380,8 @@ class Leases:
     def _make(self, queue: Queue, group: str) -> Lease:
         vhost = self.vhost
         subject = f"queue '{queue.name}' in vhost '{vhost.name}'"
-        if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_OCTETS_MAX:
-            raise PreconditionFailed(f"a group must have 1 to {GROUP_OCTETS_MAX} printable bytes")
+        if not group.isprintable() or not 0 < len(group.encode()) <= GROUP_BYTES_MAX:
+            raise PreconditionFailed(f"a group must have 1 to {GROUP_BYTES_MAX} printable bytes")
         if queue.is_stream:
             raise InvalidArgument(f"{subject} is a stream, which any group reads without a lease")
         if queue.browse_only:
@@ -391,7 +393,7 @@ class Leases:
         if len(self._leases) >= LEASES_MAX:
             raise ResourceError(f"a virtual host has {LEASES_MAX} leases at most")
         name = f"{PREFIX}{queue.name}.{group}"
-        if len(name.encode()) > NAME_OCTETS_MAX or name in vhost.queues:
+        if len(name.encode()) > NAME_BYTES_MAX or name in vhost.queues:
             name = f"{PREFIX}{queue.id}#.{group}"
         arguments = {"x-queue-type": "stream", ARGUMENT: queue.id, ARGUMENT_GROUP: group}
         lease = vhost.make_hidden(name, arguments)
@@ -464,8 +466,8 @@ class Leases:
 
     def _tidy(self, lease: Lease) -> None:
         """Remove settled records: from memory now, from disk once that is durable."""
-        before = lease.log.held
-        lease.kept.forget_below(lease.settled, self.vhost.store.appended)
+        before = lease.log.memory
+        lease.raw_log.forget_below(lease.settled, self.vhost.store.appended)
         self.rejects.tidy(lease)
         lease.memory(before)
 

@@ -96,14 +96,14 @@ class Rejects:
                     merged.append((number, number + 1))
         return merged
 
-    def in_order(self, lease: Lease, upto: int, given: Iterable[int]) -> Iterator[list[int]]:
+    def in_order(self, lease: Lease, upto: int, more: Iterable[int]) -> Iterator[list[int]]:
         """Yield the rejected numbers below ``upto``, merged with the given ones, in order.
 
         Each yield is a list of some of them. Between two yields the lease may be settled up to the
         last number yielded.
         """
         by_block: dict[int, set[int]] = {}
-        for number in given:
+        for number in more:
             by_block.setdefault(number // BLOCK, set()).add(number)
         for block in sorted({*by_block, *self.blocks(lease)}):
             if block * BLOCK >= upto:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY = b"errand/"
-NAME_OCTETS_MAX = 64  # Bytes of a job's name.
+NAME_BYTES_MAX = 64  # Bytes of a job's name.
 KEPT_MAX = 1000  # Remembered results.
-FAILED_MAX = 100  # Failed jobs that can be asked about until the broker stops.
+FAILED_MAX = 100  # Failed jobs that are remembered until the broker stops.
 RUNNING_MAX = 16  # Jobs at once.
 
 OPERATOR = 0  # In place of a connection's number: the job goes on until it is cancelled.
@@ -88,12 +88,12 @@ class JobRun:
 
 
 class _JobFact(TypedDict):
-    """The result of a job, as in its fact."""
+    """The result of a job, as its fact has it; the names are those of the stored JSON."""
 
     n: int  # Increases with each finished job.
     at_ms: int
-    of: dict[str, object]  # The request in short,
-    what: str  # and a digest of it.
+    of: dict[str, object]  # The request in short.
+    what: str  # The digest of the request.
     did: dict[str, object]
 
 
@@ -127,7 +127,7 @@ class Jobs:
         if run is not None:
             self._check_same(name, request_digest(run.request), request)
             return run
-        kept = self._kept(name)
+        kept = self._stored(name)
         if kept is None:
             return None
         self._check_same(name, kept["what"], request)
@@ -165,7 +165,7 @@ class Jobs:
         run = self._running.get(name) or self._over.get(name)
         if run is not None:
             return run.request, run.describe()
-        kept = self._kept(name)
+        kept = self._stored(name)
         if kept is None:
             return None
         return kept["of"], {"id": name, **kept["did"], "state": "done", "at_ms": kept["at_ms"]}
@@ -219,7 +219,7 @@ class Jobs:
     def _remembering(self, run: JobRun) -> Callable[[MoveResult], dict[bytes, bytes | None]]:
         """Return the function that makes the facts of a job's decision."""
 
-        def remember(done: MoveResult) -> dict[bytes, bytes | None]:
+        def remember(result: MoveResult) -> dict[bytes, bytes | None]:
             numbers = self._all()
             number = 1 + next(reversed(numbers.values()), 0)
             short = {name: run.request.get(name) for name in ("do", "from", "to")}
@@ -228,11 +228,11 @@ class Jobs:
                 "at_ms": self.vhost.counters.now_ms,
                 "of": short,
                 "what": request_digest(run.request),
-                "did": result_fields(done),
+                "did": result_fields(result),
             }
             value = json.dumps(fact, separators=(",", ":")).encode()
             if len(value) > FACT_VALUE_MAX:
-                fact["did"] = result_fields(done._replace(to={}, skipped={}))
+                fact["did"] = result_fields(result._replace(to={}, skipped={}))
                 value = json.dumps(fact, separators=(",", ":")).encode()
             key = KEY + run.name.encode()
             self.vhost.facts.check(key, value)
@@ -257,18 +257,18 @@ class Jobs:
             self._numbers = dict(sorted(numbers.items(), key=lambda item: item[1]))
         return self._numbers
 
-    def _kept(self, name: str) -> _JobFact | None:
+    def _stored(self, name: str) -> _JobFact | None:
         raw = self.vhost.facts.get(KEY + name.encode()) if name else None
         if raw is None:
             return None
-        kept: _JobFact = json.loads(raw)
-        return kept
+        fact: _JobFact = json.loads(raw)
+        return fact
 
     def _check_same(self, name: str, known_digest: str, request: JobRequest) -> None:
         if known_digest != request_digest(request):
             raise IllegalState(f"job '{name}' exists and is a different one: use another name")
 
 
-def result_fields(done: MoveResult) -> dict[str, object]:
+def result_fields(result: MoveResult) -> dict[str, object]:
     """Return the result of a job for its requester."""
-    return {**done._asdict(), "complete": done.complete}
+    return {**result._asdict(), "complete": result.complete}

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from headrace.model.selector import Selector
 
 MESSAGES_MAX = 1_000_000  # Default limit of one job.
-BATCH_MAX = 256  # Messages of one batch,
-BATCH_OCTETS_MAX = 256 << 10  # and bytes of their bodies after which it is full.
-READ_OCTETS = 48 << 10  # Bytes scanned in one turn,
-LOOKS_MAX = 192  # and messages.
+BATCH_MAX = 256  # Messages of one batch.
+BATCH_BYTES_MAX = 256 << 10  # Bytes of their bodies after which it is full.
+READ_SIZE = 48 << 10  # Bytes scanned in one turn.
+LOOKS_MAX = 192  # Messages scanned in one turn.
 BEHIND_MAX = 32  # Batches that may wait for the disk.
 RETURNED_MAX = 1000  # Returned messages scanned in one turn.
 REASONS_MAX = 100  # Reasons counted separately.
@@ -65,8 +65,8 @@ class MoveResult(NamedTuple):
     done: int  # Moved, copied or deleted.
     skipped: dict[str, int]  # Selected messages that stay, by reason.
     to: dict[str, int]  # By target queue; with a dry run, as planned.
-    next: int  # Position to continue from,
-    last: int  # and the last position of the job.
+    next: int  # Position to continue from.
+    last: int  # The last position of the job.
 
     @property
     def complete(self) -> bool:
@@ -89,12 +89,12 @@ class Job:
         first: int = 0,
         last: int | None = None,
         dry: bool = False,
-        most: int = MESSAGES_MAX,
+        maximum: int = MESSAGES_MAX,
     ) -> None:
         """Without ``target`` messages are deleted; with ``keeps`` they also stay.
 
         ``first`` and ``last`` are positions (offsets of a stream); ``last`` defaults to the present
-        end. ``count`` bounds the selected messages; if more than ``most`` are selected, the job
+        end. ``count`` bounds the selected messages; if more than ``maximum`` are selected, the job
         fails. With ``dry`` nothing is changed.
 
         Raises:
@@ -116,7 +116,7 @@ class Job:
         self._selector = selector
         self._count = count
         self._dry = dry
-        self._most = most
+        self._maximum = maximum
         self._whole = selector is None and count is None and last is None and not first
         end = vhost.counters.next_seq
         if isinstance(source, Stream):
@@ -132,7 +132,7 @@ class Job:
         self._holder = Consumer(source, "", False)
         self._copies = PreparedCopies(vhost, source, self._holder)
         self._batch: list[SelectedMessage] = []
-        self._octets = 0
+        self._batch_size = 0
         self._written: deque[int] = deque()  # Log positions of the latest batches.
         self._rooms: dict[Queue, TargetRoom] = {}
         self._looked = self._selected = self._done = 0
@@ -140,9 +140,9 @@ class Job:
         self._to: dict[str, int] = {}
         self._cancelled = ""
 
-    def cancel(self, why: str) -> None:
+    def cancel(self, reason: str) -> None:
         """Cancel it, unless it is decided."""
-        self._cancelled = self._cancelled or why
+        self._cancelled = self._cancelled or reason
 
     def run(
         self, remember: Callable[[MoveResult], Facts] | None = None
@@ -225,9 +225,9 @@ class Job:
                 self._check()
 
     def _check_size(self, count: int) -> None:
-        if count > self._most and not self._dry:
+        if count > self._maximum and not self._dry:
             raise ResourceError(
-                f"more than {self._most} messages are selected, the maximum of one job "
+                f"more than {self._maximum} messages are selected, the maximum of one job "
                 "(job_messages_max); nothing was changed. Select fewer: --selector, --limit"
             )
 
@@ -247,7 +247,7 @@ class Job:
         """Return the next messages to scan, in order of position."""
         source = self.source
         if isinstance(source, Stream):
-            entries = source.log.read(self._next, READ_OCTETS)
+            entries = source.log.read(self._next, READ_SIZE)
             messages = [record(entry) for entry in entries if entry[0] < self._last]
             if not messages:
                 self._next = self._last
@@ -257,7 +257,7 @@ class Job:
         last = self._last
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        messages = source.ready.peek(self._next, last, READ_OCTETS, returned)
+        messages = source.ready.peek(self._next, last, READ_SIZE, returned)
         if not messages:
             self._next = last
         return messages[:LOOKS_MAX]
@@ -271,7 +271,7 @@ class Job:
         paged = not queued or bool(message.flags & PAGED)
         with_data: Message | None = message
         if self._selector is not None or self._target is not None:
-            with_data = loaded(self.vhost, message)
+            with_data = load_copy(self.vhost, message)
         if with_data is None:
             self._skip(UNREADABLE)
             return
@@ -317,8 +317,8 @@ class Job:
         self._batch.append(
             SelectedMessage(None if self._keeps else message, copy, target, lasting, paged)
         )
-        self._octets += message.body_size
-        if len(self._batch) >= BATCH_MAX or self._octets >= BATCH_OCTETS_MAX:
+        self._batch_size += message.body_size
+        if len(self._batch) >= BATCH_MAX or self._batch_size >= BATCH_BYTES_MAX:
             self._flush()
 
     def _content(self, message: Message, with_data: Message) -> Content | None:
@@ -359,7 +359,7 @@ class Job:
                 raise ResourceError("the disk is full; nothing was changed")
             for room in self._rooms.values():
                 room.check()
-        batch, self._batch, self._octets = self._batch, [], 0
+        batch, self._batch, self._batch_size = self._batch, [], 0
         self._copies.prepare(batch)
         self._written.append(self.vhost.store.appended)
         for chosen in batch:
@@ -382,13 +382,13 @@ class TargetRoom:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
         self.messages = 0
-        self.octets = 0
+        self.size = 0
         self.prepared = 0  # Messages that the queue counts as pending.
 
     def add(self, message: Message) -> None:
         """Add a message."""
         self.messages += 1
-        self.octets += message.body_size
+        self.size += message.body_size
 
     def check(self) -> None:
         """Refuse messages that the queue would reject.
@@ -401,15 +401,15 @@ class TargetRoom:
         if limits is None or limits.policy in (OVERFLOW_DROP_HEAD, OVERFLOW_TO_DISK):
             return
         messages = limits.length(queue) + queue.pending_count - self.prepared + self.messages
-        octets = limits.bytes(queue) + self.octets
-        if 0 <= limits.max_length < messages or 0 <= limits.max_length_bytes < octets:
+        size = limits.bytes(queue) + self.size
+        if 0 <= limits.max_length < messages or 0 <= limits.max_length_bytes < size:
             raise ResourceError(
                 f"queue '{queue.name}' has no room for {self.messages} more messages; "
                 "nothing was changed"
             )
 
 
-def loaded(vhost: Host, message: Message) -> Message | None:
+def load_copy(vhost: Host, message: Message) -> Message | None:
     """Return a message in memory: itself, or a loaded copy if it is paged out."""
     if not message.flags & PAGED:
         return message if message.data is not None else None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.model.arguments.consumer import REPLAY, replay_period
 from headrace.model.errors import AccessRefused, InvalidArgument, PreconditionFailed
-from headrace.model.operations.move import loaded, record, seq_of
+from headrace.model.operations.move import load_copy, record, seq_of
 from headrace.model.queue_kinds.delayed import DelayedQueue
 from headrace.model.queue_kinds.grouped import GroupedQueue
 from headrace.model.stream.stream import Stream
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 OFFSET = "x-stream-offset"  # Argument of a browser: the position to start at.
 POSITION_MAX = (1 << 63) - 1
-READ_OCTETS = 8192  # Bytes read in one step,
-RETURNED_MAX = 64  # and returned messages among them.
+READ_SIZE = 8192  # Bytes read in one step.
+RETURNED_MAX = 64  # Returned messages among those of one step.
 
 
 class PeekedMessage(NamedTuple):
@@ -84,7 +84,7 @@ class Peek:
     def run(self) -> Generator[PeekedMessage | None, None, None]:
         """Yield each selected message, and None for each other one."""
         if isinstance(self._source, DelayedQueue):
-            yield from self._delayed(self._source)
+            yield from self._read_delayed(self._source)
             return
         while self._next < self._last and not self._source.deleted:
             for shown in self._read():
@@ -93,9 +93,9 @@ class Peek:
                 yield shown if chosen else None
             yield None
 
-    def _delayed(self, source: DelayedQueue) -> Generator[PeekedMessage | None]:
+    def _read_delayed(self, source: DelayedQueue) -> Generator[PeekedMessage | None]:
         for message in source.waiting():
-            with_data = None if message is None else loaded(self._vhost, message)
+            with_data = None if message is None else load_copy(self._vhost, message)
             chosen = self._selector is None
             if with_data is not None and self._selector is not None:
                 chosen = self._matches(self._selector, with_data)
@@ -112,7 +112,7 @@ class Peek:
         """Return the next messages, and advance."""
         source, last = self._source, self._last
         if isinstance(source, Stream):
-            entries = source.log.read(self._next, READ_OCTETS)
+            entries = source.log.read(self._next, READ_SIZE)
             peeked = [
                 PeekedMessage(record(entry), entry[4]) for entry in entries if entry[0] < last
             ]
@@ -126,14 +126,14 @@ class Peek:
             if message.deadline_ms and message.deadline_ms <= now_ms:
                 continue
             arrived_ms = self._arrival(message)
-            with_data = loaded(self._vhost, message)
+            with_data = load_copy(self._vhost, message)
             if with_data is not None:
                 peeked.append(PeekedMessage(with_data, arrived_ms))
         return peeked
 
     def _next_in_order(self, cursor: Cursor) -> list[Message]:
         """Return the next messages in delivery order."""
-        messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_OCTETS)
+        messages: list[Message] = self._source.ready.coming(cursor, self._last, READ_SIZE)
         later = self._later
         if not messages and later is not None and later.begin():
             self._cursor = self._source.ready.new_cursor(True)
@@ -150,7 +150,7 @@ class Peek:
         returned = self._returned[at : at + RETURNED_MAX]
         if at + RETURNED_MAX < len(self._returned):
             last = returned[-1].seq + 1
-        messages: list[Message] = source.ready.peek(self._next, last, READ_OCTETS, returned)
+        messages: list[Message] = source.ready.peek(self._next, last, READ_SIZE, returned)
         self._next = messages[-1].seq + 1 if messages else last
         return messages
 
@@ -256,7 +256,7 @@ class PositionSearch:
         self._source = source
         self._returned = source.ready.returned_within(self.first, self.end)
 
-    def at(self, position: int) -> Message | None:
+    def at_or_after(self, position: int) -> Message | None:
         """Return the first ready message at or after a position."""
         back = bisect_left(self._returned, position, key=seq_of)
         messages = self._source.ready.peek(position, self.end, 1, self._returned[back : back + 1])
@@ -270,7 +270,7 @@ def last_position(source: Queue) -> int:
     low = search.first
     while low < high:
         middle = (low + high) // 2
-        message = search.at(middle)
+        message = search.at_or_after(middle)
         if message is None:
             high = middle
         else:
@@ -289,7 +289,7 @@ def position_since(source: Queue, since_ms: int) -> int:
     low, high = search.first, search.end
     while low < high:
         middle = (low + high) // 2
-        message = search.at(middle)
+        message = search.at_or_after(middle)
         if message is None or arrival_ms(source, message) >= since_ms:
             high = middle
         else:

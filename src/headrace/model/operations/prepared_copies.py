@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepared copies of a job, not yet visible, and the messages they replace.
 
-The messages of the source are withdrawn. Their copies are stored in lots of some hundred, one
+The messages of the source are withdrawn. Their copies are stored in batches of some hundred, one
 transaction and one PREPARED record each; without a decision the next start drops them. The decision
-is one transaction that covers all lots and the settlement of the source's messages. Once it is
+is one transaction that covers all batches and the settlement of the source's messages. Once it is
 durable the copies are enqueued slice by slice, with the seqs they got when prepared; a start in
 between recovers them all.
 
@@ -48,7 +48,7 @@ class SelectedMessage(NamedTuple):
     paged: bool  # True if the message was paged out.
 
 
-class Lot:
+class CopyBatch:
     """The copies of one batch."""
 
     __slots__ = ("first_seq", "items", "loose", "queues", "withdrawn", "xid")
@@ -75,58 +75,58 @@ class PreparedCopies:
         self.source = source
         self.shown = 0  # Messages moved or removed so far.
         self._holder = holder
-        self._lots: list[Lot] = []
+        self._batches: list[CopyBatch] = []
 
-    def prepare(self, batch: Iterable[SelectedMessage]) -> None:
+    def prepare(self, selected: Iterable[SelectedMessage]) -> None:
         """Store the copies of a batch in one transaction."""
         store, counters = self.vhost.store, self.vhost.counters
-        lot = Lot()
-        self._lots.append(lot)
-        lot.first_seq = counters.next_seq
+        batch = CopyBatch()
+        self._batches.append(batch)
+        batch.first_seq = counters.next_seq
         seqs: list[int] = []
         store.begin()
         try:
-            for source, copy, queue, lasting, paged in batch:
+            for source, copy, queue, lasting, paged in selected:
                 if source is not None:
-                    lot.withdrawn.append(source)
+                    batch.withdrawn.append(source)
                 if copy is not None and queue is not None:
                     copy.seq = counters.next_seq
                     counters.next_seq += 1
                     queue.pending_count += 1
-                    lot.queues.append(queue)
+                    batch.queues.append(queue)
                     position = 0
                     if lasting and queue.durable and not queue.deleted:
                         position = store.publish_message(copy, counters.now_ms, queue.id_bytes)
                     if position:
                         seqs.append(copy.seq)
                     elif source is None:
-                        self._keep_loose(lot, copy, paged)
-                    lot.items += packed(copy, position)
+                        self._keep_loose(batch, copy, paged)
+                    batch.items += pack_copy(copy, position)
             if seqs:
-                # No other lot ever starts at this seq, whatever a crash leaves in the log.
-                lot.xid = Xid(JOB, lot.first_seq.to_bytes(8, "big"), b"").encode()
-                store.prepare(lot.xid, seqs, [])
+                # No other batch ever starts at this seq, whatever a crash leaves in the log.
+                batch.xid = Xid(JOB, batch.first_seq.to_bytes(8, "big"), b"").encode()
+                store.prepare(batch.xid, seqs, [])
         finally:
             store.commit()
-        counters.memory_used += ITEM_WEIGHT * len(lot.queues)
+        counters.memory_used += ITEM_WEIGHT * len(batch.queues)
 
-    def _keep_loose(self, lot: Lot, copy: Message, paged: bool) -> None:
+    def _keep_loose(self, batch: CopyBatch, copy: Message, paged: bool) -> None:
         """Keep a copy that the store does not keep, of a message that may go."""
         counters = self.vhost.counters
         if paged or counters.memory_used > counters.memory_max:
             self.vhost.store.page_out(copy)
-        lot.loose[len(lot.queues) - 1] = copy
+        batch.loose[len(batch.queues) - 1] = copy
         counters.memory_used += weight_of(copy)
 
     def decide(self, facts: Mapping[bytes, bytes | None]) -> None:
-        """Decide all lots in one transaction, with facts that were checked."""
+        """Decide all batches in one transaction, with facts that were checked."""
         store, now_ms = self.vhost.store, self.vhost.counters.now_ms
         store.begin()
         try:
-            for lot in self._lots:
-                if lot.xid:
-                    store.decide(lot.xid, 0, now_ms)
-                store.settle_each(self.source.id, lot.withdrawn)
+            for batch in self._batches:
+                if batch.xid:
+                    store.decide(batch.xid, 0, now_ms)
+                store.settle_each(self.source.id, batch.withdrawn)
             for key, value in facts.items():
                 self.vhost.facts.change(key, value)
         finally:
@@ -137,36 +137,36 @@ class PreparedCopies:
     def show(self) -> Generator[None, None, None]:
         """Enqueue the decided copies, in slices, once the decision is durable."""
         store = self.vhost.store
-        lots, self._lots = self._lots, []
-        lots.reverse()
-        done = 0
-        while lots:
-            lot = lots.pop()
+        batches, self._batches = self._batches, []
+        batches.reverse()
+        count = 0
+        while batches:
+            batch = batches.pop()
             store.begin()
             try:
-                for i in range(len(lot)):
-                    self._show_one(lot, i)
+                for i in range(len(batch)):
+                    self._show_one(batch, i)
             finally:
                 store.commit()
-            self.vhost.counters.memory_used -= ITEM_WEIGHT * len(lot.queues)
-            done += len(lot)
-            self.shown += len(lot)
-            if done >= SLICE:
-                done = 0
+            self.vhost.counters.memory_used -= ITEM_WEIGHT * len(batch.queues)
+            count += len(batch)
+            self.shown += len(batch)
+            if count >= SLICE:
+                count = 0
                 self.source.drain()
                 yield
         # Drops removed messages that are still listed.
         self.source.expire(self.vhost.counters.now_ms)
         self.source.drain()
 
-    def _show_one(self, lot: Lot, i: int) -> None:
+    def _show_one(self, batch: CopyBatch, i: int) -> None:
         """Enqueue one copy and remove its original."""
-        source = lot.withdrawn[i] if lot.withdrawn else None
-        if lot.queues:
-            queue = lot.queues[i]
+        source = batch.withdrawn[i] if batch.withdrawn else None
+        if batch.queues:
+            queue = batch.queues[i]
             queue.pending_count -= 1
             try:
-                copy = self._copy(lot, i, source)
+                copy = self._copy(batch, i, source)
             except OSError as error:
                 log.error("a message for queue %r cannot be read and is lost: %s", queue, error)
             else:
@@ -174,21 +174,21 @@ class PreparedCopies:
         if source is not None and source.consumer is self._holder:
             self.source.settle(source)
 
-    def _copy(self, lot: Lot, i: int, source: Message | None) -> Message:
+    def _copy(self, batch: CopyBatch, i: int, source: Message | None) -> Message:
         """Return a copy ready to be enqueued.
 
         Raises:
             OSError: the message cannot be read.
         """
         store = self.vhost.store
-        copy = lot.loose.pop(i, None)
+        copy = batch.loose.pop(i, None)
         if copy is not None:
             self.vhost.counters.memory_used -= weight_of(copy)
             bring(copy, store)
             copy.position = 0
             return copy
-        copy = unpacked(lot.items, i)
-        copy.seq = lot.first_seq + i
+        copy = unpack_copy(batch.items, i)
+        copy.seq = batch.first_seq + i
         if source is not None and not copy.position and source.flags & PAGED:
             store.load(source)
             copy.data, copy.parts = source.data, source.parts
@@ -207,17 +207,17 @@ class PreparedCopies:
 
     def undo(self) -> Generator[None, None, None]:
         """Drop the copies, and return the originals to the source."""
-        done = 0
-        lots, self._lots = self._lots, []
-        lots.reverse()
-        while lots:
-            lot = lots.pop()
-            self._drop(lot)
-            for message in lot.withdrawn:
+        count = 0
+        batches, self._batches = self._batches, []
+        batches.reverse()
+        while batches:
+            batch = batches.pop()
+            self._drop(batch)
+            for message in batch.withdrawn:
                 self.give_back(message)
-            done += len(lot)
-            if done >= SLICE:
-                done = 0
+            count += len(batch)
+            if count >= SLICE:
+                count = 0
                 self.source.drain()
                 yield
         self.source.drain()
@@ -227,27 +227,27 @@ class PreparedCopies:
         if message.consumer is self._holder:
             self.source.requeue_now(message)
 
-    def _drop(self, lot: Lot) -> None:
-        """Drop the copies of a lot."""
+    def _drop(self, batch: CopyBatch) -> None:
+        """Drop the copies of a batch."""
         store, counters = self.vhost.store, self.vhost.counters
-        counters.memory_used -= ITEM_WEIGHT * len(lot.queues)
+        counters.memory_used -= ITEM_WEIGHT * len(batch.queues)
         store.begin()
         try:
-            for i, queue in enumerate(lot.queues):
+            for i, queue in enumerate(batch.queues):
                 queue.pending_count -= 1
-                copy = lot.loose.get(i)
+                copy = batch.loose.get(i)
                 if copy is not None:
                     counters.memory_used -= weight_of(copy)
                     if copy.flags & SCRATCH:
                         store.release(copy)
                     continue
-                position = ITEM.unpack_from(lot.items, ITEM.size * i)[0]
+                position = ITEM.unpack_from(batch.items, ITEM.size * i)[0]
                 if position and queue.deleted:
                     store.forget(queue.id, position)
                 elif position:
-                    store.settle(queue.id, lot.first_seq + i, position)
-            if lot.xid:
-                store.decide(lot.xid, 0, counters.now_ms)
+                    store.settle(queue.id, batch.first_seq + i, position)
+            if batch.xid:
+                store.decide(batch.xid, 0, counters.now_ms)
         finally:
             store.commit()
 
@@ -266,7 +266,7 @@ def begin_anew(vhost: Host, copy: Message) -> None:
         return
 
 
-def packed(copy: Message, position: int) -> bytes:
+def pack_copy(copy: Message, position: int) -> bytes:
     """Return the fields of a copy besides its seq."""
     return ITEM.pack(
         position,
@@ -279,8 +279,8 @@ def packed(copy: Message, position: int) -> bytes:
     )
 
 
-def unpacked(items: bytearray, i: int) -> Message:
-    """Return the message of :func:`packed`, without data."""
+def unpack_copy(items: bytearray, i: int) -> Message:
+    """Return the message of :func:`pack_copy`, without data."""
     position, publisher, deadline_ms, body_size, address_len, flags, priority = ITEM.unpack_from(
         items, ITEM.size * i
     )

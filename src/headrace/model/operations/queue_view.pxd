@@ -8,8 +8,8 @@ from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.stream cimport Stream
 from headrace.model.stream.log cimport StreamLog
 
-cdef Py_ssize_t READ_OCTETS
-cdef Py_ssize_t SELECT_OCTETS
+cdef Py_ssize_t READ_SIZE
+cdef Py_ssize_t SELECT_SIZE
 cdef Py_ssize_t SELECT_READ
 
 cdef class QueueView(Stream):
@@ -25,11 +25,11 @@ cdef class QueueView(Stream):
     @cython.locals(batch=list, looking=cython.bint)
     cdef show_some(self, Consumer consumer)
     @cython.locals(source=Queue, entries=list, messages=list, message=Message,
-                   first=cython.ulonglong, last=cython.ulonglong, octets=Py_ssize_t,
+                   first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,
                    left=Py_ssize_t)
     cdef list prepare(self, Consumer consumer)
     @cython.locals(seen=Message)
-    cdef bint wants(self, Consumer consumer, Message message, tuple entry) except -1
+    cdef bint matches(self, Consumer consumer, Message message, tuple entry) except -1
     @cython.locals(store=Store, paged=cython.bint, data=bytes, arrived_ms=cython.longlong)
     cdef tuple entry(self, Message message)
     cpdef remove_consumer(self, Consumer consumer)

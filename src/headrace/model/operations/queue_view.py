@@ -5,7 +5,7 @@ A consumer with ``x-browse`` reads a range of positions. One with ``x-filter-no-
 clients send it, reads the queue's messages in order, and later arrivals.
 
 A message's position is its seq in the virtual host, which never changes and is never reused. A
-reader asks for a range of positions and gets the ready messages there, each once, in order of
+reader names a range of positions and gets the ready messages there, each once, in order of
 position, whatever their priority; then the broker ends it. Any number of readers read any ranges;
 nothing is marked, locked or moved. A message that a consumer acquires first is not shown, nor is
 one that is requeued behind a reader. A reader with a selector gets the messages that it matches.
@@ -31,9 +31,9 @@ from headrace.model.operations.peek import read_position, start_position
 from headrace.model.queue_kinds.multi_queue import MultiQueue
 
 ARGUMENT = "x-browse"  # Of a consumer that browses instead of consuming.
-READ_OCTETS = 262144  # Bytes prepared for a reader at a time.
-SELECT_OCTETS = 1 << 20  # Bytes that a selector scans in one turn without a match,
-SELECT_READ = 65536  # and in one read.
+READ_SIZE = 262144  # Bytes prepared for a reader at a time.
+SELECT_SIZE = 1 << 20  # Bytes that a selector scans in one turn without a match.
+SELECT_READ = 65536  # Bytes that a selector scans in one read.
 
 Entry = tuple[int, bytes, int, int, int]
 
@@ -143,27 +143,27 @@ class QueueView(Stream):
         source = self.source
         last = self.ends[consumer]
         entries: list[Entry] = []
-        octets = READ_OCTETS if consumer.selector is None else SELECT_READ
-        left = SELECT_OCTETS
+        read_size = READ_SIZE if consumer.selector is None else SELECT_READ
+        left = SELECT_SIZE
         consumer.looking = False
         while not entries:
             if left <= 0:
                 consumer.looking = True
                 break
             if consumer.selector is not None:
-                left -= octets
+                left -= read_size
             first = self.cursors[consumer]
-            messages = source.ready.peek(first, last, octets, self.ahead[consumer])
+            messages = source.ready.peek(first, last, read_size, self.ahead[consumer])
             if not messages:
                 break
             for message in messages:
                 self.cursors[consumer] = message.seq + 1
                 entry = self.entry(message)
-                if entry is not None and self.wants(consumer, message, entry):
+                if entry is not None and self.matches(consumer, message, entry):
                     entries.append(entry)
         return entries
 
-    def wants(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
+    def matches(self, consumer: Consumer, message: Message, entry: Entry) -> bool:
         """Return True if a message passes a reader's no-local and selector."""
         if consumer.no_local and consumer.publisher == message.publisher:
             return False
@@ -191,7 +191,7 @@ class QueueView(Stream):
             if message.parts is not None or message.flags & (C_KIND_MASK | C_REDELIVERED):
                 contents = self.vhost.contents
                 if contents is not None:
-                    data = contents.leased(message)
+                    data = contents.render_leased(message)
             arrived_ms = store.arrival(message)
         except (OSError, UnreadableError):
             data = None

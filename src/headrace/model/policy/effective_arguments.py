@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.model.arguments.values import queue_type
 from headrace.model.events import SERVICES
-from headrace.model.policy.policy import QUORUM, STREAM, Policies, completed
+from headrace.model.policy.policy import QUORUM, STREAM, Policies, complete
 
 if TYPE_CHECKING:
     from headrace.model.policy.rules import Rules
@@ -35,7 +35,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
 
     A limit is the smallest of arguments, policy and operator policy. Anything else is taken from
     the arguments, then the operator policy, then the policy. For streams, and for the overflow of
-    quorum queues, policies come before the arguments. Only an operator policy says how its own
+    quorum queues, policies come before the arguments. Only an operator policy sets how its own
     length is enforced.
     """
     arguments = queue.arguments
@@ -47,7 +47,7 @@ def effective(rules: Rules, queue: Queue) -> dict[str, object]:
         settings.setdefault("x-delivery-limit", QUORUM_DELIVERY_LIMIT)
     if not settings:
         return arguments
-    merged = completed(kind, settings, arguments)
+    merged = complete(kind, settings, arguments)
     overflow = imposed_overflow(rules.policies, kind, queue.name, merged.get("x-overflow"))
     if overflow is not None:
         merged["x-overflow"] = overflow

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHARACTERS_MAX = 1024
-OCTETS_MAX = 1 << 20  # Bytes of memory for one compiled pattern.
+BYTES_MAX = 1 << 20  # Bytes of memory for one compiled pattern.
 _EXCLUSION = "^(?!"
 # Reasons of RE2 for forms that other engines have: look-around, backreferences, possessive
 # quantifiers and the like.
@@ -66,31 +66,31 @@ def _split(text: str) -> tuple[str | None, str]:
     """Split a pattern into the names it excludes at its beginning and the rest."""
     if not text.startswith(_EXCLUSION):
         return None, text
-    depth, at = 1, len(_EXCLUSION)
+    depth, offset = 1, len(_EXCLUSION)
     in_class = False
-    while at < len(text) and depth:
-        character = text[at]
+    while offset < len(text) and depth:
+        character = text[offset]
         if character == "\\":
-            at += 1
+            offset += 1
         elif in_class:
             in_class = character != "]"
         elif character == "[":
             in_class = True
-            at += text.startswith("^", at + 1)
-            at += text.startswith("]", at + 1)
+            offset += text.startswith("^", offset + 1)
+            offset += text.startswith("]", offset + 1)
         else:
             depth += (character == "(") - (character == ")")
-        at += 1
+        offset += 1
     if depth:
         return None, text  # RE2 reports the error.
-    return text[len(_EXCLUSION) : at - 1], "^" + text[at:]
+    return text[len(_EXCLUSION) : offset - 1], "^" + text[offset:]
 
 
 def _compile(pattern: str, text: str) -> Callable[[str], object]:
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True  # Captures make a search a thousand times as long.
-    options.max_mem = OCTETS_MAX
+    options.max_mem = BYTES_MAX
     try:
         search: Callable[[str], object] = re2.compile(pattern, options).search
     except re2.error as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NAME_OCTETS_MAX = 255
+NAME_BYTES_MAX = 255
 KEYS_MAX = 64  # Of one policy.
 KEY_CHARACTERS_MATCHED = 64  # Of a misspelt key.
 DEFINITION_CHARACTERS_MAX = 65536
@@ -150,8 +150,8 @@ def read_policy(name: str, value: object) -> Policy:
     Raises:
         InvalidArgument: it is malformed, or contradicts itself.
     """
-    if len(name.encode("utf-8", "replace")) > NAME_OCTETS_MAX or not name.isprintable():
-        raise InvalidArgument(f"the name of a policy has {NAME_OCTETS_MAX} bytes at most")
+    if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidArgument(f"the name of a policy has {NAME_BYTES_MAX} bytes at most")
     if not isinstance(value, Mapping):
         raise InvalidArgument(f"policy '{name}' is not an object")
     unknown_fields = set(value) - {"pattern", "definition", "priority", "apply-to", "vhost", "name"}
@@ -190,7 +190,7 @@ def _arguments(
         if key in HARMLESS:
             if (name, key) not in _noted and len(_noted) < NOTES_MAX:  # Log each key once.
                 _noted.add((name, key))
-                log.warning("policy '%s': '%s' has no effect on this broker", name, key)
+                log.warning("policy %r: %r has no effect on this broker", name, key)
             continue
         policy_key = KEYS.get(key)
         if policy_key is None or policy_key.argument not in QUEUE_ARGUMENTS:
@@ -248,17 +248,17 @@ _THRESHOLDS = frozenset(
 
 
 def _smaller(argument: str, limit: object, other_limit: object) -> object:
-    """Return the stricter of two limits; a negative one is no limit."""
+    """Return the stricter of two limits; a negative one means no limit."""
     is_age = argument in ("x-max-age", "x-local-max-age")
     first, second = [(age_ms(str(v)) or -1) if is_age else number(v) for v in (limit, other_limit)]
-    if argument in _THRESHOLDS:  # For these, 0 is no limit.
+    if argument in _THRESHOLDS:  # For these, 0 means no limit.
         first, second = first or -1, second or -1
     if first < 0 or second < 0:
         return other_limit if first < 0 else limit
     return limit if first <= second else other_limit
 
 
-def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
+def merge(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict[str, object]:
     """Return the union: the smaller of two limits, and ``stronger``'s value of any other key."""
     union = {**weaker, **stronger}
     for argument in _LIMITS & weaker.keys() & stronger.keys():
@@ -266,11 +266,11 @@ def merged(weaker: Mapping[str, object], stronger: Mapping[str, object]) -> dict
     return union
 
 
-def completed(
+def complete(
     kind: str, settings: Mapping[str, object], arguments: Mapping[str, object]
 ) -> dict[str, object]:
     """Return the arguments of an object of this kind, completed by the settings of policies."""
-    arguments_set = merged(settings, arguments)
+    arguments_set = merge(settings, arguments)
     for argument in _OVERRIDDEN.get(kind, frozenset()) & settings.keys():
         arguments_set[argument] = settings[argument]
     return arguments_set
@@ -287,8 +287,8 @@ class Policies:
         """Read JSON values by name; malformed ones are logged and left out."""
         #: As they were given.
         self.values = (dict(policies or {}), dict(operator or {}))
-        self.policies = _ordered(policies or {}, "policy")
-        self.operator = _ordered(operator or {}, "operator policy")
+        self.policies = _sorted_policies(policies or {}, "policy")
+        self.operator = _sorted_policies(operator or {}, "operator policy")
 
     def __bool__(self) -> bool:
         return bool(self.policies or self.operator)
@@ -304,7 +304,7 @@ class Policies:
     def settings(self, kind: str, name: str) -> dict[str, object]:
         """Return the settings of the policies for an object, as arguments."""
         policy, operator = self.of(kind, name)
-        settings = merged(
+        settings = merge(
             policy.arguments if policy is not None else {},
             operator.arguments if operator is not None else {},
         )
@@ -322,7 +322,7 @@ _OVERRIDDEN = {
 }
 
 
-def _ordered(values: Mapping[str, object], kind: str) -> tuple[Policy, ...]:
+def _sorted_policies(values: Mapping[str, object], kind: str) -> tuple[Policy, ...]:
     policies = []
     for name, value in list(values.items())[:POLICIES_MAX]:
         try:

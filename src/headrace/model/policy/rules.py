@@ -8,7 +8,7 @@ them:
 component           name          value
 ==================  ============  ======================================================
 policy              of the policy see :mod:`headrace.model.policy.policy`
-operator_policy     of the policy likewise
+operator_policy     of the policy see :mod:`headrace.model.policy.policy`
 vhost-limits        limits        {"max-connections": 100, …}
 vhost-metadata      metadata      {"default_queue_type": "quorum", …}
 user-limits         of the user   as vhost-limits; a parameter of the whole broker
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 VHOST_LIMITS, LIMITS_NAME = "vhost-limits", "limits"
 METADATA, METADATA_NAME = "vhost-metadata", "metadata"
 USER_LIMITS = "user-limits"
-GLOBAL = "global"  # No code reads these parameters,
-CLUSTER_NAME = "cluster_name"  # but this one, which clients get.
-CLUSTER_NAME_OCTETS_MAX = 255
+GLOBAL = "global"  # Parameters that no code reads, except ``CLUSTER_NAME``.
+CLUSTER_NAME = "cluster_name"  # Clients get its value.
+CLUSTER_NAME_BYTES_MAX = 255
 GLOBAL_CHARACTERS_MAX = 65536  # Of the JSON of a value.
 GLOBALS_MAX = 1000
 
@@ -55,7 +55,7 @@ def metadata_key(vhost: str) -> Key:
 
 
 class Limits(NamedTuple):
-    """Limits of a virtual host or user; negative is no limit."""
+    """Limits of a virtual host or user; a negative number means no limit."""
 
     connections: int = -1
     channels: int = -1
@@ -233,8 +233,8 @@ def check_global(name: str, value: object) -> None:
     if name == CLUSTER_NAME and not (
         isinstance(value, str)
         and value.isprintable()
-        and 0 < len(value.encode()) <= CLUSTER_NAME_OCTETS_MAX
+        and 0 < len(value.encode()) <= CLUSTER_NAME_BYTES_MAX
     ):
         raise InvalidArgument(
-            f"the name of a cluster must be a string of at most {CLUSTER_NAME_OCTETS_MAX} bytes"
+            f"the name of a cluster must be a string of at most {CLUSTER_NAME_BYTES_MAX} bytes"
         )

@@ -19,8 +19,8 @@ import difflib
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translated
-from headrace.model.arguments.consumer import switched
+from headrace.model.arguments.aliases import ALTERNATES, QUEUE_ALIASES, translate_aliases
+from headrace.model.arguments.consumer import read_boolean
 from headrace.model.arguments.no_local import QUEUE_ARGUMENT as NO_LOCAL
 from headrace.model.arguments.values import NUMBERS, QUEUE_ARGUMENTS, number_of
 from headrace.model.errors import InvalidArgument, NotUnderstood
@@ -178,17 +178,17 @@ def understand(
         }
     elif arguments.get(DEAD_LETTERS, 0) != 0:
         refuse_malformed(DEAD_LETTERS, "expected a boolean")
-    completed = translated(arguments, QUEUE_ALIASES, refuse_malformed, refuse_contradiction)
+    translated = translate_aliases(arguments, QUEUE_ALIASES, refuse_malformed, refuse_contradiction)
     for name in arguments:
         if name in QUEUE_ARGUMENTS or name in QUEUE_ALIASES or name == DEAD_LETTERS:
             continue
         if name == NO_LOCAL:
-            switched(arguments, name, subject)
+            read_boolean(arguments, name, subject)
             continue
         if name not in HARMLESS:
             meaningful = name in MEANINGFUL or name.startswith(MEANINGFUL_PREFIX)
             _judge(name, subject, mode, meaningful)
-    return completed
+    return translated
 
 
 def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
@@ -197,13 +197,13 @@ def with_numbers(arguments: Mapping[str, object]) -> Mapping[str, object]:
     if not texts:
         return arguments
     numbers = {name: number_of(arguments[name]) for name in texts}
-    return {**arguments, **{name: each for name, each in numbers.items() if each is not None}}
+    return {**arguments, **{name: number for name, number in numbers.items() if number is not None}}
 
 
 def judge_exchange(
     arguments: Mapping[str, object], allowed: Container[str], subject: str, mode: str
 ) -> None:
-    """Refuse, log or ignore the arguments that an exchange type does not know.
+    """Refuse, log or ignore the arguments that an exchange type does not have.
 
     Raises:
         NotUnderstood: an argument is refused; the text names it.
@@ -235,17 +235,20 @@ def judge_binding(
 
 
 def _judge(name: str, subject: str, mode: str, meaningful: bool, elsewhere: str = "") -> None:
-    """Refuse, log or ignore an unknown name; ``elsewhere``: other brokers know it."""
-    shown = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
-    why = elsewhere if meaningful and elsewhere else "this broker does not have it"
+    """Refuse, log or ignore an unknown name.
+
+    ``elsewhere`` is the reason if other brokers have it.
+    """
+    short_name = name if len(name) <= NAME_SHOWN_MAX else name[:NAME_SHOWN_MAX] + "…"
+    reason = elsewhere if meaningful and elsewhere else "this broker does not have it"
     if mode == REFUSE or (mode == DEFAULT and meaningful):
-        raise NotUnderstood(f"invalid arg '{shown}' for {subject}: {why}")
+        raise NotUnderstood(f"invalid arg '{short_name}' for {subject}: {reason}")
     if mode == LOG:
-        _log_once(name, f"{subject}: argument '{shown}' is ignored: {why}")
+        _log_once(name, f"{subject}: argument '{short_name}' is ignored: {reason}")
     elif mode == DEFAULT and name not in _logged and subject.startswith("queue"):
         near = difflib.get_close_matches(name[:64], [*QUEUE_ARGUMENTS, *QUEUE_ALIASES], 1, 0.85)
         if near:
-            text = f"{subject}: argument '{shown}' is ignored; '{near[0]}' may be meant"
+            text = f"{subject}: argument '{short_name}' is ignored; '{near[0]}' may be meant"
             _log_once(name, text)
 
 

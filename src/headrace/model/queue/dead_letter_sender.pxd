@@ -16,9 +16,9 @@ cdef class DeadLetterSender:
     cdef int dead_letter(self, Message message, str reason) except -1
     cdef bint retry(self, Message message, str reason) except -1
     cdef count_arrival(self)
-    @cython.locals(arrived=cython.bint, wanted=cython.bint)
+    @cython.locals(arrived=cython.bint, must_load=cython.bint)
     cdef bint publish(self, Message message, str reason) except -1
     cdef int send_unconvertible(self, Message message, str text) except -1
     cdef int orphan(self, Message message) except -1
     @cython.locals(message=Message, batch=cython.bint)
-    cdef int orphan_some(self, int most) except -1
+    cdef int orphan_some(self, int maximum) except -1

@@ -94,8 +94,10 @@ class DeadLetterSender:
         if not self.has_exchange():
             return True
         queue = self.queue
-        wanted = message.flags & C_PAGED != 0 and queue.vhost.dead_letters.has_target(queue, reason)
-        if wanted and not queue.load(message):
+        must_load = message.flags & C_PAGED != 0 and queue.vhost.dead_letters.has_target(
+            queue, reason
+        )
+        if must_load and not queue.load(message):
             return True
         arrived: bool = queue.vhost.dead_letters.dead_letter(message, queue, reason)
         return arrived or not queue.dead_letter_at_least_once
@@ -124,19 +126,19 @@ class DeadLetterSender:
             if begun:
                 self.end()
 
-    def orphan_some(self, most: int) -> int:
-        """Pass up to ``most`` ready messages on to the alternate exchange, in one transaction.
+    def orphan_some(self, maximum: int) -> int:
+        """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many more it could have been.
+        Return how many of ``maximum`` are left.
         """
         queue = self.queue
         batch = self.begin_batch()
         try:
-            while most > 0:
+            while maximum > 0:
                 message = queue.ready.pop_oldest()
                 if message is None:
                     break
-                most -= 1
+                maximum -= 1
                 if message.deadline_ms and message.deadline_ms <= queue.counters.now_ms:
                     queue.dead_letter(message, "expired")
                 elif not message.flags & C_PAGED or queue.load(message):
@@ -144,4 +146,4 @@ class DeadLetterSender:
         finally:
             if batch:
                 self.end()
-        return most
+        return maximum

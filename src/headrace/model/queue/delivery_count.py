@@ -45,6 +45,6 @@ def write_count(name: str, contents: Contents | None, message: Message) -> None:
     if contents is None or message.data is None or message.flags & KIND_MASK >= KIND_FILE:
         return
     try:
-        message.data = contents.counted(message, message.deliveries)
+        message.data = contents.with_count(message, message.deliveries)
     except UnreadableError as error:
         log.warning("queue %r: the delivery count of a message is unknown: %s", name, error)

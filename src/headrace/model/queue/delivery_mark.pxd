@@ -9,12 +9,12 @@ cdef unsigned long long RESERVATION
 cdef class DeliveryMark:
     cdef Store store
     cdef unsigned int queue_id
-    cdef bint each
+    cdef bint notes_each
     cdef readonly unsigned long long reserved
     cdef readonly unsigned long long reserving
     cdef unsigned long long reserving_at
 
-    cpdef note_each(self, bint each)
+    cpdef note_each(self, bint notes_each)
     cdef int reserve(self, unsigned long long seq) except -1
     @cython.locals(reserved=cython.ulonglong)
     cdef unsigned long long reserve_for(self, unsigned long long seq) except? 0

@@ -19,21 +19,21 @@ class DeliveryMark:
     def __init__(self, store: Store, queue_id: int) -> None:
         self.store = store
         self.queue_id = queue_id
-        self.each = False  # With a delivery limit each delivery is noted, and nothing is reserved.
-        self.reserved = 0  # Position up to which the mark is durable,
-        self.reserving = 0  # position of the mark that is being written,
-        self.reserving_at = 0  # and the position in the log at which that is durable.
+        self.notes_each = False  # With a delivery limit, each delivery is; nothing is reserved.
+        self.reserved = 0  # Position up to which the mark is durable.
+        self.reserving = 0  # Position of the mark that is being written.
+        self.reserving_at = 0  # Log position at which that mark is durable.
 
-    def note_each(self, each: bool) -> None:
+    def note_each(self, notes_each: bool) -> None:
         """Set whether the queue notes each delivery."""
-        self.each = each
-        if each:
+        self.notes_each = notes_each
+        if notes_each:
             self.reserved = 0
 
     def reserve(self, seq: int) -> None:
         """Write a mark that is ``RESERVATION`` positions ahead of ``seq``."""
         self.reserving = seq + RESERVATION
-        self.store.delivered(self.queue_id, self.reserving)
+        self.store.note_delivered(self.queue_id, self.reserving)
         self.reserving_at = self.store.appended
 
     def reserve_for(self, seq: int) -> int:
@@ -44,7 +44,7 @@ class DeliveryMark:
         reserved = self.reserved
         if self.reserving > reserved and self.store.synced >= self.reserving_at:
             reserved = self.reserving
-            if not self.each:
+            if not self.notes_each:
                 self.reserved = reserved
         if seq + (RESERVATION >> 1) > self.reserving:
             self.reserve(seq)

@@ -32,13 +32,13 @@ cdef class Consumer:
     cpdef int accepts(self, Message message) except -1
     cpdef deliver(self, Message message)
     cdef int put(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         int redelivered,
     ) except -1
     cpdef bint lags(self) except -1
     cpdef bint pours(self) except -1
     cdef int put_record(
-        self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t address_len, Py_ssize_t end,
+        self, const unsigned char* d, Py_ssize_t start, Py_ssize_t address_len, Py_ssize_t end,
         unsigned long long offset, unsigned long long arrived_ms,
     ) except -1
     cpdef redelivers(self)
@@ -61,18 +61,18 @@ cdef class ConsumerRound:
     cdef public Consumer single_active_consumer
 
     cdef int add(self, Consumer consumer, bint single_active) except -1
-    @cython.locals(at=Py_ssize_t, other=Consumer)
+    @cython.locals(index=Py_ssize_t, other=Consumer)
     cdef activate(self, Consumer consumer, bint single_active)
     cdef int deactivate(self, Consumer consumer) except -1
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(index=Py_ssize_t)
     cdef Consumer remove(self, Consumer consumer)
-    cpdef long long waited(self) except? 0
+    cpdef long long total_wait_ms(self) except? 0
     cdef int clear(self) except -1
     @cython.locals(active=list, n=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick(self)
     @cython.locals(active=list, last=Py_ssize_t, consumer=Consumer)
     cdef Consumer pick_by_priority(self)
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(index=Py_ssize_t)
     cdef int skip(self, Consumer consumer) except -1
 
 cdef class Destination:

@@ -108,7 +108,7 @@ class Consumer:
         """
 
     def put(
-        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+        self, d: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
         """Send a message of class basic straight from a buffer, laid out as in Message.data.
 
@@ -127,7 +127,7 @@ class Consumer:
     def put_record(
         self,
         d: bytes | bytearray,
-        lo: int,
+        start: int,
         address_len: int,
         end: int,
         offset: int,
@@ -193,10 +193,10 @@ class ConsumerRound:
             else:
                 self.active.append(consumer)
             return
-        at = len(self.active)
-        while at and self.active[at - 1].priority < consumer.priority:
-            at -= 1
-        self.active.insert(at, consumer)
+        index = len(self.active)
+        while index and self.active[index - 1].priority < consumer.priority:
+            index -= 1
+        self.active.insert(index, consumer)
 
     def deactivate(self, consumer: Consumer) -> None:
         """Park an active consumer, which has no room."""
@@ -207,9 +207,9 @@ class ConsumerRound:
         """Remove a consumer; return the next single active consumer if it was that one."""
         self.consumers.remove(consumer)
         if not consumer.parked:
-            at = self.active.index(consumer)
-            del self.active[at]
-            if at < self.next_index:
+            index = self.active.index(consumer)
+            del self.active[index]
+            if index < self.next_index:
                 self.next_index -= 1
         consumer.parked = False  # Room that it gains by settling no longer matters.
         if consumer.selective:
@@ -221,7 +221,7 @@ class ConsumerRound:
         self.single_active_consumer = following
         return following
 
-    def waited(self) -> int:
+    def total_wait_ms(self) -> int:
         """Return for how many milliseconds messages waited because no consumer had room."""
         if not self.stalled_ms:
             return self.waited_ms
@@ -277,9 +277,9 @@ class ConsumerRound:
     def skip(self, consumer: Consumer) -> None:
         """Let another consumer come next, if this one would and there are others."""
         if len(self.active) > 1:
-            at = self.next_index if self.next_index < len(self.active) else 0
-            if self.active[at] is consumer:
-                self.next_index = at + 1
+            index = self.next_index if self.next_index < len(self.active) else 0
+            if self.active[index] is consumer:
+                self.next_index = index + 1
 
 
 class Options(TypedDict, total=False):
@@ -349,7 +349,7 @@ class Destination:
         self.name = name
         self.store = store
         self.counters = counters
-        # Only queues in tests are without a virtual host.
+        # Only queues in tests have no virtual host.
         self.vhost: QueueHost = vhost  # type: ignore[assignment]
         self.id = id
         self.id_bytes = id.to_bytes(4, "big")

@@ -74,7 +74,7 @@ def threshold(arguments: Mapping[str, object], names: tuple[str, ...]) -> int:
     )
 
 
-class Guard:
+class FlowGuard:
     """The thresholds of one queue; 0 is none."""
 
     def __init__(self, queue: Queue, arguments: Mapping[str, object]) -> None:
@@ -278,18 +278,18 @@ def is_traced(queue: Queue) -> bool:
 
 def set_guard(queue: Queue, arguments: Mapping[str, object]) -> None:
     """Set the guard of a queue from its effective arguments; called again when they change."""
-    wanted = arguments.get("x-overflow") == "flow-control" or any(
+    is_needed = arguments.get("x-overflow") == "flow-control" or any(
         name in arguments for name in NAMES
     )
     old = queue.guard
-    if not wanted:
+    if not is_needed:
         queue.guard = None
         queue.traced = is_traced(queue)
         if queue.stopped and old is not None:
             old.resume()
         return
-    guard = Guard(queue, arguments)
-    if isinstance(old, Guard):
+    guard = FlowGuard(queue, arguments)
+    if isinstance(old, FlowGuard):
         guard.alerted, guard.marks = old.alerted, old.marks
     queue.guard = guard
     queue.traced = is_traced(queue)

@@ -33,7 +33,7 @@ if not cython.compiled:
 
 
 class Overflow:
-    """Limits in messages and in bytes of their bodies; -1 is no limit."""
+    """Limits in messages and in bytes of their bodies; -1 means no limit."""
 
     def __init__(
         self,

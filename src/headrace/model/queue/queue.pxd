@@ -93,7 +93,7 @@ cdef class Queue(Destination):
     @cython.locals(messages=list, message=Message)
     cpdef unsigned long long set_deadlines(
         self, unsigned long long first, unsigned long long last, long long arrived_ms,
-        long long octets_max,
+        long long bytes_max,
     ) except? 0
     cpdef schedule_expiry(self, Message message)
     @cython.locals(following=cython.longlong)
@@ -113,7 +113,7 @@ cdef class Queue(Destination):
     cpdef bint publish_dead_letter(self, Message message, str reason) except -1
     cpdef bint retry_dead_letter(self, Message message, str reason) except -1
     cdef int orphan(self, Message message) except -1
-    cpdef int orphan_some(self, int most) except -1
+    cpdef int orphan_some(self, int maximum) except -1
     @cython.locals(lane=Queue)
     cpdef hand_over_tally(self, QueueTally to)
     cpdef leave_samples(self)

@@ -55,8 +55,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COUNT_MAX = COUNTED_MAX
-RESIDENT_MIN = 256  # Ready messages at a queue's head that are not paged out,
-RESIDENT_BYTES = 65536  # unless they are larger than this, or there are too many such queues.
+# Ready messages at a queue's head that are not paged out, and the bytes up to which they are not;
+# with too many such queues, they are.
+RESIDENT_MIN = 256
+RESIDENT_BYTES = 65536
 PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE_ABOVE.
 
 
@@ -428,7 +430,7 @@ class Queue(Destination):
         """
         if not self.durable or not message.position or message.flags & C_SCRATCH:
             return 0
-        return self.store.counted(self.id, message.seq, message.position, count, when_ms)
+        return self.store.note_count(self.id, message.seq, message.position, count, when_ms)
 
     def acquire(self, message: Message, consumer: Consumer) -> bool:
         if self.deleted or message.flags & C_GONE or message.consumer is not None:
@@ -547,14 +549,14 @@ class Queue(Destination):
         if not message.deadline_ms or deadline < message.deadline_ms:
             message.deadline_ms = deadline
 
-    def set_deadlines(self, first: int, last: int, arrived_ms: int, octets_max: int) -> int:
+    def set_deadlines(self, first: int, last: int, arrived_ms: int, bytes_max: int) -> int:
         """Apply the queue's time to live to ready messages at the positions ``[first, last)``.
 
         They count as having arrived at ``arrived_ms``. Return the position to go on with when
-        there were more than about ``octets_max`` bytes of them, else ``last``.
+        there were more than about ``bytes_max`` bytes of them, else ``last``.
         """
         message: Message
-        messages = self.ready.peek(first, last, octets_max, [])
+        messages = self.ready.peek(first, last, bytes_max, [])
         for message in messages:
             self.set_deadline(message, arrived_ms)
             self.schedule_expiry(message)
@@ -651,7 +653,7 @@ class Queue(Destination):
 
     def count_death(self, reason: str) -> None:
         """Count a message that died for a reason, with or without a dead-letter exchange."""
-        self.tally.died(reason)
+        self.tally.count_death(reason)
         if self.dead_letter_exchange is None:
             strategy = DISABLED
         else:
@@ -689,12 +691,12 @@ class Queue(Destination):
         """Pass a message of a deleted queue on to the alternate exchange, if it has one."""
         self.dead_letters().orphan(message)
 
-    def orphan_some(self, most: int) -> int:
-        """Pass up to ``most`` ready messages on to the alternate exchange, in one transaction.
+    def orphan_some(self, maximum: int) -> int:
+        """Pass up to ``maximum`` ready messages on to the alternate exchange, in one transaction.
 
-        Return how many more it could have been.
+        Return how many of ``maximum`` are left.
         """
-        return self.dead_letters().orphan_some(most)
+        return self.dead_letters().orphan_some(maximum)
 
     def hand_over_tally(self, to: QueueTally) -> None:
         """Add the counts to the tally of deleted queues, which counts from now on."""
@@ -765,12 +767,12 @@ class Queue(Destination):
                 count += lane.consumer_count()
         return count if self.browsing is None else count + len(self.browsing.browsers)
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return the seqs of ready messages, of every content class, that were delivered before."""
-        seqs = self.ready.redelivered()
+        seqs = self.ready.redelivered_seqs()
         if self.lanes is not None:
             for lane in self.lanes.values():
-                seqs += lane.redelivered()
+                seqs += lane.redelivered_seqs()
         return seqs
 
     # Keeps 0-9-1/queue.purge#01, 0-9/queue.purge#01, 0-9/queue.purge#02, 0-10/s195, 0-10/s196.

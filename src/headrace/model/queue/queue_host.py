@@ -76,7 +76,7 @@ class QueueHost(Protocol):
 
     @property
     def events(self) -> EventPort:
-        """Where alerts are reported."""
+        """The port to which alerts are reported."""
 
     def effective(self, queue: Queue) -> dict[str, object]:
         """Return a queue's arguments with policies and limits applied."""
@@ -85,7 +85,7 @@ class QueueHost(Protocol):
         """Called before a delivery, to stamp or trace the message."""
 
     def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
+        """Delete a queue because its own lifetime policy requires it."""
 
     def consumer_added(self, consumer: Consumer) -> None:
         """Called when a queue has a new consumer."""

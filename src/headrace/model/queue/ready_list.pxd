@@ -46,23 +46,23 @@ cdef class ReadyList:
     cdef sweep(self)
     cdef bint is_gone(self, Message message) except -1
     cdef bint is_stale(self, Message message) except -1
-    @cython.locals(level=cython.int, ring=Ring, at=Py_ssize_t)
+    @cython.locals(level=cython.int, ring=Ring, index=Py_ssize_t)
     cdef bint is_listed(self, Message message) except -1
     @cython.locals(message=Message, fresh=Ring)
-    cdef Ring swept(self, Ring ring)
+    cdef Ring without_stale(self, Ring ring)
     cdef int sweep_if_stale(self) except -1
     cdef int forget(self, Message message) except -1
     cdef int clear(self) except -1
     @cython.locals(messages=list, limit=cython.ulonglong, level=Py_ssize_t, ring=Ring,
-                   octets=cython.longlong, at=Py_ssize_t, message=Message)
+                   size=cython.longlong, index=Py_ssize_t, message=Message)
     cpdef list peek(
-        self, unsigned long long first, unsigned long long last, long long octets_max,
+        self, unsigned long long first, unsigned long long last, long long bytes_max,
         list returned,
     )
     cpdef list returned_within(self, unsigned long long first, unsigned long long last)
     @cython.locals(ring=Ring, seq=cython.ulonglong)
     cpdef unsigned long long first_position(self, unsigned long long first) except? 0
-    @cython.locals(ring=Ring, step=Py_ssize_t, at=Py_ssize_t)
+    @cython.locals(ring=Ring, step=Py_ssize_t, index=Py_ssize_t)
     cpdef list positions(self, Py_ssize_t parts)
     cpdef Cursor new_cursor(self, bint browses)
     cdef int watch(self, Cursor cursor) except -1
@@ -73,8 +73,8 @@ cdef class ReadyList:
     cdef Message following(self, Cursor cursor)
     @cython.locals(level=cython.int)
     cdef int pass_over(self, Cursor cursor, Message message) except -1
-    @cython.locals(octets=cython.longlong, message=Message)
-    cpdef list coming(self, Cursor cursor, unsigned long long end, long long octets_max)
+    @cython.locals(size=cython.longlong, message=Message)
+    cpdef list coming(self, Cursor cursor, unsigned long long end, long long bytes_max)
     @cython.locals(cursor=Cursor)
     cdef int notify_cursors(self, tuple entry) except -1
     cdef int add_ahead(self, Cursor cursor, tuple entry) except -1

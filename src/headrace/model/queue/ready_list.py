@@ -36,7 +36,7 @@ NO_SEQ = (1 << 63) - 1  # No message has a position behind this.
 
 
 class Cursor:
-    """How far a browser, or a consumer with a selector, has read a queue."""
+    """The position in a queue of a browser, or of a consumer with a selector."""
 
     def __init__(self, browses: bool, levels: int) -> None:
         self.browses = browses  # A message requeued behind a browser's cursor is not shown again.
@@ -199,9 +199,9 @@ class ReadyList:
 
     def sweep(self) -> None:
         """Rebuild the rings without stale entries."""
-        self.ring = self.swept(self.ring)
+        self.ring = self.without_stale(self.ring)
         if self.rings is not None:
-            self.rings = [self.swept(ring) for ring in self.rings]
+            self.rings = [self.without_stale(ring) for ring in self.rings]
         if self.returned is not None:
             kept = {e[1]: e for e in self.returned if not self.is_stale(e[2])}
             self.returned = list(kept.values()) or None
@@ -227,10 +227,10 @@ class ReadyList:
             ring = self.rings[level]
         if ring is None or not ring.count:
             return False
-        at = ring.after(message.seq - 1)
-        return at < ring.count and ring.at(at) is message
+        index = ring.after(message.seq - 1)
+        return index < ring.count and ring.at(index) is message
 
-    def swept(self, ring: Ring | None) -> Ring | None:
+    def without_stale(self, ring: Ring | None) -> Ring | None:
         """Return a ring with the ready messages of another."""
         if ring is None:
             return None
@@ -258,12 +258,10 @@ class ReadyList:
 
     # --- Reading ----------------------------------------------------------------------------------
 
-    def peek(
-        self, first: int, last: int, octets_max: int, returned: list[Message]
-    ) -> list[Message]:
+    def peek(self, first: int, last: int, bytes_max: int, returned: list[Message]) -> list[Message]:
         """Return ready messages at the positions ``[first, last)``, in order of these.
 
-        At least one, if there is one, and about ``octets_max`` bytes at most. ``returned`` are
+        At least one, if there is one, and about ``bytes_max`` bytes at most. ``returned`` are
         requeued messages as :meth:`returned_within` returned them, which are included.
         """
         messages: list[Message] = []
@@ -276,19 +274,19 @@ class ReadyList:
             level += 1
             if ring is None or not ring.count:
                 continue
-            octets = 0
-            at = ring.after(first - 1) if first else 0
-            while at < ring.count:
-                message = ring.at(at)
-                at += 1
+            size = 0
+            index = ring.after(first - 1) if first else 0
+            while index < ring.count:
+                message = ring.at(index)
+                index += 1
                 if message is None or message.seq >= limit:
                     break
                 if message.flags & C_GONE or message.consumer is not None:
                     continue
-                if octets >= octets_max:
+                if size >= bytes_max:
                     limit = message.seq
                     break
-                octets += message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
+                size += message.body_size + (message.header_units << 8) + C_MESSAGE_OVERHEAD
                 messages.append(message)
         for message in returned:
             if message.seq >= limit:
@@ -326,7 +324,7 @@ class ReadyList:
             if ring is None or not ring.count:
                 continue
             step = max(1, ring.count // (parts * SAMPLES))
-            samples += [(ring.at(at).seq, step) for at in range(0, ring.count, step)]
+            samples += [(ring.at(index).seq, step) for index in range(0, ring.count, step)]
         samples += [(entry[1], 1) for entry in self.returned or ()]
         samples.sort()
         total = sum([weight for _, weight in samples])
@@ -340,7 +338,7 @@ class ReadyList:
             passed += weight
         return bounds
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return the seqs of the ready messages that were delivered before."""
         seqs = []
         message: Message | None
@@ -419,16 +417,16 @@ class ReadyList:
         if cursor.ahead and cursor.ahead[0][2] is message:
             heappop(cursor.ahead)
 
-    def coming(self, cursor: Cursor, end: int, octets_max: int) -> list[Message]:
+    def coming(self, cursor: Cursor, end: int, bytes_max: int) -> list[Message]:
         """Return the next messages that a cursor has not seen, in order of delivery.
 
-        Only messages before the position ``end``, about ``octets_max`` bytes of them, and at least
+        Only messages before the position ``end``, about ``bytes_max`` bytes of them, and at least
         one if there is one. The cursor moves behind them. Unless the list keeps it up to date
         (:meth:`watch`), it may miss messages that are requeued meanwhile.
         """
         messages: list[Message] = []
-        octets = 0
-        while octets < octets_max:
+        size = 0
+        while size < bytes_max:
             message = self.following(cursor)
             if message is None:
                 break
@@ -436,7 +434,7 @@ class ReadyList:
                 cursor.seen[self.level(message.priority)] = NO_SEQ
                 continue
             self.pass_over(cursor, message)
-            octets += message.body_size + C_MESSAGE_OVERHEAD
+            size += message.body_size + C_MESSAGE_OVERHEAD
             messages.append(message)
         return messages
 

@@ -17,7 +17,7 @@ cdef class Ring:
     @cython.locals(head=Py_ssize_t, message=Message)
     cpdef Message pop(self)
     cpdef Message at(self, Py_ssize_t index)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, middle=Py_ssize_t, message=Message)
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, message=Message)
     cpdef Py_ssize_t after(self, unsigned long long seq) except -1
     cpdef int clear_at(self, Py_ssize_t index) except -1
     cpdef int clear(self) except -1

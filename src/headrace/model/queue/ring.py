@@ -52,16 +52,16 @@ class Ring:
 
     def after(self, seq: int) -> int:
         """Return the index of the first message beyond ``seq``, of a ring without empty places."""
-        lo = 0
-        hi = self.count
-        while lo < hi:
-            middle = (lo + hi) >> 1
+        low = 0
+        high = self.count
+        while low < high:
+            middle = (low + high) >> 1
             message = self.slots[(self.head + middle) & self.mask]
             if message.seq <= seq:
-                lo = middle + 1
+                low = middle + 1
             else:
-                hi = middle
-        return lo
+                high = middle
+        return low
 
     def clear_at(self, index: int) -> None:
         """Empty the place ``index`` behind the first; the others keep theirs."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.contents import UnreadableError
-from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, Ids, digest, prefix_of
+from headrace.model.exchange.deduplication import CACHE_SIZE, CACHE_TTL, IdCache, digest, prefix_of
 from headrace.model.exchange.deduplication import HEADER as HEADER_ARGUMENT
 from headrace.model.message import PAGED, Message
 from headrace.model.queue_kinds.inspecting import InspectingQueue
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DeduplicatingQueue(InspectingQueue):
-    """A queue that drops messages whose id it knows."""
+    """A queue that drops messages whose id it has accepted before."""
 
     def __init__(self, name: str, **options: Unpack[Options]) -> None:
         super().__init__(name, **options)
@@ -38,7 +38,7 @@ class DeduplicatingQueue(InspectingQueue):
         self._present: dict[bytes, int] = {}  # Ids of messages in the queue, and their number.
         self._ids: dict[int, bytes] = {}  # Their ids by seq.
         self._remembers = CACHE_SIZE in self.arguments or CACHE_TTL in self.arguments
-        self._cache: Ids | None = None  # Made when first needed: facts come after queues.
+        self._cache: IdCache | None = None  # Made when first needed: facts come after queues.
         self._header = str(self.arguments.get(HEADER_ARGUMENT, HEADER_ARGUMENT))
 
     @property
@@ -107,10 +107,10 @@ class DeduplicatingQueue(InspectingQueue):
         count: int = InspectingQueue.destroy(self)
         return count
 
-    def cache(self) -> Ids | None:
-        """Return the remembered ids; None if the queue knows only those of its messages."""
+    def cache(self) -> IdCache | None:
+        """Return the remembered ids; None if the queue has only those of its messages."""
         if self._cache is None and self._remembers and self.vhost is not None:
-            self._cache = Ids(
+            self._cache = IdCache(
                 self.arguments,
                 counters=self.counters,
                 facts=self.vhost.facts if self.durable else None,

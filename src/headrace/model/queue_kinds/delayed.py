@@ -77,7 +77,7 @@ def delay_of(headers: Mapping[str, object]) -> int:
     return max(value, 0)
 
 
-def waited(value: object, delay_ms: int) -> int:
+def waited_header(value: object, delay_ms: int) -> int:
     """Return the header of a message that has waited: negative, of the same integer type."""
     signed = isinstance(value, int) and not getattr(value, "WIRE_TYPE", "").startswith("unsigned")
     return type(value)(-delay_ms) if isinstance(value, int) and signed else -delay_ms
@@ -96,8 +96,8 @@ class DelayedQueue(Queue):
         super().__init__(name, **options)
         self.is_hidden = True
         self._near = TimedMessages()
-        self._far: dict[int, bytearray] = {}  # Packed messages by bucket,
-        self._starts: list[int] = []  # and a heap of the buckets.
+        self._far: dict[int, bytearray] = {}  # Packed messages by bucket.
+        self._starts: list[int] = []  # The buckets; a heap.
 
     def ready_consumer(self) -> None:
         """Return None: no message is delivered at once."""
@@ -121,7 +121,7 @@ class DelayedQueue(Queue):
         """Return the number of waiting messages."""
         return self.ready.count
 
-    def redelivered(self) -> list[int]:
+    def redelivered_seqs(self) -> list[int]:
         """Return an empty list: no waiting message was delivered before."""
         return []
 
@@ -155,19 +155,19 @@ class DelayedQueue(Queue):
             packed = self._far.get(bucket)
             if packed is None:
                 continue
-            for row in self._sorted(bucket, packed):
+            for row in self._sort_rows(bucket, packed):
                 while row is not None and first is not None and due_ms <= row[0]:
                     yield None if first.flags & GONE else first
                     due_ms, first = next(near, (0, None))
                 if row is not None and self._is_far(bucket, packed):
-                    yield _unpacked(row)
+                    yield _unpack(row)
                 else:
                     yield None
         while first is not None:
             yield None if first.flags & GONE else first
             due_ms, first = next(near, (0, None))
 
-    def _sorted(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
+    def _sort_rows(self, bucket: int, packed: bytearray) -> Generator[tuple[int, ...] | None]:
         """Yield the rows of a bucket in order of time, then of position, and None after each step.
 
         A bucket may hold millions, so only their numbers are sorted, by counting how many are due
@@ -184,19 +184,19 @@ class DelayedQueue(Queue):
                 last = seq
             yield None
         starts = list(accumulate(starts))
-        at = starts[:-1]
+        next_index = starts[:-1]
         order = array("I", bytes(4 * count))
         number = 0
         for rows in self._rows(bucket, packed, count):
             for due_ms, *_ in rows:
-                order[at[due_ms - begin_ms]] = number
-                at[due_ms - begin_ms] += 1
+                order[next_index[due_ms - begin_ms]] = number
+                next_index[due_ms - begin_ms] += 1
                 number += 1
             yield None
         for first, end in pairwise(starts):
             numbers = order[first:end]
             if not ascending and len(numbers) <= ROWS_MAX:  # Most are in order of position already.
-                numbers = array("I", sorted(numbers, key=partial(_place, packed)))
+                numbers = array("I", sorted(numbers, key=partial(_position_of, packed)))
             for number in numbers:
                 if not self._is_far(bucket, packed):
                     return
@@ -269,7 +269,7 @@ class DelayedQueue(Queue):
             size = min(len(packed), budget * PACKED.size)
             budget -= size // PACKED.size
             for row in PACKED.iter_unpack(packed[:size]):
-                message = _unpacked(row)
+                message = _unpack(row)
                 self.counters.memory_used += PAGED_WEIGHT - PACKED.size
                 self._near.add(message.deadline_ms, message)
             del packed[:size]
@@ -281,7 +281,7 @@ class DelayedQueue(Queue):
         messages = self._near.pop_all()
         for packed in self._far.values():
             for row in PACKED.iter_unpack(packed):
-                messages.append(_unpacked(row))
+                messages.append(_unpack(row))
                 self.counters.memory_used += PAGED_WEIGHT - PACKED.size
         self._far, self._starts = {}, []
         self.ready.count = 0
@@ -317,13 +317,13 @@ class DelayedQueue(Queue):
         self.remove(message)
 
 
-def _place(packed: bytearray, number: int) -> int:
+def _position_of(packed: bytearray, number: int) -> int:
     """Return the position of a packed message."""
     seq: int = PACKED.unpack_from(packed, number * PACKED.size)[1]
     return seq
 
 
-def _unpacked(row: tuple[int, ...]) -> Message:
+def _unpack(row: tuple[int, ...]) -> Message:
     due, seq, position, body_size, address_len, flags, priority = row
     message = new_message(None, address_len, body_size)
     message.deadline_ms = due
@@ -350,8 +350,8 @@ class Delayed:
     def __init__(self, vhost: ReleasingHost) -> None:
         self.vhost = vhost
         self._queue: DelayedQueue | None = None
-        self._gone: set[str] = set()  # Exchanges that were reported as gone,
-        self._refused: set[tuple[str, str]] = set()  # and publishers that lost their rights there.
+        self._missing: set[str] = set()  # Exchanges that were reported as missing.
+        self._refused: set[tuple[str, str]] = set()  # Reported publishers that lost their rights.
         #: Returns why an account may not publish to an exchange by these keys; "" if it may.
         self.refusal: Callable[[str, str, list[str]], str] | None = None
 
@@ -382,8 +382,8 @@ class Delayed:
         content = vhost.contents.read(message)
         exchange = vhost.exchanges.get(content.exchange)
         if exchange is None:
-            if content.exchange not in self._gone and len(self._gone) < GONE_MAX:
-                self._gone.add(content.exchange)
+            if content.exchange not in self._missing and len(self._missing) < GONE_MAX:
+                self._missing.add(content.exchange)
                 log.warning(
                     "vhost %r: a delayed message is dropped: exchange %r is gone; this is not "
                     "reported again",
@@ -393,7 +393,7 @@ class Delayed:
             return
         headers = dict(content.headers)
         if HEADER in headers:
-            headers[HEADER] = waited(headers[HEADER], delay_of(headers))
+            headers[HEADER] = waited_header(headers[HEADER], delay_of(headers))
         publisher = str(headers.pop(PUBLISHER, ""))
         bcc_keys = copies({"CC": headers.pop("BCC", None)})
         keys = [*copies(headers), *bcc_keys]
@@ -414,7 +414,7 @@ class Delayed:
         )
         if not queues and not observers:
             if vhost.tracer is not None:
-                vhost.tracer.released(message, ())
+                vhost.tracer.trace_release(message, ())
             return
         if X_DEATH in headers and not vhost.dead_letters.may_spread(
             content.exchange, headers, EXPIRED, len(queues) + len(observers)
@@ -427,7 +427,7 @@ class Delayed:
             routed.deadline_ms = deadline_of(int(content.expiration), vhost.counters.now_ms)
         if vhost.tracer is not None:
             routed.publisher = message.publisher
-            vhost.tracer.released(routed, tuple(queues))
+            vhost.tracer.trace_release(routed, tuple(queues))
         vhost.send(routed, queues, observers, headers, content.persistent)
 
     def _is_refused(self, publisher: str, exchange: str, keys: list[str]) -> bool:

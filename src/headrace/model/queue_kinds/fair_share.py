@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ready list whose high priorities do not starve the low ones: fair share, as in qpidd.
 
-``qpid.fairshare`` is how many messages in a row may leave from one level while a lower one waits;
-``qpid.fairshare-N`` is the share of level N; 0 is no limit. When a level has had its share, or is
-empty, the next lower one follows, and after the lowest the highest again.
+``qpid.fairshare`` is the number of messages in a row that may leave from a level while a lower one
+waits; ``qpid.fairshare-N`` is that number for level N; 0 means no limit. When a level has had its
+share, or is empty, the next lower one follows, and after the lowest the highest again.
 
 A cursor goes through the levels in the same way, from where the queue was when it was made.
 """
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class FairShareCursor(Cursor):
-    """How far a cursor has read, by shares."""
+    """The position of a cursor in a queue with fair shares."""
 
     def __init__(
-        self, browses: bool, lines: list[list[tuple[int, Message]]], current: int, served: int
+        self, browses: bool, heaps: list[list[tuple[int, Message]]], current: int, served: int
     ) -> None:
-        Cursor.__init__(self, browses, len(lines))
-        self.lines = lines  # The messages that it has not seen, as the list's own.
+        Cursor.__init__(self, browses, len(heaps))
+        self.heaps = heaps  # The messages that it has not seen, as the list's own.
         self.current = current
         self.served = served
 
@@ -42,26 +42,26 @@ class FairShareList(OrderedList):
     def __init__(self, arguments: "Mapping[str, object]") -> None:
         OrderedList.__init__(self)
         self.level_count = max(2, number(arguments["qpid.priorities"]))
-        self.shares: list[int] = []  # By level; 0 is no limit.
-        self.lines: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
+        self.shares: list[int] = []  # By level; 0 means no limit.
+        self.heaps: list[list[tuple[int, Message]]] = []  # Seq; heaps, by level.
         share = arguments.get("qpid.fairshare", arguments.get("x-qpid-fairshare", 0))
         for level in range(self.level_count):
             self.shares.append(number(arguments.get(f"qpid.fairshare-{level}", share)))
-            self.lines.append([])
-        self.current = self.level_count - 1  # The level that is served now,
-        self.served = 0  # and how many messages of it in a row.
+            self.heaps.append([])
+        self.current = self.level_count - 1  # The level that is served now.
+        self.served = 0  # Messages of that level that were served in a row.
 
-    def line_up(self, message: Message) -> None:
-        heappush(self.lines[self.level(message.priority)], (message.seq, message))
+    def push_heap(self, message: Message) -> None:
+        heappush(self.heaps[self.level(message.priority)], (message.seq, message))
 
-    def next_in_line(self) -> Message | None:
+    def pop_heap(self) -> Message | None:
         tries = self.level_count + 1  # The current level may be the only one with messages.
         while tries:
             share = self.shares[self.current]
             if not share or self.served < share:
-                line = self.lines[self.current]
-                while line:
-                    message: Message = heappop(line)[1]
+                heap = self.heaps[self.current]
+                while heap:
+                    message: Message = heappop(heap)[1]
                     if self.is_ready(message):
                         self.served += 1
                         return message
@@ -91,16 +91,16 @@ class FairShareList(OrderedList):
 
     def add_unseen(self, cursor: FairShareCursor, level: int, message: Message) -> None:
         """Let a cursor see a message that arrived, or returned to its position."""
-        line = cursor.lines[level]
-        if len(line) > 2 * self.count + STALE_MIN:
-            line = list({entry[0]: entry for entry in line if self.is_ready(entry[1])}.values())
-            heapify(line)
-            cursor.lines[level] = line
-        heappush(line, (message.seq, message))
+        heap = cursor.heaps[level]
+        if len(heap) > 2 * self.count + STALE_MIN:
+            heap = list({entry[0]: entry for entry in heap if self.is_ready(entry[1])}.values())
+            heapify(heap)
+            cursor.heaps[level] = heap
+        heappush(heap, (message.seq, message))
 
     def new_cursor(self, browses: bool) -> Cursor:
-        lines = [list(line) for line in self.lines]
-        return FairShareCursor(browses, lines, self.current, self.served)
+        heaps = [list(heap) for heap in self.heaps]
+        return FairShareCursor(browses, heaps, self.current, self.served)
 
     def following(self, cursor: Cursor) -> Message | None:
         assert isinstance(cursor, FairShareCursor)
@@ -121,22 +121,22 @@ class FairShareList(OrderedList):
 
     def first_unseen(self, cursor: FairShareCursor, level: int) -> Message | None:
         """Return the first message of a level that a cursor has not seen."""
-        line = cursor.lines[level]
+        heap = cursor.heaps[level]
         seen = cursor.seen[level] if cursor.browses else 0
-        while line:
-            message: Message = line[0][1]
+        while heap:
+            message: Message = heap[0][1]
             if message.seq > seen and self.is_ready(message):
                 return message
-            heappop(line)
+            heappop(heap)
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
         assert isinstance(cursor, FairShareCursor)
         own = cursor
         level = self.level(message.priority)
-        line = own.lines[level]
-        while line and line[0][1] is message:  # One that was requeued may be there twice.
-            heappop(line)
+        heap = own.heaps[level]
+        while heap and heap[0][1] is message:  # One that was requeued may be there twice.
+            heappop(heap)
         if message.seq > own.seen[level]:
             own.seen[level] = message.seq
         share = self.shares[level]
@@ -145,14 +145,14 @@ class FairShareList(OrderedList):
             own.served = 0
         own.served += 1
 
-    # --- The line ---------------------------------------------------------------------------
+    # --- The heaps --------------------------------------------------------------------------
 
     def sweep(self) -> None:
         OrderedList.sweep(self)
         for level in range(self.level_count):
-            line = [entry for entry in self.lines[level] if self.is_ready(entry[1])]
-            heapify(line)
-            self.lines[level] = line
+            heap = [entry for entry in self.heaps[level] if self.is_ready(entry[1])]
+            heapify(heap)
+            self.heaps[level] = heap
 
-    def clear_line(self) -> None:
-        self.lines = [[] for _ in self.lines]
+    def clear_heap(self) -> None:
+        self.heaps = [[] for _ in self.heaps]

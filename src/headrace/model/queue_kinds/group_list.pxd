@@ -11,7 +11,7 @@ cdef Py_ssize_t IDLE_MAX
 @cython.final
 cdef class Group:
     cdef public object name
-    cdef list line
+    cdef list ready
     cdef public Consumer owner
     cdef public Py_ssize_t unacked
     cdef public unsigned long long listed
@@ -37,10 +37,10 @@ cdef class GroupList(OrderedList):
     @cython.locals(group=Group)
     cdef Group find_group(self, Message message)
     @cython.locals(group=Group)
-    cdef int line_up(self, Message message) except -1
+    cdef int push_heap(self, Message message) except -1
     @cython.locals(first=cython.ulonglong, owner=Consumer, heap=list)
     cdef list_group(self, Group group)
-    @cython.locals(seq=cython.ulonglong, group=Group, line=list)
+    @cython.locals(seq=cython.ulonglong, group=Group, messages=list)
     cdef Group first_group(self, list heap, Consumer owner)
     @cython.locals(heap=list, own=Group)
     cdef Group first_for(self, Consumer consumer, Group free)
@@ -48,7 +48,7 @@ cdef class GroupList(OrderedList):
     @cython.locals(message=Message)
     cdef Message pop_first(self, Group group)
     @cython.locals(group=Group)
-    cdef Message next_in_line(self)
+    cdef Message pop_heap(self)
     cdef int withdraw(self, Message message) except -1
     cdef int reinsert(self, Message message) except -1
     @cython.locals(group=Group)
@@ -56,7 +56,7 @@ cdef class GroupList(OrderedList):
     @cython.locals(group=Group)
     cdef sweep(self)
     @cython.locals(group=Group)
-    cdef int clear_line(self) except -1
+    cdef int clear_heap(self) except -1
     @cython.locals(oldest=Group)
     cdef end_group(self, Group group)
     @cython.locals(owns=dict, owner=Consumer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ready messages of a queue with message groups: a line for each group.
+"""The ready messages of a queue with message groups: a heap for each group.
 
 Groups stand in heaps by the position of their first message: the free ones in one, those of each
 consumer in another. So a blocked group costs nothing and delays no other, and a message costs the
@@ -34,14 +34,14 @@ class Group:
 
     def __init__(self, name: object) -> None:
         self.name = name  # None: messages in no group.
-        self.line: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
+        self.ready: list[tuple[int, Message]] = []  # Ready ones by seq; a heap.
         self.owner: Consumer | None = None
         self.unacked = 0
         self.listed = 0  # Its seq in its owner's heap, or in the heap of free groups.
 
 
 class GroupList(OrderedList):
-    """Ready messages by group; the line is that of the groups that are free."""
+    """Ready messages by group; the heap is that of the groups that are free."""
 
     def __init__(
         self, reader: HeaderReader, arguments: "Mapping[str, object]", queue: Destination
@@ -86,16 +86,16 @@ class GroupList(OrderedList):
             self.group_of[message.seq] = group
         return group
 
-    def line_up(self, message: Message) -> None:
+    def push_heap(self, message: Message) -> None:
         group = self.find_group(message)
         if group in self.idle:
             del self.idle[group]
-        heappush(group.line, (message.seq, message))
+        heappush(group.ready, (message.seq, message))
         self.list_group(group)
 
     def list_group(self, group: Group) -> None:
         """List a group that has ready messages by the first of them."""
-        first: int = group.line[0][0]
+        first: int = group.ready[0][0]
         if group.listed and group.listed <= first:
             return
         group.listed = first
@@ -117,14 +117,14 @@ class GroupList(OrderedList):
         while heap:
             seq, group = heap[0]
             if group.listed == seq and group.owner is owner:
-                line = group.line
-                while line and not self.is_ready(line[0][1]):
-                    heappop(line)
-                if line and line[0][0] == seq:
+                messages = group.ready
+                while messages and not self.is_ready(messages[0][1]):
+                    heappop(messages)
+                if messages and messages[0][0] == seq:
                     return group
                 group.listed = 0
                 heappop(heap)
-                if line:
+                if messages:
                     self.list_group(group)
                 else:
                     self.end_group(group)
@@ -153,13 +153,13 @@ class GroupList(OrderedList):
 
     def pop_first(self, group: Group) -> Message:
         """Remove and return the first message of a group that :meth:`first_group` returned."""
-        message: Message = heappop(group.line)[1]
+        message: Message = heappop(group.ready)[1]
         group.listed = 0
-        if group.line:
+        if group.ready:
             self.list_group(group)
         return message
 
-    def next_in_line(self) -> Message | None:
+    def pop_heap(self) -> Message | None:
         """Return the next message of the free groups."""
         group = self.first_group(self.free, None)
         return None if group is None else self.pop_first(group)
@@ -185,23 +185,23 @@ class GroupList(OrderedList):
         self.dirty = False
         group: Group
         for group in list(self.groups.values()):
-            group.line = [entry for entry in group.line if self.is_ready(entry[1])]
-            heapify(group.line)
+            group.ready = [entry for entry in group.ready if self.is_ready(entry[1])]
+            heapify(group.ready)
             self.end_group(group)
 
-    def clear_line(self) -> None:
+    def clear_heap(self) -> None:
         group: Group
         self.free = []
         self.owned = {}
         self.eager = {}
         for group in list(self.groups.values()):
-            group.line = []
+            group.ready = []
             group.listed = 0
             self.end_group(group)
 
     def end_group(self, group: Group) -> None:
         """Forget a group that is empty and has no owner; remember one that has."""
-        if group.line or group.unacked:
+        if group.ready or group.unacked:
             return
         if group.owner is None:
             if self.groups.get(group.name) is group:
@@ -229,7 +229,7 @@ class GroupList(OrderedList):
         if owns is None:
             owns = self.owns[consumer] = {}
         owns[group] = None
-        if group.line:
+        if group.ready:
             self.list_group(group)
 
     def free_group(self, group: Group) -> None:
@@ -239,7 +239,7 @@ class GroupList(OrderedList):
         group.listed = 0
         if owner is not None:
             self.disown(group, owner)
-        if group.line:
+        if group.ready:
             self.list_group(group)
             self.queue.wake()
         else:

@@ -94,11 +94,11 @@ class Feeder(Consumer):
         self.head.hold(position)
 
     def put(
-        self, d: bytes | bytearray, lo: int, address_len: int, end: int, redelivered: int
+        self, d: bytes | bytearray, start: int, address_len: int, end: int, redelivered: int
     ) -> int:
         """Deliver a message to the consumer straight from a buffer."""
         self.pool.passing = self
-        accepted: int = self.head.put(d, lo, address_len, end, redelivered)
+        accepted: int = self.head.put(d, start, address_len, end, redelivered)
         return accepted
 
     def cancelled(self) -> None:

@@ -6,9 +6,9 @@ from headrace.model.queue.ready_list cimport ReadyList
 from headrace.model.queue.ring cimport Ring
 
 cdef class OrderedList(ReadyList):
-    cdef int line_up(self, Message message) except -1
-    cdef Message next_in_line(self)
-    cdef int clear_line(self) except -1
+    cdef int push_heap(self, Message message) except -1
+    cdef Message pop_heap(self)
+    cdef int clear_heap(self) except -1
     cdef int push(self, Message message) except -1
     @cython.locals(message=Message)
     cdef Message pop(self)

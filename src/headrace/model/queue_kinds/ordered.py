@@ -2,8 +2,8 @@
 """Ready lists whose next message is not simply the oldest: sorted, grouped, fair share.
 
 Every message has an entry in the rings of :class:`~headrace.model.queue.ready_list.ReadyList`, by
-position, for leases, purges and limits. Beside them each kind has a line of ready messages in the
-order in which they leave. A message that left by the line has a stale entry in its ring, until it
+position, for leases, purges and limits. Beside them each kind has a heap of ready messages in the
+order in which they leave. A message that left by the heap has a stale entry in its ring, until it
 is the ring's first entry, or stale entries outnumber the others.
 """
 
@@ -19,31 +19,31 @@ if not cython.compiled:
 
 
 class OrderedList(ReadyList):
-    """A list with a line beside its rings; a kind overrides ``line_up`` and ``next_in_line``."""
+    """A list with a heap beside its rings; a kind overrides ``push_heap`` and ``pop_heap``."""
 
-    def line_up(self, message: Message) -> None:
-        """Add a ready message to the line."""
+    def push_heap(self, message: Message) -> None:
+        """Add a ready message to the heap."""
 
-    def next_in_line(self) -> Message | None:
-        """Remove and return the first ready message of the line; None if there is none."""
+    def pop_heap(self) -> Message | None:
+        """Remove and return the first ready message of the heap; None if there is none."""
         return None
 
-    def clear_line(self) -> None:
-        """Empty the line."""
+    def clear_heap(self) -> None:
+        """Empty the heap."""
 
     def push(self, message: Message) -> None:
         ReadyList.push(self, message)
-        self.line_up(message)
+        self.push_heap(message)
 
     def pop(self) -> Message | None:
-        message = self.next_in_line()
+        message = self.pop_heap()
         if message is not None:
             self.count_departure(message)
             self.sweep_if_stale()
         return message
 
     def count_departure(self, message: Message) -> None:
-        """Count a message that left by the line."""
+        """Count a message that left by the heap."""
         self.withdraw(message)
         self.trim(self.ring)
 
@@ -68,14 +68,14 @@ class OrderedList(ReadyList):
             heappush(self.returned, entry)
         self.count += 1
         self.bytes += message.body_size
-        self.line_up(message)
+        self.push_heap(message)
         if self.cursors is not None:
             self.notify_cursors(entry)
 
     def clear(self) -> None:
         ReadyList.clear(self)
-        self.clear_line()
+        self.clear_heap()
 
     def is_ready(self, message: Message) -> bool:
-        """Return True if an entry of the line stands for a ready message."""
+        """Return True if an entry of the heap stands for a ready message."""
         return not message.flags & C_GONE and message.consumer is None

@@ -22,17 +22,17 @@ if not cython.compiled:
     from headrace.model.queue_kinds.header_reader import HeaderReader
     from headrace.model.queue_kinds.ordered import OrderedList
 
-from headrace.model.arguments.values import shown
+from headrace.model.arguments.values import format_value
 
 SORTED_BY = 255  # Characters of each value, which are in memory wherever the message is.
 
 
 class SortedCursor(Cursor):
-    """How far a cursor has read, in order of the header."""
+    """The position of a cursor in a sorted queue."""
 
-    def __init__(self, browses: bool, line: list[tuple[str, int, Message]]) -> None:
+    def __init__(self, browses: bool, heap: list[tuple[str, int, Message]]) -> None:
         Cursor.__init__(self, browses, 1)
-        self.line = line  # The messages that it has not seen; a heap.
+        self.heap = heap  # The messages that it has not seen; a heap.
         self.reach: tuple[str, int] | None = None  # Value and seq of the last one, in order.
 
 
@@ -43,27 +43,27 @@ class SortedList(OrderedList):
         OrderedList.__init__(self)
         self.reader = reader
         self.key = key  # The name of the header.
-        self.line: list[tuple[str, int, Message]] = []  # Value, seq; a heap.
+        self.heap: list[tuple[str, int, Message]] = []  # Value, seq; a heap.
         self.values: dict[int, str] = {}  # The value, by seq, of each message that has one.
 
     def level(self, priority: int) -> int:
         """Return 0: messages leave by the header, whatever their priority."""
         return 0
 
-    def line_up(self, message: Message) -> None:
+    def push_heap(self, message: Message) -> None:
         text = self.values.get(message.seq)
         if text is None:
             value = self.reader.read(message, self.key)
             text = ""
             if value is not None:
-                text = "=" + (value if isinstance(value, str) else shown(value))[:SORTED_BY]
+                text = "=" + (value if isinstance(value, str) else format_value(value))[:SORTED_BY]
             self.values[message.seq] = text
-        heappush(self.line, (text, message.seq, message))
+        heappush(self.heap, (text, message.seq, message))
 
-    def next_in_line(self) -> Message | None:
-        line = self.line
-        while line:
-            message: Message = heappop(line)[2]
+    def pop_heap(self) -> Message | None:
+        heap = self.heap
+        while heap:
+            message: Message = heappop(heap)[2]
             if self.is_ready(message):
                 return message
         return None
@@ -88,33 +88,33 @@ class SortedList(OrderedList):
 
     def add_unseen(self, cursor: SortedCursor, entry: tuple[str, int, Message]) -> None:
         """Let a cursor see a message."""
-        if len(cursor.line) > 2 * self.count + STALE_MIN:
-            cursor.line = list({e[1]: e for e in cursor.line if self.is_ready(e[2])}.values())
-            heapify(cursor.line)
-        heappush(cursor.line, entry)
+        if len(cursor.heap) > 2 * self.count + STALE_MIN:
+            cursor.heap = list({e[1]: e for e in cursor.heap if self.is_ready(e[2])}.values())
+            heapify(cursor.heap)
+        heappush(cursor.heap, entry)
 
     def new_cursor(self, browses: bool) -> Cursor:
-        return SortedCursor(browses, list(self.line))
+        return SortedCursor(browses, list(self.heap))
 
     def following(self, cursor: Cursor) -> Message | None:
         assert isinstance(cursor, SortedCursor)
         own = cursor
-        line = own.line
+        heap = own.heap
         first = own.seen[0]  # Messages up to this position are skipped.
-        while line:
-            message: Message = line[0][2]
+        while heap:
+            message: Message = heap[0][2]
             if message.seq > first and self.is_ready(message):
                 return message
-            heappop(line)
+            heappop(heap)
         return None
 
     def pass_over(self, cursor: Cursor, message: Message) -> None:
         assert isinstance(cursor, SortedCursor)
         own = cursor
-        line = own.line
+        heap = own.heap
         reach = (self.values[message.seq], message.seq)
-        while line and line[0][2] is message:  # One that was requeued may be there twice.
-            heappop(line)
+        while heap and heap[0][2] is message:  # One that was requeued may be there twice.
+            heappop(heap)
         if own.reach is None or reach > own.reach:
             own.reach = reach
 
@@ -123,8 +123,8 @@ class SortedList(OrderedList):
 
     def sweep(self) -> None:
         OrderedList.sweep(self)
-        self.line = [entry for entry in self.line if self.is_ready(entry[2])]
-        heapify(self.line)
+        self.heap = [entry for entry in self.heap if self.is_ready(entry[2])]
+        heapify(self.heap)
 
-    def clear_line(self) -> None:
-        self.line = []
+    def clear_heap(self) -> None:
+        self.heap = []

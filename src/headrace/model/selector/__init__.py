@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import InvalidArgument
-from headrace.model.selector.build import LENGTH_MAX, Evaluate, Flaw
+from headrace.model.selector.build import LENGTH_MAX, Evaluate, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,17 +58,17 @@ def compile_selector(text: str) -> Selector:
         raise InvalidArgument(
             f"invalid selector: {len(text)} characters are more than {LENGTH_MAX}"
         )
-    return _compiled(text)
+    return _compile(text)
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _compiled(text: str) -> Selector:
+def _compile(text: str) -> Selector:
     from headrace.model.selector.grammar import parse  # Imported on first use: it takes a moment.
 
     try:
         names, evaluate = parse(text)
-    except Flaw as flaw:
+    except SelectorError as error:
         raise InvalidArgument(
-            f"invalid selector: {flaw.reason} at position {flaw.at + 1}"
+            f"invalid selector: {error.reason} at position {error.offset + 1}"
         ) from None
     return Selector(text, names, evaluate)

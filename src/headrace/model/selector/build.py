@@ -28,10 +28,10 @@ from headrace.model.selector.values import (
     plain,
 )
 
-LENGTH_MAX = 4096  # Characters,
-TERMS_MAX = 256  # operators and conditions,
-DEPTH_MAX = 64  # their nesting,
-LIST_MAX = 256  # and values of one IN.
+LENGTH_MAX = 4096  # Characters of a selector.
+TERMS_MAX = 256  # Operators and conditions of a selector.
+DEPTH_MAX = 64  # Levels of nesting.
+LIST_MAX = 256  # Values of one IN.
 
 # A value of a message, or None for unknown. Any: operators look its kind up in KINDS first, which
 # costs less than a call that would narrow the type.
@@ -44,13 +44,13 @@ ORDERED = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator
 SIGNS: dict[str, Callable[[Value], Value]] = {"+": operator.pos, "-": operator.neg}
 
 
-class Flaw(Exception):
+class SelectorError(Exception):
     """A text is not a selector."""
 
-    def __init__(self, reason: str, at: int) -> None:
+    def __init__(self, reason: str, offset: int) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.at = at  # Index of the character.
+        self.offset = offset  # Index of the character.
 
 
 class Node(NamedTuple):
@@ -58,7 +58,7 @@ class Node(NamedTuple):
 
     evaluate: Evaluate
     kind: int  # NUMBER, STRING, BOOLEAN or ANY.
-    at: int  # Index of its first character.
+    offset: int  # Index of its first character.
     depth: int = 1
     terms: int = 0  # Number of operators and conditions.
     value: Value = None  # Of a literal.
@@ -71,29 +71,29 @@ class Builder:
 
     # --- Values -----------------------------------------------------------------------------
 
-    def literal(self, value: Value, at: int) -> Node:
+    def literal(self, value: Value, offset: int) -> Node:
         """Build a literal."""
         if isinstance(value, float) and math.isinf(value):
-            raise Flaw("a number that is too large", at)
+            raise SelectorError("a number that is too large", offset)
         if type(value) is int and value > LONG_MAX + 1:
-            raise Flaw("a number that is too large", at)
-        return Node(_always(value), KINDS[type(value)], at, value=value)
+            raise SelectorError("a number that is too large", offset)
+        return Node(_always(value), KINDS[type(value)], offset, value=value)
 
-    def identifier(self, name: str, at: int) -> Node:
+    def identifier(self, name: str, offset: int) -> Node:
         """Build the value of a property or header."""
 
         def read(values: Values) -> Value:
             return plain(values.get(name))
 
-        return Node(read, ANY, at, name=name, names=frozenset((name,)))
+        return Node(read, ANY, offset, name=name, names=frozenset((name,)))
 
-    def sign(self, sign: str, node: Node, at: int) -> Node:
+    def sign(self, sign: str, node: Node, offset: int) -> Node:
         """Build a signed number."""
         self._must(node, NUMBER, low=sign == "-")
         apply, evaluate = SIGNS[sign], node.evaluate
         if node.value is not None:
             value = apply(node.value)
-            return Node(_always(value), NUMBER, at, value=value)
+            return Node(_always(value), NUMBER, offset, value=value)
 
         def signed(values: Values) -> Value:
             value = evaluate(values)
@@ -101,7 +101,7 @@ class Builder:
                 return None
             return exact(apply(value)) if type(value) is int else apply(value)
 
-        return self._node(signed, NUMBER, at, node)
+        return self._node(signed, NUMBER, offset, node)
 
     def arithmetic(self, first: Node, operands: Sequence[tuple[str, Node]]) -> Node:
         """Build a sum or a product, evaluated from left to right."""
@@ -124,44 +124,44 @@ class Builder:
             return result
 
         nodes = [first, *(node for _, node in operands)]
-        return self._node(calculate, NUMBER, first.at, *nodes, terms=len(operands))
+        return self._node(calculate, NUMBER, first.offset, *nodes, terms=len(operands))
 
     # --- Conditions -------------------------------------------------------------------------
 
     def compare(self, left: Node, sign: str, right: Node) -> Node:
         """Build a comparison."""
-        self._settled(left)
-        self._settled(right)
+        self._check_long(left)
+        self._check_long(right)
         if left.kind != ANY and right.kind != ANY and left.kind != right.kind:
-            raise Flaw(f"{NAMES[right.kind]} is never {NAMES[left.kind]}:", right.at)
+            raise SelectorError(f"{NAMES[right.kind]} is never {NAMES[left.kind]}:", right.offset)
         if sign in ORDERED:
             for node in (left, right):
                 if node.kind in (STRING, BOOLEAN):
-                    raise Flaw(f"{NAMES[node.kind]} has no order:", node.at)
+                    raise SelectorError(f"{NAMES[node.kind]} has no order:", node.offset)
             evaluate = _ordered(left.evaluate, right.evaluate, ORDERED[sign])
         elif sign == "=":
             evaluate = _equal(left.evaluate, right.evaluate)
         else:
             evaluate = _unequal(left.evaluate, right.evaluate)
-        return self._node(evaluate, BOOLEAN, left.at, left, right)
+        return self._node(evaluate, BOOLEAN, left.offset, left, right)
 
     def between(self, node: Node, low: Node, high: Node) -> Node:
         """Build a BETWEEN: a number in a closed range."""
-        for each in (node, low, high):
-            self._must(each, NUMBER)
-        least = _ordered(node.evaluate, low.evaluate, operator.ge)
-        most = _ordered(node.evaluate, high.evaluate, operator.le)
-        return self._node(_all((least, most)), BOOLEAN, node.at, node, low, high)
+        for number in (node, low, high):
+            self._must(number, NUMBER)
+        above = _ordered(node.evaluate, low.evaluate, operator.ge)
+        below = _ordered(node.evaluate, high.evaluate, operator.le)
+        return self._node(_all((above, below)), BOOLEAN, node.offset, node, low, high)
 
-    def among(self, node: Node, listed: Sequence[Node]) -> Node:
+    def among(self, node: Node, items: Sequence[Node]) -> Node:
         """Build an IN: a value of a list."""
         if not node.name:
-            raise Flaw("only an identifier is IN a list:", node.at)
-        if len(listed) > LIST_MAX:
-            raise Flaw(f"a list of more than {LIST_MAX} values", listed[LIST_MAX].at)
-        for each in listed:
-            self._settled(each)
-        wanted = frozenset((each.kind, each.value) for each in listed)
+            raise SelectorError("only an identifier is IN a list:", node.offset)
+        if len(items) > LIST_MAX:
+            raise SelectorError(f"a list of more than {LIST_MAX} values", items[LIST_MAX].offset)
+        for item in items:
+            self._check_long(item)
+        allowed = frozenset((item.kind, item.value) for item in items)
         read = node.evaluate
 
         def is_among(values: Values) -> bool | None:
@@ -169,20 +169,20 @@ class Builder:
             if value is None:
                 return None
             kind = KINDS.get(type(value), OTHER)
-            return kind != OTHER and (kind, value) in wanted
+            return kind != OTHER and (kind, value) in allowed
 
-        return self._node(is_among, BOOLEAN, node.at, node)
+        return self._node(is_among, BOOLEAN, node.offset, node)
 
     def like(self, node: Node, pattern: Node, escape: Node | None) -> Node:
         """Build a LIKE."""
         if not node.name:
-            raise Flaw("only an identifier is LIKE a pattern:", node.at)
+            raise SelectorError("only an identifier is LIKE a pattern:", node.offset)
         if escape is not None and len(escape.value) != 1:
-            raise Flaw("an ESCAPE that is not one character", escape.at)
+            raise SelectorError("an ESCAPE that is not one character", escape.offset)
         try:
             matches = LikePattern(pattern.value, None if escape is None else escape.value).matches
         except ValueError as error:
-            raise Flaw(str(error), pattern.at) from None
+            raise SelectorError(str(error), pattern.offset) from None
         read = node.evaluate
 
         def is_like(values: Values) -> bool | None:
@@ -191,28 +191,28 @@ class Builder:
                 return None
             return type(value) is str and matches(value)
 
-        return self._node(is_like, BOOLEAN, node.at, node)
+        return self._node(is_like, BOOLEAN, node.offset, node)
 
     def null(self, node: Node) -> Node:
         """Build an IS NULL, which is never unknown."""
         if not node.name:
-            raise Flaw("only an identifier IS NULL or not:", node.at)
+            raise SelectorError("only an identifier IS NULL or not:", node.offset)
         read = node.evaluate
-        return self._node(lambda values: read(values) is None, BOOLEAN, node.at, node)
+        return self._node(lambda values: read(values) is None, BOOLEAN, node.offset, node)
 
     def all_of(self, nodes: Sequence[Node]) -> Node:
         """Build an AND."""
         return self._node(
-            _all(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
+            _all(self._conditions(nodes)), BOOLEAN, nodes[0].offset, *nodes, terms=len(nodes) - 1
         )
 
     def any_of(self, nodes: Sequence[Node]) -> Node:
         """Build an OR."""
         return self._node(
-            _any(self._conditions(nodes)), BOOLEAN, nodes[0].at, *nodes, terms=len(nodes) - 1
+            _any(self._conditions(nodes)), BOOLEAN, nodes[0].offset, *nodes, terms=len(nodes) - 1
         )
 
-    def inverse(self, node: Node, at: int) -> Node:
+    def inverse(self, node: Node, offset: int) -> Node:
         """Build a NOT; unknown stays unknown."""
         (evaluate,) = self._conditions((node,))
 
@@ -220,7 +220,7 @@ class Builder:
             truth = evaluate(values)
             return None if truth is None else not truth
 
-        return self._node(inverted, BOOLEAN, at, node)
+        return self._node(inverted, BOOLEAN, offset, node)
 
     def whole(self, node: Node) -> tuple[frozenset[str], Evaluate]:
         """Return the names that a selector reads, and its closure."""
@@ -229,27 +229,29 @@ class Builder:
 
     # --- Checks -----------------------------------------------------------------------------
 
-    def _node(self, evaluate: Evaluate, kind: int, at: int, *nodes: Node, terms: int = 1) -> Node:
+    def _node(
+        self, evaluate: Evaluate, kind: int, offset: int, *nodes: Node, terms: int = 1
+    ) -> Node:
         terms += sum([node.terms for node in nodes])
         if terms > TERMS_MAX:
-            raise Flaw(f"more than {TERMS_MAX} operators", at)
+            raise SelectorError(f"more than {TERMS_MAX} operators", offset)
         depth = 1 + max(node.depth for node in nodes)
         if depth > DEPTH_MAX:
-            raise Flaw(f"nesting deeper than {DEPTH_MAX}", at)
+            raise SelectorError(f"nesting deeper than {DEPTH_MAX}", offset)
         names = frozenset().union(*[node.names for node in nodes])
-        return Node(evaluate, kind, at, depth, terms, names=names)
+        return Node(evaluate, kind, offset, depth, terms, names=names)
 
     def _must(self, node: Node, kind: int, *, low: bool = False) -> None:
         """Refuse an operand that can never be of a kind."""
         if node.kind not in (kind, ANY):
-            raise Flaw(f"{NAMES[node.kind]} where {NAMES[kind]} must be", node.at)
+            raise SelectorError(f"{NAMES[node.kind]} where {NAMES[kind]} must be", node.offset)
         if not low:
-            self._settled(node)
+            self._check_long(node)
 
-    def _settled(self, node: Node) -> None:
+    def _check_long(self, node: Node) -> None:
         """Refuse 2**63, which fits a long only with a minus sign."""
         if type(node.value) is int and not LONG_MIN <= node.value <= LONG_MAX:
-            raise Flaw("a number that is too large", node.at)
+            raise SelectorError("a number that is too large", node.offset)
 
     def _conditions(self, nodes: Sequence[Node]) -> tuple[Evaluate, ...]:
         for node in nodes:
@@ -339,7 +341,7 @@ def _ordered(left: Evaluate, right: Evaluate, holds: Callable[[Value, Value], bo
     return ordered
 
 
-def _calculated(apply: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
+def _arithmetic(apply: Callable[[Value, Value], Value]) -> Callable[[Value, Value], Value]:
     def calculate(a: Value, b: Value) -> Value:
         if type(a) is int and type(b) is int:
             return exact(apply(a, b))
@@ -373,9 +375,9 @@ def _remain(a: Value, b: Value) -> Value:
 
 
 ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
-    "+": _calculated(operator.add),
-    "-": _calculated(operator.sub),
-    "*": _calculated(operator.mul),
+    "+": _arithmetic(operator.add),
+    "-": _arithmetic(operator.sub),
+    "*": _arithmetic(operator.mul),
     "/": _divide,
     "%": _remain,
 }

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from headrace.model.selector.build import Builder, Evaluate, Flaw, Node
+from headrace.model.selector.build import Builder, Evaluate, Node, SelectorError
 
 GRAMMAR = r"""
 ?start: any
@@ -90,7 +90,7 @@ class Actions(Transformer[Token, Node]):
         return self._build.all_of(nodes)
 
     def inverse(self, parts: list[Part]) -> Node:
-        return self._build.inverse(parts[1], at(parts[0]))
+        return self._build.inverse(parts[1], index_of(parts[0]))
 
     def compare(self, parts: list[Part]) -> Node:
         return self._build.compare(parts[0], str(parts[1]), parts[2])
@@ -126,25 +126,25 @@ class Actions(Transformer[Token, Node]):
         return self._build.arithmetic(parts[0], pairs(parts))
 
     def sign(self, parts: list[Part]) -> Node:
-        return self._build.sign(str(parts[0]), parts[1], at(parts[0]))
+        return self._build.sign(str(parts[0]), parts[1], index_of(parts[0]))
 
     def name(self, parts: list[Token]) -> Node:
-        return self._build.identifier(str(parts[0]), at(parts[0]))
+        return self._build.identifier(str(parts[0]), index_of(parts[0]))
 
     def quoted(self, parts: list[Token]) -> Node:
-        return self._build.identifier(parts[0][1:-1].replace('""', '"'), at(parts[0]))
+        return self._build.identifier(parts[0][1:-1].replace('""', '"'), index_of(parts[0]))
 
     def true(self, parts: list[Token]) -> Node:
-        return self._build.literal(True, at(parts[0]))
+        return self._build.literal(True, index_of(parts[0]))
 
     def false(self, parts: list[Token]) -> Node:
-        return self._build.literal(False, at(parts[0]))
+        return self._build.literal(False, index_of(parts[0]))
 
     def string(self, parts: list[Token]) -> Node:
-        return self._build.literal(parts[0][1:-1].replace("''", "'"), at(parts[0]))
+        return self._build.literal(parts[0][1:-1].replace("''", "'"), index_of(parts[0]))
 
     def approximate(self, parts: list[Token]) -> Node:
-        return self._build.literal(float(parts[0].rstrip("fFdD")), at(parts[0]))
+        return self._build.literal(float(parts[0].rstrip("fFdD")), index_of(parts[0]))
 
     def exact(self, parts: list[Token]) -> Node:
         digits = parts[0].rstrip("lL").lower()
@@ -156,14 +156,14 @@ class Actions(Transformer[Token, Node]):
         try:
             value = int(digits, base)
         except ValueError:
-            raise Flaw(f"no octal number {str(parts[0])!r}", at(parts[0])) from None
-        return self._build.literal(value, at(parts[0]))
+            raise SelectorError(f"no octal number {str(parts[0])!r}", index_of(parts[0])) from None
+        return self._build.literal(value, index_of(parts[0]))
 
     def _inverse(self, node: Node) -> Node:
-        return self._build.inverse(node, node.at)
+        return self._build.inverse(node, node.offset)
 
 
-def at(token: Token) -> int:
+def index_of(token: Token) -> int:
     """Return the index of a token."""
     return token.start_pos or 0
 
@@ -183,17 +183,19 @@ def parse(text: str) -> tuple[frozenset[str], Evaluate]:
     """Return the names that a selector reads, and its closure.
 
     Raises:
-        Flaw: the text is not a selector.
+        SelectorError: the text is not a selector.
     """
     try:
         node: Part = parser().parse(text)
     except UnexpectedToken as error:
         if error.token.type == "$END":
-            raise Flaw("it ends too early", len(text)) from None
-        raise Flaw(f"unexpected {str(error.token)[:32]!r}", at(error.token)) from None
+            raise SelectorError("it ends too early", len(text)) from None
+        raise SelectorError(
+            f"unexpected {str(error.token)[:32]!r}", index_of(error.token)
+        ) from None
     except UnexpectedCharacters as error:
-        where: int = error.pos_in_stream  # type: ignore[assignment] # Known to a text's lexer.
-        if text[where] in "'\"":
-            raise Flaw(f"no end of what begins with {text[where]}", where) from None
-        raise Flaw(f"unexpected {text[where]!r}", where) from None
+        position: int = error.pos_in_stream  # type: ignore[assignment] # Known to a text's lexer.
+        if text[position] in "'\"":
+            raise SelectorError(f"no end of what begins with {text[position]}", position) from None
+        raise SelectorError(f"unexpected {text[position]!r}", position) from None
     return Builder().whole(node)

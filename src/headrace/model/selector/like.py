@@ -16,71 +16,71 @@ TEXT_MAX = 65536  # Characters; a longer text is not compared.
 TRIES_MAX = 64  # Places tried one by one.
 
 
-class Segment(NamedTuple):
+class PatternSegment(NamedTuple):
     """The part between two ``%``."""
 
     size: int
-    pieces: tuple[tuple[int, str], ...]  # Texts and their places in the segment.
+    literals: tuple[tuple[int, str], ...]  # Texts, each with its position in the segment.
 
-    def matches_at(self, text: str, place: int) -> bool:
+    def matches_at(self, text: str, position: int) -> bool:
         """Return True if it matches at a place of a text that is long enough."""
-        return all(text.startswith(piece, place + offset) for offset, piece in self.pieces)
+        return all(text.startswith(literal, position + offset) for offset, literal in self.literals)
 
-    def find(self, text: Text, start: int, end: int) -> int:
+    def find(self, text: SearchedText, start: int, end: int) -> int:
         """Return the first place from ``start`` where it matches before ``end``; -1 if none."""
         if end - start < self.size:
             return -1
-        if not self.pieces:
+        if not self.literals:
             return start
-        value, place = text.value, start
+        value, position = text.value, start
         last = end - self.size  # The last possible place.
-        for _ in range(TRIES_MAX if len(self.pieces) > 1 else 1):
-            before = place
-            for offset, piece in self.pieces:
-                index = value.find(piece, place + offset, last + offset + len(piece))
+        for _ in range(TRIES_MAX if len(self.literals) > 1 else 1):
+            before = position
+            for offset, literal in self.literals:
+                index = value.find(literal, position + offset, last + offset + len(literal))
                 if index < 0:
                     return -1
-                place = index - offset
-            if place == before or len(self.pieces) == 1:
-                return place
-        return self._find_at_once(text, place, last)
+                position = index - offset
+            if position == before or len(self.literals) == 1:
+                return position
+        return self._find_at_once(text, position, last)
 
-    def _find_at_once(self, text: Text, start: int, last: int) -> int:
-        places = ((1 << (last + 1 - start)) - 1) << start
-        for offset, piece in self.pieces:
-            for index, character in enumerate(piece, offset):
-                places &= text.places(character) >> index
-                if not places:
+    def _find_at_once(self, text: SearchedText, start: int, last: int) -> int:
+        positions = ((1 << (last + 1 - start)) - 1) << start
+        for offset, literal in self.literals:
+            for index, character in enumerate(literal, offset):
+                positions &= text.positions(character) >> index
+                if not positions:
                     return -1
-        return (places & -places).bit_length() - 1
+        return (positions & -positions).bit_length() - 1
 
 
-class Text:
+class SearchedText:
     """A text that is searched for segments."""
 
-    __slots__ = ("_places", "_planes", "value")
+    __slots__ = ("_planes", "_positions", "value")
 
     def __init__(self, value: str) -> None:
         self.value = value
         self._planes: tuple[bytes, ...] = ()
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
 
-    def places(self, character: str) -> int:
+    def positions(self, character: str) -> int:
         """Return an integer with a bit for each place of a character."""
-        places = self._places.get(character)
-        if places is None:
-            places = self._places[character] = self._find(character)
-        return places
+        positions = self._positions.get(character)
+        if positions is None:
+            positions = self._positions[character] = self._find(character)
+        return positions
 
     def _find(self, character: str) -> int:
         if not self._planes:  # The reversed text, as three rows of bytes.
-            octets = self.value[::-1].encode("utf-32-le", "surrogatepass")
-            self._planes = tuple(octets[plane::4] for plane in range(3))
-        places = -1
-        wanted = character.encode("utf-32-le", "surrogatepass")
-        for octet, plane in zip(wanted, self._planes, strict=False):
-            places &= int(plane.translate(b"0" * octet + b"1" + b"0" * (255 - octet)), 2)
-        return places
+            code_points = self.value[::-1].encode("utf-32-le", "surrogatepass")
+            self._planes = tuple(code_points[plane::4] for plane in range(3))
+        positions = -1
+        encoded = character.encode("utf-32-le", "surrogatepass")
+        for byte, plane in zip(encoded, self._planes, strict=False):
+            positions &= int(plane.translate(b"0" * byte + b"1" + b"0" * (255 - byte)), 2)
+        return positions
 
 
 class LikePattern:
@@ -115,30 +115,30 @@ class LikePattern:
             return True
         if len(value) > TEXT_MAX:
             return None
-        text, place = Text(value), first.size
+        text, position = SearchedText(value), first.size
         for segment in self._middle:
-            place = segment.find(text, place, end)
-            if place < 0:
+            position = segment.find(text, position, end)
+            if position < 0:
                 return False
-            place += segment.size
+            position += segment.size
         return True
 
 
-def segments(text: str, escape: str | None) -> list[Segment]:
+def segments(text: str, escape: str | None) -> list[PatternSegment]:
     """Return the segments before, between and after the ``%`` of a pattern.
 
     Raises:
         ValueError: the pattern ends with the escape character.
     """
-    parsed: list[Segment] = []
-    pieces: list[tuple[int, str]] = []
+    parsed: list[PatternSegment] = []
+    literals: list[tuple[int, str]] = []
     literal: list[str] = []
     size = 0
     escaped = False
 
-    def end_piece() -> None:
+    def end_literal() -> None:
         if literal:
-            pieces.append((size - len(literal), "".join(literal)))
+            literals.append((size - len(literal), "".join(literal)))
             literal.clear()
 
     for character in text:
@@ -150,15 +150,15 @@ def segments(text: str, escape: str | None) -> list[Segment]:
             size += 1
             escaped = False
             continue
-        end_piece()
+        end_literal()
         if character == "_":
             size += 1
         else:
-            parsed.append(Segment(size, tuple(pieces)))
-            pieces.clear()
+            parsed.append(PatternSegment(size, tuple(literals)))
+            literals.clear()
             size = 0
     if escaped:
         raise ValueError("a pattern that ends with its ESCAPE")
-    end_piece()
-    parsed.append(Segment(size, tuple(pieces)))
+    end_literal()
+    parsed.append(PatternSegment(size, tuple(literals)))
     return parsed

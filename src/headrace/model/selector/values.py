@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of values that selectors know: numbers, strings, booleans, null, others.
+"""The types of values in selectors: numbers, strings, booleans, null, others.
 
 Only values of the same type compare. Bytes that are UTF-8 count as a string, since some clients
 send all strings so; a decimal is a float; a timestamp is milliseconds. Tables, arrays and other
@@ -30,17 +30,17 @@ class Values(Protocol):
         """Return a property or header; None if there is none."""
 
 
-class Other:
+class OpaqueValue:
     """A value that equals no other."""
 
     __slots__ = ()
 
 
-OPAQUE = Other()
+OPAQUE = OpaqueValue()
 
 
 def plain(value: object) -> object:
-    """Return a value as selectors know it: int, float, str, bool, None or OPAQUE."""
+    """Return a value as selectors compare it: int, float, str, bool, None or OPAQUE."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, str):

@@ -3,14 +3,14 @@
 
 A group has an *initial* position, where it first began, which never changes, and a *committed* one:
 the offset up to which, exclusively, its readers are done. Both are facts of the virtual host:
-durable, and changed in one transaction with messages if asked.
+durable, and changed in one transaction with messages on request.
 
 An owner may *claim* a group; its token is chosen by a program, which keeps it over restarts. A
 claim is live while its connection is open and for ``owner_ms`` after that; then, or by force,
 another owner may claim the group. The same owner may claim it again at any time.
 
 A group may *pin* the stream: retention keeps the records that the group has not read, as long as
-the stream exceeds its own limit by no more than ``pin_octets_max`` (:class:`StreamLog`).
+the stream exceeds its own limit by no more than ``pin_bytes_max`` (:class:`StreamLog`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OWNER_MS = 30_000
-PIN_OCTETS_MAX = 1 << 30
-NAME_OCTETS_MAX = 255  # Bytes of a group's name and of an owner's token.
+PIN_BYTES_MAX = 1 << 30
+NAME_BYTES_MAX = 255  # Bytes of a group's name and of an owner's token.
 GROUPS_MAX = 20_000  # Of one virtual host.
 PREFIX = b"group/"
 
@@ -63,10 +63,10 @@ class ConsumerGroup:
     def lag(self) -> tuple[int, int]:
         """Return the lag: unread messages and, roughly, bytes that the stream still has."""
         stream_log = self.stream.log
-        at = max(self.position, stream_log.first_offset)
-        return max(0, stream_log.committed_offset - at), stream_log.octets_from(at)
+        position = max(self.position, stream_log.first_offset)
+        return max(0, stream_log.committed_offset - position), stream_log.bytes_from(position)
 
-    def gone(self) -> int:
+    def removed_count(self) -> int:
         """Return the number of messages that retention removed before they were read."""
         return max(0, self.stream.log.first_offset - self.position)
 
@@ -93,11 +93,11 @@ class ConsumerGroups:
 
     def __init__(self, facts: Facts) -> None:
         self.owner_ms = OWNER_MS
-        self.pin_octets_max = PIN_OCTETS_MAX
+        self.pin_bytes_max = PIN_BYTES_MAX
         self._facts = facts
         self._groups: dict[int, dict[str, ConsumerGroup]] = {}  # By stream id.
         self._count = 0
-        self._held: dict[object, dict[ConsumerGroup, None]] = {}  # By holder.
+        self._claims: dict[object, dict[ConsumerGroup, None]] = {}  # By holder.
 
     def restore(self, queues: Iterator[Queue], now_ms: int) -> None:
         """Restore the groups from their facts, once the streams are loaded."""
@@ -142,12 +142,14 @@ class ConsumerGroups:
         groups = self._groups.get(stream.id, {})
         return [groups[name] for name in sorted(groups)]
 
-    def page(self, after: tuple[int, str], most: int, stream_id: int = 0) -> list[ConsumerGroup]:
+    def page(
+        self, after: tuple[int, str], count_max: int, stream_id: int = 0
+    ) -> list[ConsumerGroup]:
         """Return the groups after ``after``, sorted by stream id and name.
 
         With ``stream_id``, only that stream's.
         """
-        listed: list[ConsumerGroup] = []
+        page: list[ConsumerGroup] = []
         ids = sorted(self._groups) if not stream_id else [stream_id]
         for number in ids:
             if number < after[0]:
@@ -156,10 +158,10 @@ class ConsumerGroups:
             names = sorted(groups)
             if number == after[0]:
                 names = [name for name in names if name > after[1]]
-            listed += [groups[name] for name in names[: most - len(listed)]]
-            if len(listed) == most:
+            page += [groups[name] for name in names[: count_max - len(page)]]
+            if len(page) == count_max:
                 break
-        return listed
+        return page
 
     def has(self, stream: Stream, name: str) -> bool:
         """Return True if a group exists."""
@@ -286,7 +288,7 @@ class ConsumerGroups:
         group.owner = owner
         self._save(group)
         group.holder = holder
-        self._held.setdefault(holder, {})[group] = None
+        self._claims.setdefault(holder, {})[group] = None
         return group
 
     def check_claim(
@@ -312,7 +314,7 @@ class ConsumerGroups:
 
     def holder_gone(self, holder: object, now_ms: int) -> None:
         """Start the timeouts of the claims of a closed connection."""
-        for group in self._held.pop(holder, ()):
+        for group in self._claims.pop(holder, ()):
             group.holder = None
             group.held_ms = now_ms + self.owner_ms
 
@@ -327,11 +329,11 @@ class ConsumerGroups:
         raise IllegalState(f"{claim} '{group.owner}' for {left_s} more seconds")
 
     def _release_holder(self, group: ConsumerGroup) -> None:
-        held = self._held.get(group.holder)
-        if held is not None:
-            held.pop(group, None)
-            if not held:
-                del self._held[group.holder]
+        claims = self._claims.get(group.holder)
+        if claims is not None:
+            claims.pop(group, None)
+            if not claims:
+                del self._claims[group.holder]
         group.holder = None
 
     def require(self, more: int) -> None:
@@ -363,7 +365,7 @@ class ConsumerGroups:
         groups = self._groups.get(stream.id, {}).values()
         pinned = min((group.position for group in groups if group.pin), default=-1)
         if pinned != stream.log.pinned_offset:
-            stream.pin(pinned, self.pin_octets_max)
+            stream.pin(pinned, self.pin_bytes_max)
 
 
 def prefix_of(stream: Stream) -> bytes:

@@ -14,12 +14,12 @@ cdef class StreamLog:
     cdef public long long max_age_ms
     cdef public str name
     cdef public long long pinned_offset
-    cdef public long long pin_octets_max
+    cdef public long long pin_bytes_max
     cdef public bint pin_failed
-    cdef public long long octets
-    cdef public long long held
+    cdef public long long size
+    cdef public long long memory
     cdef public long long local_max_age_ms
-    cdef public object arrived
+    cdef public object on_arrival
     cdef list records
     cdef long long total
     cdef dict marks
@@ -30,10 +30,10 @@ cdef class StreamLog:
     ) except? 0
     cpdef trim(self, long long now_ms)
     @cython.locals(limit=cython.longlong)
-    cpdef bint holds_back(self, long long following, long long octets) except -1
-    cpdef long long octets_from(self, unsigned long long offset) except -1
-    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
-    @cython.locals(at=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
+    cpdef bint holds_back(self, long long following, long long size) except -1
+    cpdef long long bytes_from(self, unsigned long long offset) except -1
+    cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
+    @cython.locals(index=Py_ssize_t, data=bytes, address_len=Py_ssize_t)
     cpdef unsigned long long pour(
         self, unsigned long long offset, unsigned long long end, Consumer consumer
     ) except? 0
@@ -41,7 +41,7 @@ cdef class StreamLog:
     cpdef long long measure(self, long long first, long long last) except -1
     @cython.locals(base=cython.longlong)
     cdef long long span(self, long long first, long long last) except -1
-    @cython.locals(lo=cython.longlong, hi=cython.longlong, middle=cython.longlong)
-    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
+    @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
+    cpdef long long within(self, long long first, long long last, long long bytes_max) except -1
     cpdef close(self)
     cpdef delete(self)

@@ -30,16 +30,17 @@ class StreamLog:
         self.max_age_ms = max_age_ms
         self.name = ""  # Of its stream, for log lines.
         self.pinned_offset = -1  # The earliest offset that a reader still needs; -1: none.
-        self.pin_octets_max = 0  # Bytes kept for that beyond ``max_length_bytes``.
+        self.pin_bytes_max = 0  # Bytes kept for that beyond ``max_length_bytes``.
         self.pin_failed = False  # True once records that a reader needs were removed.
-        self.octets = 0
-        self.held = 0  # Bytes of memory counted for the log.
+        self.size = 0
+        self.memory = 0  # Bytes of memory counted for the log.
         self.local_max_age_ms = -1  # See :meth:`limit_local`.
         # Called when records that a read missed are available.
-        self.arrived: Callable[[], None] | None = None
+        self.on_arrival: Callable[[], None] | None = None
         self.records: list[tuple[bytes, int, int, int]] = []
-        self.total = 0  # Bytes of all records ever appended,
-        self.marks: dict[int, int] = {}  # and before each offset that is a multiple of MARK_STEP.
+        self.total = 0  # Bytes of all records ever appended.
+        # Bytes appended before each offset that is a multiple of MARK_STEP.
+        self.marks: dict[int, int] = {}
 
     def append(self, data: bytes, address_len: int, body_size: int, arrived_ms: int) -> int:
         """Append a message laid out as in Message.data; return its offset."""
@@ -48,20 +49,20 @@ class StreamLog:
         if offset % MARK_STEP == 0:
             self.marks[offset] = self.total
         self.total += len(data)
-        self.octets += len(data)
-        self.held += len(data) + C_MESSAGE_OVERHEAD
+        self.size += len(data)
+        self.memory += len(data) + C_MESSAGE_OVERHEAD
         self.next_offset = offset + 1
         self.committed_offset = offset + 1
         self.trim(arrived_ms)
         return offset
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Set the retention limits; -1 is no limit."""
+        """Set the retention limits; -1 means no limit."""
         self.max_length_bytes = max_length_bytes
         self.max_age_ms = max_age_ms
 
     def limit_local(self, max_length_bytes: int, max_age_ms: int) -> None:
-        """Set the limits of the records on this machine; -1 is no limit.
+        """Set the limits of the records on this machine; -1 means no limit.
 
         Older records move to the object store, which a log in memory does not have.
         """
@@ -69,74 +70,76 @@ class StreamLog:
     def offload(self, now_ms: int) -> None:
         """Begin to move records beyond the local limits to the object store."""
 
-    def limit_segments(self, octets: int) -> None:
+    def limit_segments(self, size: int) -> None:
         """Set the maximum size of new segments; 0 is the default. A log in memory has none."""
 
     def trim(self, now_ms: int) -> None:
         """Drop the oldest messages beyond the retention limits, many at a time."""
-        gone = 0
-        octets = self.octets
+        count = 0
+        size = self.size
         limit = self.max_length_bytes
-        if limit >= 0 and octets > limit + (limit >> 3):
-            while gone < len(self.records) - 1 and octets > limit:
-                if self.holds_back(self.first_offset + gone + 1, octets):
+        if limit >= 0 and size > limit + (limit >> 3):
+            while count < len(self.records) - 1 and size > limit:
+                if self.holds_back(self.first_offset + count + 1, size):
                     break
-                octets -= len(self.records[gone][0])
-                gone += 1
+                size -= len(self.records[count][0])
+                count += 1
         if self.max_age_ms >= 0:
-            while gone < len(self.records) - 1 and self.records[gone][3] < now_ms - self.max_age_ms:
-                if self.holds_back(self.first_offset + gone + 1, octets):
+            while (
+                count < len(self.records) - 1 and self.records[count][3] < now_ms - self.max_age_ms
+            ):
+                if self.holds_back(self.first_offset + count + 1, size):
                     break
-                octets -= len(self.records[gone][0])
-                gone += 1
-        if gone:
-            del self.records[:gone]
-            self.held -= self.octets - octets + gone * C_MESSAGE_OVERHEAD
-            self.octets = octets
-            self.first_offset += gone
+                size -= len(self.records[count][0])
+                count += 1
+        if count:
+            del self.records[:count]
+            self.memory -= self.size - size + count * C_MESSAGE_OVERHEAD
+            self.size = size
+            self.first_offset += count
             for mark in list(self.marks):
                 if mark >= self.first_offset:
                     break
                 del self.marks[mark]
 
-    def holds_back(self, following: int, octets: int) -> bool:
+    def holds_back(self, following: int, size: int) -> bool:
         """Return True if records before ``following`` must stay for a reader.
 
-        They must while the log, with ``octets`` bytes, is at most ``pin_octets_max`` beyond its
+        They must while the log, with ``size`` bytes, is at most ``pin_bytes_max`` beyond its
         limit.
         """
         if self.pinned_offset < 0 or following <= self.pinned_offset:
             return False
         limit = self.max_length_bytes
-        if octets <= (max(0, limit)) + self.pin_octets_max:
+        if size <= (max(0, limit)) + self.pin_bytes_max:
             return True
         if not self.pin_failed:
             self.pin_failed = True
             log.warning(
                 "stream %r: it may hold back %d bytes for groups; the oldest messages go unread",
                 self.name,
-                self.pin_octets_max,
+                self.pin_bytes_max,
             )
         return False
 
-    def octets_from(self, offset: int) -> int:
+    def bytes_from(self, offset: int) -> int:
         """Return roughly the bytes of the records from an offset on; it costs little."""
         count = len(self.records)
         left = self.first_offset + count - max(offset, self.first_offset)
-        return self.octets * left // count if left > 0 else 0
+        return self.size * left // count if left > 0 else 0
 
-    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """Return committed messages from ``offset`` on: (offset, data, address_len, body_size,
-        arrived_ms), at least one if there is one, about ``octets_max`` octets at most.
+        arrived_ms), at least one if there is one, about ``bytes_max`` bytes at most.
         """
         entries = []
-        octets = 0
-        at = offset - self.first_offset
-        while at < len(self.records) and octets < octets_max:
-            data, address_len, body_size, arrived_ms = self.records[at]
-            entries.append((self.first_offset + at, data, address_len, body_size, arrived_ms))
-            octets += len(data)
-            at += 1
+        size = 0
+        index = offset - self.first_offset
+        while index < len(self.records) and size < bytes_max:
+            data, address_len, body_size, arrived_ms = self.records[index]
+            entries.append((self.first_offset + index, data, address_len, body_size, arrived_ms))
+            size += len(data)
+            index += 1
         return entries
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
@@ -144,25 +147,25 @@ class StreamLog:
 
         Return the offset to continue with: ``offset`` if none was delivered.
         """
-        at = max(offset, self.first_offset) - self.first_offset
-        while at < len(self.records) and self.first_offset + at < end and consumer.can():
-            data, address_len, _, arrived_ms = self.records[at]
-            offset = self.first_offset + at
+        index = max(offset, self.first_offset) - self.first_offset
+        while index < len(self.records) and self.first_offset + index < end and consumer.can():
+            data, address_len, _, arrived_ms = self.records[index]
+            offset = self.first_offset + index
             consumer.put_record(data, 0, address_len, len(data), offset, arrived_ms)
-            at += 1
+            index += 1
             offset += 1
         return offset
 
     def offset_at(self, timestamp_ms: int) -> int:
         """Return the offset of the first message that arrived at or after the time."""
-        lo, hi = 0, len(self.records)
-        while lo < hi:
-            middle = (lo + hi) // 2
+        low, high = 0, len(self.records)
+        while low < high:
+            middle = (low + high) // 2
             if self.records[middle][3] < timestamp_ms:
-                lo = middle + 1
+                low = middle + 1
             else:
-                hi = middle
-        return self.first_offset + lo
+                high = middle
+        return self.first_offset + low
 
     def measure(self, first: int, last: int) -> int:
         """Return the bytes of the records of ``[first, last)``.
@@ -172,32 +175,32 @@ class StreamLog:
         """
         if first >= last:
             return 0
-        lo = -(-first // MARK_STEP) * MARK_STEP
-        hi = last // MARK_STEP * MARK_STEP
-        if lo >= hi or lo not in self.marks:
+        first_mark = -(-first // MARK_STEP) * MARK_STEP
+        last_mark = last // MARK_STEP * MARK_STEP
+        if first_mark >= last_mark or first_mark not in self.marks:
             return self.span(first, last)
-        between = self.marks.get(hi, self.total) - self.marks[lo]
-        return self.span(first, lo) + between + self.span(hi, last)
+        between = self.marks.get(last_mark, self.total) - self.marks[first_mark]
+        return self.span(first, first_mark) + between + self.span(last_mark, last)
 
     def span(self, first: int, last: int) -> int:
         """As :meth:`measure`, record by record."""
         base = self.first_offset
         return sum([len(record[0]) for record in self.records[first - base : last - base]])
 
-    def within(self, first: int, last: int, octets_max: int) -> int:
-        """Return the end of the records from ``first`` on that have ``octets_max`` bytes at most.
+    def within(self, first: int, last: int, bytes_max: int) -> int:
+        """Return the end of the records from ``first`` on that have ``bytes_max`` bytes at most.
 
         It is exclusive, ``last`` at most, and beyond ``first`` if that is before ``last``: one
         record is within any limit.
         """
-        lo, hi = first + 1, last
-        while lo < hi:
-            middle = (lo + hi + 1) // 2
-            if self.measure(first, middle) <= octets_max:
-                lo = middle
+        low, high = first + 1, last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.measure(first, middle) <= bytes_max:
+                low = middle
             else:
-                hi = middle - 1
-        return min(lo, last)
+                high = middle - 1
+        return min(low, last)
 
     def close(self) -> None:
         """Close the files."""
@@ -206,4 +209,4 @@ class StreamLog:
         """Remove all records, because the stream is deleted."""
         self.records = []
         self.marks = {}
-        self.held = 0
+        self.memory = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.model.keyvalue import Facts
     from headrace.model.stream.stream import Stream
 
-READER_OCTETS_MAX = 64
+READER_BYTES_MAX = 64
 RANGES_MAX = 100  # Of one reader.
 READERS_MAX = 100  # Of one stream.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Automatic offset tracking: the positions of stream readers, by consumer tag.
 
-A reader asks for it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
+A reader requests it with ``x-stream-automatic-offset-tracking``. Its next subscription starts after
 the last acknowledged record, unless it names an offset. Positions are stored at the end of a turn,
 one fact for each reader; after a crash the last acknowledged records may be delivered again.
 """
@@ -23,11 +23,11 @@ ARGUMENT = "x-stream-automatic-offset-tracking"
 GENERATED = "amq.ctag-"  # Prefix of generated tags, which change every time.
 READERS_MAX = 1000  # Tracked readers of one stream.
 _PREFIX = b"stream/read/"
-_OFFSET_OCTETS = 8
+_OFFSET_SIZE = 8
 
 
 def is_tracked(consumer: Consumer, arguments: Mapping[str, object]) -> bool:
-    """Return True if a reader asks for tracking."""
+    """Return True if a reader requests tracking."""
     named = bool(consumer.tag) and not consumer.tag.startswith(GENERATED)
     return named and not consumer.no_ack and bool(arguments.get(ARGUMENT))
 
@@ -53,7 +53,7 @@ class OffsetTracking:
         if stored is None:
             if sum(1 for _ in self._facts.items(self._prefix)) >= READERS_MAX:
                 raise ResourceError(f"a stream remembers {READERS_MAX} readers at most")
-            self._facts.check(key, bytes(_OFFSET_OCTETS))
+            self._facts.check(key, bytes(_OFFSET_SIZE))
         self._keys[consumer] = key
         return -1 if stored is None else int.from_bytes(stored, "big")
 
@@ -71,7 +71,7 @@ class OffsetTracking:
             key = self._keys[consumer]
             if int.from_bytes(self._facts.get(key) or b"", "big") < offset:
                 with contextlib.suppress(ResourceError):
-                    self._facts.put(key, offset.to_bytes(_OFFSET_OCTETS, "big"))
+                    self._facts.put(key, offset.to_bytes(_OFFSET_SIZE, "big"))
 
     def end(self, consumer: Consumer) -> None:
         """Store the offset of a reader that ends."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of stream readers: an end, filter values, failing on gaps, a selector.
 
-A publisher may give records a filter value, and a reader may ask for records with some values.
+A publisher may give records a filter value, and a reader may select records with some values.
 Every record is checked, so a reader gets exactly those. The values that occur in a block of records
 are remembered, so that a later reader skips blocks without its values.
 
-A stream does not know the publishers of its records. While a reader with no-local is subscribed,
+A stream has no record of its messages' publishers. While a reader with no-local is subscribed,
 the offsets of its connection's publishes are noted as runs, until the reader has passed them.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from headrace.model.arguments.consumer import switched
+from headrace.model.arguments.consumer import read_boolean
 from headrace.model.arguments.values import as_list, number_of
 from headrace.model.errors import PreconditionFailed
 from headrace.model.message import new_message
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 BLOCK = 1024  # Offsets of one block; blocks start at its multiples.
 BLOCKS_MAX = 16384  # Blocks of one stream whose values are remembered; the oldest are dropped.
 VALUES_MAX = 64  # Values of a block; one with more is always read.
-FILTER_MAX = 256  # Values of one reader,
-FILTER_OCTETS_MAX = 255  # and bytes of each.
+FILTER_MAX = 256  # Filter values of one reader.
+FILTER_BYTES_MAX = 255  # Bytes of a filter value.
 RUNS_MAX = 65536  # Runs of a reader with no-local; beyond it the reader is closed.
 
 
@@ -43,9 +43,9 @@ class StreamReader:
     ) -> None:
         self.next = 0  # The next offset to read.
         self.last = last  # The end, exclusive; -1 is none.
-        self.wanted: frozenset[str | None] | None = None  # None: all records.
+        self.filter_values: frozenset[str | None] | None = None  # None: all records.
         if values is not None:  # None among the values: records without one.
-            self.wanted = values | {None} if unfiltered else values
+            self.filter_values = values | {None} if unfiltered else values
         self.strict = strict  # Fail if retention removed unread records.
         self.selector: Selector | None = None  # Applied to records with these values.
         self.own: OwnRecords | None = None  # Records to skip for no-local.
@@ -56,29 +56,29 @@ class StreamReader:
     @property
     def is_plain(self) -> bool:
         """True if the reader reads all records."""
-        anything = self.wanted is None and self.selector is None and self.own is None
+        anything = self.filter_values is None and self.selector is None and self.own is None
         return anything and self.last < 0 and not self.strict
 
-    def sift(self, entries: list[Entry], contents: Contents, blocks: Blocks) -> list[Entry]:
-        """Return the wanted records, noting the filter values of all."""
+    def sift(self, entries: list[Entry], contents: Contents, blocks: FilterBlocks) -> list[Entry]:
+        """Return the records that match the filter, noting the filter values of all."""
         if self.last >= 0 and entries[-1][0] >= self.last:
             entries = [entry for entry in entries if entry[0] < self.last]
             self.next = self.last
         else:
             self.next = entries[-1][0] + 1
-        wanted = self.wanted
-        if wanted is None:
-            return self.selected(entries, contents)
+        filter_values = self.filter_values
+        if filter_values is None:
+            return self.select(entries, contents)
         value_of = contents.filter_value
         matching = []
         for entry in entries:
             value = value_of(entry[1], entry[2])
-            if value in wanted:
+            if value in filter_values:
                 matching.append(entry)
             self._note(entry[0], value, blocks)
-        return self.selected(matching, contents)
+        return self.select(matching, contents)
 
-    def selected(self, entries: list[Entry], contents: Contents) -> list[Entry]:
+    def select(self, entries: list[Entry], contents: Contents) -> list[Entry]:
         """Return the records that pass no-local and the selector."""
         own = self.own
         if own is not None:
@@ -95,7 +95,7 @@ class StreamReader:
                 matching.append(entry)
         return matching
 
-    def _note(self, offset: int, value: str | None, blocks: Blocks) -> None:
+    def _note(self, offset: int, value: str | None, blocks: FilterBlocks) -> None:
         """Note the filter value of a record for its block."""
         if offset % BLOCK == 0:
             self.block_values = set()
@@ -130,17 +130,17 @@ class OwnRecords:
             self._ends.append(offset + 1)
 
     def __contains__(self, offset: int) -> bool:
-        at = bisect_right(self._starts, offset)
-        return at > 0 and offset < self._ends[at - 1]
+        index = bisect_right(self._starts, offset)
+        return index > 0 and offset < self._ends[index - 1]
 
     def pass_by(self, offset: int) -> None:
         """Drop the runs before an offset that the reader has passed."""
-        done = bisect_right(self._ends, offset)
-        del self._starts[:done]
-        del self._ends[:done]
+        count = bisect_right(self._ends, offset)
+        del self._starts[:count]
+        del self._ends[:count]
 
 
-class Blocks:
+class FilterBlocks:
     """The filter values that occur in the blocks of one stream."""
 
     def __init__(self) -> None:
@@ -158,15 +158,15 @@ class Blocks:
             del self._values[next(iter(self._values))]
         if len(self._shared) > BLOCKS_MAX // 16:
             self._shared.clear()
-        kept = frozenset(values)
-        self._values[block] = self._shared.setdefault(kept, kept)
+        frozen = frozenset(values)
+        self._values[block] = self._shared.setdefault(frozen, frozen)
 
-    def skip(self, offset: int, end: int, wanted: frozenset[str | None]) -> int:
-        """Return the first offset from ``offset`` to ``end`` where a wanted record may be."""
+    def skip(self, offset: int, end: int, wanted_values: frozenset[str | None]) -> int:
+        """Return the first offset from ``offset`` to ``end`` where a matching record may be."""
         values_by_block = self._values
         while offset < end:
             values = values_by_block.get(offset // BLOCK)
-            if values is None or not values.isdisjoint(wanted):
+            if values is None or not values.isdisjoint(wanted_values):
                 return offset
             offset = (offset // BLOCK + 1) * BLOCK
         return end
@@ -186,24 +186,24 @@ def read_arguments(arguments: Mapping[str, object], subject: str) -> StreamReade
     if filter_argument is not None:
         filter_values = filter_argument if isinstance(filter_argument, list) else [filter_argument]
         listed = [
-            each.decode("utf-8", "replace") if isinstance(each, bytes) else each
-            for each in filter_values
+            text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+            for text in filter_values
         ]
         if not listed or len(listed) > FILTER_MAX:
             raise _invalid("x-stream-filter", subject, f"expected 1 to {FILTER_MAX} values")
-        texts = [each for each in listed if isinstance(each, str)]
+        texts = [text for text in listed if isinstance(text, str)]
         if len(texts) < len(listed):
             raise _invalid("x-stream-filter", subject, "expected a string or a list of strings")
-        if any(len(each.encode()) > FILTER_OCTETS_MAX for each in texts):
+        if any(len(text.encode()) > FILTER_BYTES_MAX for text in texts):
             raise _invalid(
-                "x-stream-filter", subject, f"a value has {FILTER_OCTETS_MAX} bytes at most"
+                "x-stream-filter", subject, f"a value has {FILTER_BYTES_MAX} bytes at most"
             )
         values = frozenset(texts)
-    unfiltered = switched(arguments, "x-stream-match-unfiltered", subject)
+    unfiltered = read_boolean(arguments, "x-stream-match-unfiltered", subject)
     return StreamReader(
-        last, values, unfiltered, switched(arguments, "x-stream-offset-error", subject)
+        last, values, unfiltered, read_boolean(arguments, "x-stream-offset-error", subject)
     )
 
 
-def _invalid(name: str, subject: str, why: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{name}' for {subject}: {why}")
+def _invalid(name: str, subject: str, reason: str) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{name}' for {subject}: {reason}")

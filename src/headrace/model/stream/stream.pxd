@@ -6,8 +6,8 @@ from headrace.model.queue.queue cimport Queue
 from headrace.model.queue.destination cimport Consumer
 from headrace.model.stream.log cimport StreamLog
 
-cdef Py_ssize_t READ_OCTETS_MAX
-cdef Py_ssize_t SCAN_OCTETS_MAX
+cdef Py_ssize_t READ_SIZE
+cdef Py_ssize_t SCAN_SIZE
 cdef Py_ssize_t SELECT_WEIGHT
 cdef long long SCAN_PAUSE_MS
 
@@ -15,7 +15,7 @@ cdef class Stream(Queue):
     cdef public StreamLog log
     cdef dict cursors
     cdef dict fetched
-    cdef dict ahead_octets
+    cdef dict ahead_size
     cdef dict readers
     cdef object blocks
     cdef object tracking
@@ -31,12 +31,12 @@ cdef class Stream(Queue):
     @cython.locals(log=StreamLog, before=cython.longlong)
     cpdef long long trim(self, long long now_ms) except -1
     @cython.locals(log=StreamLog, before=cython.longlong)
-    cpdef pin(self, long long offset, long long octets_max)
+    cpdef pin(self, long long offset, long long bytes_max)
     cpdef enqueue_in_place(self, Message message, bint promised=*)
     cpdef drain(self)
     @cython.locals(batch=list, cursor=cython.ulonglong)
     cdef serve(self, Consumer consumer)
-    @cython.locals(octets=cython.longlong, entry=tuple)
+    @cython.locals(size=cython.longlong, entry=tuple)
     cdef fetch(self, Consumer consumer, list batch)
     @cython.locals(offset=cython.ulonglong, message=Message, data=bytes, address_len=Py_ssize_t,
                    body_size=Py_ssize_t)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.model.queue.destination import Options
 
-from headrace.model.arguments.consumer import REPLAY, replay_period, switched
+from headrace.model.arguments.consumer import REPLAY, read_boolean, replay_period
 from headrace.model.arguments.values import age_ms, number_of
 from headrace.model.errors import (
     InvalidArgument,
@@ -37,7 +37,7 @@ from headrace.model.errors import (
 from headrace.model.stream.offset_tracking import OffsetTracking, forget_readers, is_tracked
 from headrace.model.stream.reader_options import (
     RUNS_MAX,
-    Blocks,
+    FilterBlocks,
     OwnRecords,
     StreamReader,
     read_arguments,
@@ -46,11 +46,11 @@ from headrace.model.stream.reader_options import (
 log = logging.getLogger(__name__)
 
 TRIM_MIN_MS = 1000  # Between two checks for records beyond the age limits.
-READ_OCTETS_MAX = 262144  # Bytes read from the log for a reader at a time.
-SCAN_OCTETS_MAX = 1 << 20  # Bytes scanned for one reader in one turn without a match.
+READ_SIZE = 262144  # Bytes read from the log for a reader at a time.
+SCAN_SIZE = 1 << 20  # Bytes scanned for one reader in one turn without a match.
 SELECT_WEIGHT = 1 << 19  # Bytes that a read with a selector counts for.
 SCAN_PAUSE_MS = 1  # Before the next scan.
-NO_BLOCKS = Blocks()  # Always empty.
+NO_BLOCKS = FilterBlocks()  # Always empty.
 INTERVAL_UNITS_S = {
     "Y": 365 * 86400,
     "M": 30 * 86400,
@@ -68,11 +68,11 @@ class Stream(Queue):
         Queue.__init__(self, name, **options)
         self.log = log
         log.name = name
-        log.arrived = self.records_arrived
+        log.on_arrival = self.records_arrived
         self.is_stream = True
         self.cursors: dict[Consumer, int] = {}
         self.fetched: dict[Consumer, list[tuple[int, bytes, int, int, int]]] = {}
-        self.ahead_octets: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
+        self.ahead_size: dict[Consumer, int] = {}  # Their bytes, counted as memory in use.
         self.readers: dict[Consumer, StreamReader] = {}  # Of those that are not plain.
         self.blocks = NO_BLOCKS  # Replaced once a reader has a filter.
         self.tracking: OffsetTracking | None = None  # Once a reader has its offset remembered.
@@ -102,11 +102,11 @@ class Stream(Queue):
         foreign = message.flags & C_KIND_MASK or message.parts is not None
         if foreign and not self.vhost.join(message, self):
             return 0
-        before = self.log.held
+        before = self.log.memory
         offset = self.log.append(
             message.data, message.address_len, message.body_size, self.counters.now_ms
         )
-        self.counters.memory_used += self.log.held - before
+        self.counters.memory_used += self.log.memory - before
         if self.round is not None:
             if self.no_local_readers is not None:
                 self.note_own(message.publisher, offset)
@@ -146,9 +146,9 @@ class Stream(Queue):
         )
         if bytes_max != log.max_length_bytes or age_max_ms != log.max_age_ms:
             log.limit(bytes_max, age_max_ms)
-            before = log.held
+            before = log.memory
             log.trim(self.counters.now_ms)
-            self.counters.memory_used += log.held - before
+            self.counters.memory_used += log.memory - before
 
     def trim(self, now_ms: int) -> int:
         """Remove records beyond the age limits; return when to check again, 0 without a limit."""
@@ -156,21 +156,21 @@ class Stream(Queue):
         ages = [age for age in (log.max_age_ms, log.local_max_age_ms) if age >= 0]
         if self.deleted or not ages:
             return 0
-        before = log.held
+        before = log.memory
         log.trim(now_ms)
         log.offload(now_ms)
-        self.counters.memory_used += log.held - before
+        self.counters.memory_used += log.memory - before
         return now_ms + max(TRIM_MIN_MS, min(ages) // 8)
 
-    def pin(self, offset: int, octets_max: int) -> None:
+    def pin(self, offset: int, bytes_max: int) -> None:
         """Keep the records from an offset on, whatever their age; -1 pins none. See StreamLog."""
         log = self.log
         log.pinned_offset = offset
-        log.pin_octets_max = octets_max
+        log.pin_bytes_max = bytes_max
         log.pin_failed = False
-        before = log.held
+        before = log.memory
         log.trim(self.counters.now_ms)
-        self.counters.memory_used += log.held - before
+        self.counters.memory_used += log.memory - before
 
     def note_own(self, publisher: int, offset: int) -> None:
         """Note a record for the no-local readers of the connection that published it."""
@@ -205,7 +205,7 @@ class Stream(Queue):
         arguments = consumer.arguments
         browses = bool(arguments.get("x-browse"))
         subject = f"queue '{self.name}' in vhost '{self.vhost.name}'"
-        looks = browses or switched(arguments, "x-filter-no-consume", subject)
+        looks = browses or read_boolean(arguments, "x-filter-no-consume", subject)
         reader = read_arguments(arguments, subject)
         start = arguments.get("x-stream-offset", "first" if looks else "next")
         period_s = replay_period(arguments, subject)
@@ -235,7 +235,7 @@ class Stream(Queue):
                 )
         if offset < first:
             if reader.strict:
-                raise self.gone(offset)
+                raise self.removed_error(offset)
             offset = first
         self.cursors[consumer] = offset
         reader.selector = consumer.selector
@@ -254,7 +254,7 @@ class Stream(Queue):
                 self.no_local_readers = []
             self.no_local_readers.append((consumer, reader.own))
 
-    def gone(self, offset: int) -> NotFound:
+    def removed_error(self, offset: int) -> NotFound:
         """Return the error for an offset that retention removed."""
         return NotFound(
             f"offset {offset} is gone from stream '{self.name}' in vhost '{self.vhost.name}'"
@@ -324,7 +324,7 @@ class Stream(Queue):
                     if following == cursor:
                         return
                     continue
-                batch = self.log.read(cursor, READ_OCTETS_MAX)
+                batch = self.log.read(cursor, READ_SIZE)
                 if not batch:
                     return
                 self.fetch(consumer, batch)
@@ -332,13 +332,13 @@ class Stream(Queue):
 
     def fetch(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
         """Keep records until a reader has room for them; they count as memory in use."""
-        octets = 0
+        size = 0
         for entry in batch:
-            octets += len(entry[1])
+            size += len(entry[1])
         batch.reverse()
         self.fetched[consumer] = batch
-        self.ahead_octets[consumer] = octets
-        self.counters.memory_used += octets
+        self.ahead_size[consumer] = size
+        self.counters.memory_used += size
 
     def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
@@ -360,7 +360,7 @@ class Stream(Queue):
                 message.consumer = consumer
                 consumer.deliver(message)
         if not batch:
-            self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
+            self.counters.memory_used -= self.ahead_size.pop(consumer, 0)
 
     def serve_filtered(self, consumer: Consumer) -> None:
         """Deliver records to a reader with an end or a filter while it has room."""
@@ -378,7 +378,7 @@ class Stream(Queue):
                 self.deactivate(consumer)
                 return
             if not batch:
-                if looked >= SCAN_OCTETS_MAX:
+                if looked >= SCAN_SIZE:
                     consumer.looking = True
                     self.vhost.scheduler.put(
                         ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.go_on
@@ -389,17 +389,17 @@ class Stream(Queue):
                     return
                 if reader.next < log.first_offset:
                     if reader.strict:
-                        error = self.gone(reader.next)
+                        error = self.removed_error(reader.next)
                         self.remove_consumer(consumer)
                         consumer.failed(error)
                         return
                     reader.next = log.first_offset
-                if reader.wanted is not None:
+                if reader.filter_values is not None:
                     if self.blocks is NO_BLOCKS:
-                        self.blocks = Blocks()
+                        self.blocks = FilterBlocks()
                     if 0 <= reader.last < end:
                         end = reader.last
-                    reader.next = self.blocks.skip(reader.next, end, reader.wanted)
+                    reader.next = self.blocks.skip(reader.next, end, reader.filter_values)
                     if reader.next >= end:
                         continue
                 elif reader.selector is None and consumer.pours():
@@ -411,10 +411,10 @@ class Stream(Queue):
                     self.tally.deliver_no_ack += following - reader.next
                     reader.next = following
                     continue
-                entries = log.read(reader.next, READ_OCTETS_MAX)
+                entries = log.read(reader.next, READ_SIZE)
                 if not entries:
                     return
-                looked += READ_OCTETS_MAX if reader.selector is None else SELECT_WEIGHT
+                looked += READ_SIZE if reader.selector is None else SELECT_WEIGHT
                 contents = self.vhost.contents
                 assert contents is not None  # Without it there are no streams.
                 batch = reader.sift(entries, contents, self.blocks)
@@ -451,7 +451,7 @@ class Stream(Queue):
             self.tracking.end(consumer)
         self.cursors.pop(consumer, None)
         self.fetched.pop(consumer, None)
-        self.counters.memory_used -= self.ahead_octets.pop(consumer, 0)
+        self.counters.memory_used -= self.ahead_size.pop(consumer, 0)
         self.readers.pop(consumer, None)
         if self.no_local_readers is not None:
             self.no_local_readers = [
@@ -467,13 +467,13 @@ class Stream(Queue):
         Queue.destroy(self)
         self.cursors.clear()
         self.fetched.clear()
-        self.counters.memory_used -= sum(self.ahead_octets.values())
-        self.ahead_octets.clear()
+        self.counters.memory_used -= sum(self.ahead_size.values())
+        self.ahead_size.clear()
         self.readers.clear()
         forget_readers(self.vhost.facts, self.id_bytes)
         self.tracking = None
         self.no_local_readers = None
-        self.counters.memory_used -= self.log.held
+        self.counters.memory_used -= self.log.memory
         self.log.delete()
         return count
 

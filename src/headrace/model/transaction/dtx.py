@@ -250,7 +250,7 @@ class Branches:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.state is BranchState.COMPLETED:
             return branch.decided
-        return self._do(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
+        return self._publish(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
 
     def rollback(self, xid: Xid) -> XaStatus:
         """Roll back a branch; durable like :meth:`prepare`."""
@@ -286,11 +286,11 @@ class Branches:
         else:
             status = XaStatus.HEURCOM
         if commit:
-            return self._do(branch, status)
+            return self._publish(branch, status)
         self._undo(branch, status)
         return status
 
-    def done(self, branch: Branch) -> None:
+    def remove_done(self, branch: Branch) -> None:
         """Remove a branch whose commit is in the store and done."""
         self._finish(branch, XaStatus.OK)
 
@@ -429,11 +429,11 @@ class Branches:
         if not branches:
             del self._by_worker[worker]
 
-    def _fail(self, branch: Branch, why: XaStatus) -> None:
+    def _fail(self, branch: Branch, status: XaStatus) -> None:
         """Mark a branch rollback-only, releasing its messages."""
         if branch.failed or branch.state is not BranchState.ACTIVE:
             return
-        branch.failed = why
+        branch.failed = status
         branch.transaction.dead = True
         branch.transaction.undo()
         branch.since_ms = self.vhost.counters.now_ms
@@ -493,14 +493,14 @@ class Branches:
         branch.since_ms = counters.now_ms
         store.begin()
         try:
-            kept = branch.publishes.keep(store, counters)
+            seqs = branch.publishes.keep(store, counters)
             branch.damaged = branch.publishes.lost > 0
             settles = [
                 (queue.id, message.seq, outcome)
                 for queue, message, outcome in branch.settles
                 if message.position and queue.durable and not message.flags & SCRATCH
             ]
-            store.prepare(branch.xid.encode(), kept, settles)
+            store.prepare(branch.xid.encode(), seqs, settles)
         finally:
             store.commit()
         branch.publishes.store_away(store, counters)
@@ -519,7 +519,7 @@ class Branches:
                         f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"
                     )
 
-    def _do(self, branch: Branch, status: XaStatus) -> XaStatus:
+    def _publish(self, branch: Branch, status: XaStatus) -> XaStatus:
         """Commit a prepared branch; return its status."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()

@@ -34,13 +34,13 @@ cdef class TransactionPublishes:
     @cython.locals(count=Py_ssize_t, i=Py_ssize_t, message=Message, crowded=cython.bint)
     cpdef store_away(self, Store store, Counters counters)
     @cython.locals(lost=Py_ssize_t, i=Py_ssize_t, message=Message, queue=Queue)
-    cpdef Py_ssize_t admit(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Counters counters) except -1
+    cpdef Py_ssize_t admit(self, Py_ssize_t start, Py_ssize_t end, Store store, Counters counters) except -1
     @cython.locals(i=Py_ssize_t, message=Message, queue=Queue)
-    cpdef drop(self, Py_ssize_t lo, Py_ssize_t hi, Store store, Counters counters)
-    @cython.locals(gone=Message, i=Py_ssize_t)
-    cpdef forget(self, Py_ssize_t lo, Py_ssize_t hi)
+    cpdef drop(self, Py_ssize_t start, Py_ssize_t end, Store store, Counters counters)
+    @cython.locals(placeholder=Message, i=Py_ssize_t)
+    cpdef forget(self, Py_ssize_t start, Py_ssize_t end)
 
-cdef Message new_nothing()
+cdef Message new_placeholder()
 cpdef bring(Message message, Store store)
 
 @cython.locals(kept=cython.bint, twin=Message, kind=cython.uint, lane=Queue)

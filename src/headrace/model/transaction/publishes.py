@@ -50,9 +50,9 @@ class TransactionPublishes:
         self.messages: list[Message] = []
         self.queues: list[tuple[Queue, ...]] = []  # For each message.
         self.lasting: list[bool] = []  # For each message, whether it is persistent.
-        self.files = 0  # Number of file messages,
-        self.paged = 0  # of messages in the scratch log,
-        self.lost = 0  # and of messages lost on a damaged disk.
+        self.files = 0  # File messages.
+        self.paged = 0  # Messages in the scratch log.
+        self.lost = 0  # Messages lost on a damaged disk.
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -135,7 +135,7 @@ class TransactionPublishes:
             log.error("a message of a transaction cannot be read and is lost: %s", error)
             self.lost += 1
             self.queues[i] = ()
-            self.messages[i] = new_nothing()
+            self.messages[i] = new_placeholder()
             return False
         return True
 
@@ -149,13 +149,13 @@ class TransactionPublishes:
                 store.page_out(message)
             counters.memory_used += weight_of(message)
 
-    def admit(self, lo: int, hi: int, store: Store, counters: Counters) -> int:
-        """Enqueue the messages ``lo`` to ``hi``; return how many were lost.
+    def admit(self, start: int, end: int, store: Store, counters: Counters) -> int:
+        """Enqueue the messages ``start`` to ``end``; return how many were lost.
 
         Queues do not reject them for their length.
         """
         lost = 0
-        for i in range(lo, hi):
+        for i in range(start, end):
             message = self.messages[i]
             counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
@@ -165,23 +165,23 @@ class TransactionPublishes:
             counters.count_publish(message.body_size)
         return lost
 
-    def drop(self, lo: int, hi: int, store: Store, counters: Counters) -> None:
-        """Drop the messages ``lo`` to ``hi``."""
-        for i in range(lo, hi):
+    def drop(self, start: int, end: int, store: Store, counters: Counters) -> None:
+        """Drop the messages ``start`` to ``end``."""
+        for i in range(start, end):
             message = self.messages[i]
             counters.memory_used -= weight_of(message)
             for queue in self.queues[i]:
                 queue.pending_count -= 1
                 disown(message, queue, store)
 
-    def forget(self, lo: int, hi: int) -> None:
+    def forget(self, start: int, end: int) -> None:
         """Release messages that were enqueued or dropped; indices do not change."""
-        gone = new_nothing()
-        for i in range(lo, hi):
-            self.messages[i] = gone
+        placeholder = new_placeholder()
+        for i in range(start, end):
+            self.messages[i] = placeholder
 
 
-def new_nothing() -> Message:
+def new_placeholder() -> Message:
     """Return an empty placeholder message."""
     return Message()
 

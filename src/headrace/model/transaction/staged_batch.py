@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
 
 KEY = b"sink/"
-SINK_OCTETS_MAX = 64  # Bytes of a sink's name,
-STAGE_OCTETS_MAX = 33  # and of a branch id: the xid must fit into a dtx-identifier in hexadecimal.
+SINK_BYTES_MAX = 64  # Bytes of a sink's name.
+# Bytes of a branch id: the xid must fit into a dtx-identifier in hexadecimal.
+STAGE_BYTES_MAX = 33
 BATCH_MAX = (1 << 63) - 1
 CHUNKS_MAX = 9999  # Branches of one attempt.
 OWNER_S = 60.0  # An owner without activity for this long may be replaced.
@@ -115,12 +116,12 @@ def xid_of(sink: str, batch: int, branch: str) -> Xid:
     Raises:
         InvalidArgument: a name or number is out of bounds.
     """
-    if not 0 < len(sink.encode()) <= SINK_OCTETS_MAX or not sink.isprintable():
-        raise InvalidArgument(f"a sink's name has 1 to {SINK_OCTETS_MAX} printable bytes")
+    if not 0 < len(sink.encode()) <= SINK_BYTES_MAX or not sink.isprintable():
+        raise InvalidArgument(f"a sink's name has 1 to {SINK_BYTES_MAX} printable bytes")
     if not 0 <= batch <= BATCH_MAX:
         raise InvalidArgument(f"a batch is a number from 0 to {BATCH_MAX}")
-    if not 0 < len(branch.encode()) <= STAGE_OCTETS_MAX:
-        raise InvalidArgument(f"staged work has a name of 1 to {STAGE_OCTETS_MAX} bytes")
+    if not 0 < len(branch.encode()) <= STAGE_BYTES_MAX:
+        raise InvalidArgument(f"staged work has a name of 1 to {STAGE_BYTES_MAX} bytes")
     return Xid(STAGED, global_id(sink, batch), branch.encode())
 
 
@@ -184,7 +185,7 @@ class Sinks:
         self._heard_ms[name] = now_ms
         if sink.epoch != before.epoch:
             yield from self._drop(
-                [b for b in self.undecided(name) if b.state is not BranchState.ACTIVE]
+                [b for b in self.undecided_branches(name) if b.state is not BranchState.ACTIVE]
             )
         return self.describe(name)
 
@@ -286,13 +287,13 @@ class Sinks:
         key = ("branch", self.vhost.branches, branch.xid)
         self.vhost.scheduler.put(key, self.vhost.counters.now_ms + self.keep_ms, overdue)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Schedule the rollback of recovered branches."""
         for branch in self.vhost.branches:
             if branch.xid.format == STAGED and branch.state is BranchState.PREPARED:
                 self.expect(branch)
 
-    def undecided(self, name: str) -> list[Branch]:
+    def undecided_branches(self, name: str) -> list[Branch]:
         """Return the undecided branches of a sink."""
         prefix = name.encode() + b"\x00"
         return [
@@ -320,14 +321,14 @@ class Sinks:
         sink = self.check_epoch(name, epoch)
         if batch <= sink.last:
             return {"already": True, **self.describe(name)}
-        chosen = self._chosen(name, batch, stages)
+        selected = self._select_branches(name, batch, stages)
         store, facts = self.vhost.store, self.vhost.facts
         now_ms = self.vhost.counters.now_ms
         key, value = KEY + name.encode(), sink._replace(last=batch, at_ms=now_ms).encode()
         facts.check(key, value)
         store.begin()
         try:
-            for branch in chosen:
+            for branch in selected:
                 store.decide(branch.xid.encode(), 0, now_ms)
                 branch.state = BranchState.COMMITTING
             facts.change(key, value)
@@ -339,12 +340,12 @@ class Sinks:
             while store.synced < decided_at:
                 yield  # Deliver nothing that a crash could undo.
             count = 0
-            for branch in chosen:
+            for branch in selected:
                 count += len(branch.publishes)
-                yield from self._do(branch)
+                yield from self._publish(branch)
         finally:
             self._deciding.discard(name)
-        leftovers = [b for b in self.undecided(name) if read_xid(b.xid)[1] <= batch]
+        leftovers = [b for b in self.undecided_branches(name) if read_xid(b.xid)[1] <= batch]
         yield from self._drop(leftovers)
         return {"already": False, "messages": count, **self.describe(name)}
 
@@ -360,7 +361,7 @@ class Sinks:
     def discard(self, name: str) -> Steps:
         """Delete a sink: roll back undecided branches, forget its batches."""
         self.find(name)
-        dropped = yield from self._drop(self.undecided(name))
+        dropped = yield from self._drop(self.undecided_branches(name))
         self.vhost.facts.put(KEY + name.encode(), None)
         self._heard_ms.pop(name, None)
         return {"branches": dropped}
@@ -381,9 +382,9 @@ class Sinks:
     def _put(self, name: str, sink: Sink) -> None:
         self.vhost.facts.put(KEY + name.encode(), sink.encode())
 
-    def _chosen(self, name: str, batch: int, stages: Iterable[Stage]) -> list[Branch]:
+    def _select_branches(self, name: str, batch: int, stages: Iterable[Stage]) -> list[Branch]:
         """Return the branches to commit, in the order of their messages."""
-        chosen: dict[Branch, None] = {}
+        selected: dict[Branch, None] = {}
         branches = self.vhost.branches
         for stage in stages:
             for chunk in range(stage.chunks):
@@ -393,10 +394,10 @@ class Sinks:
                     raise PreconditionFailed(f"the branch {xid} is {branch.state.value}")
                 if branch.damaged:
                     raise PreconditionFailed(f"a part of the branch {xid} was lost on the disk")
-                chosen[branch] = None
-        return sorted(chosen, key=first_seq)
+                selected[branch] = None
+        return sorted(selected, key=first_seq)
 
-    def _do(self, branch: Branch) -> Generator[None, None, None]:
+    def _publish(self, branch: Branch) -> Generator[None, None, None]:
         """Publish the messages of a decided branch in slices."""
         store, counters = self.vhost.store, self.vhost.counters
         publishes = branch.publishes
@@ -414,7 +415,7 @@ class Sinks:
                 publishes.forget(at, stop)
             at = stop
         settle_all(branch.settles)
-        self.vhost.branches.done(branch)
+        self.vhost.branches.remove_done(branch)
 
     def _drop(self, branches: list[Branch]) -> Generator[None, None, int]:
         """Roll branches back; return their number."""

@@ -19,13 +19,13 @@ cdef class Transaction:
     cdef public dict facts
     cdef public dict numbers
     cdef public dict interceptions
-    cdef public long long octets
-    cdef public long long held
+    cdef public long long size
+    cdef public long long memory
     cdef public dict _holders
 
-    @cython.locals(octets=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
+    @cython.locals(size=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
     cpdef publish(self, Message message, object queues, object persistent)
     cpdef note(self, str flaw)
     @cython.locals(publishes=TransactionPublishes)
     cpdef tuple detach(self)
-    cdef _check_room(self, long long octets)
+    cdef _check_room(self, long long size)

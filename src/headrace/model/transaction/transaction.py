@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.publishing_ids import Number
 
-OCTETS_MAX = 256 << 20  # Bytes of the publishes of one transaction.
+BYTES_MAX = 256 << 20  # Bytes of the publishes of one transaction.
 ITEMS_MAX = 1 << 18  # Publishes and settlements of one transaction.
 
 ACCEPT = 0  # Remove the message.
@@ -59,15 +59,15 @@ class Transaction:
         self.dead = False  # Rolled back; later operations are undone immediately.
         self.publishes = TransactionPublishes()
         self.counts = False  # Errors are noted here instead of closing the channel.
-        self.seen = 0  # Publishes received, if counted,
-        self.flaw = ""  # the error of the first invalid one,
-        self.flaw_at = -1  # and its index.
+        self.seen = 0  # Publishes received, if counted.
+        self.flaw = ""  # The error of the first invalid publish.
+        self.flaw_at = -1  # The index of that publish.
         self.settles: list[Settle] = []
         self.facts: dict[bytes, bytes | None] = {}
         self.numbers: dict[int, Number] = {}  # Publishing ids by index of the publish.
         self.interceptions: dict[int, tuple[Interception, Source]] = {}  # By index of the publish.
-        self.octets = 0  # Bytes of all publishes,
-        self.held = 0  # of which this many count as memory in use.
+        self.size = 0  # Bytes of all publishes.
+        self.memory = 0  # The part of these that counts as memory in use.
         self._holders: dict[Queue, Consumer] = {}
 
     def __bool__(self) -> bool:
@@ -82,13 +82,13 @@ class Transaction:
         if self.dead:
             return
         kind = message.flags & C_KIND_MASK
-        octets = C_MESSAGE_OVERHEAD
+        size = C_MESSAGE_OVERHEAD
         if message.data is not None:
-            octets += len(message.data)
+            size += len(message.data)
         if kind >= C_KIND_FILE or message.parts is not None:
-            octets += message.body_size
-        self._check_room(octets)
-        self.octets += octets
+            size += message.body_size
+        self._check_room(size)
+        self.size += size
         if kind >= C_KIND_FILE:
             if kind == C_KIND_FILE:
                 self.vhost.files.add_reference(message.data or b"")
@@ -98,13 +98,13 @@ class Transaction:
             persistent = persistent or keeps_all(queue.arguments)
         self.publishes.add(message, targets, persistent)
         counters = self.counters
-        crowded = counters.memory_used + octets > counters.memory_max
+        crowded = counters.memory_used + size > counters.memory_max
         # Otherwise a large transaction would block all publishers.
         if crowded and self.owns and kind < C_KIND_FILE and self.vhost.store.page_out(message):
             self.publishes.paged += 1
-            octets = C_PAGED_WEIGHT
-        self.held += octets
-        counters.memory_used += octets
+            size = C_PAGED_WEIGHT
+        self.memory += size
+        counters.memory_used += size
 
     def note(self, flaw: str) -> None:
         """Count a publish; ``flaw`` is its error, if any."""
@@ -195,19 +195,19 @@ class Transaction:
         publishes.bring(store)
         store.begin()
         try:
-            for place, (message, queues, persistent) in enumerate(publishes):
-                number = numbers.get(place) if numbers else None
+            for index, (message, queues, persistent) in enumerate(publishes):
+                number = numbers.get(index) if numbers else None
                 if number is not None and self.vhost.publishing_ids.knows(number):
                     continue
                 alive = [queue for queue in queues if not queue.deleted]
-                watched = interceptions.get(place) if interceptions else None
-                if watched is not None:
-                    refused += watched[0].publish(
+                intercepted = interceptions.get(index) if interceptions else None
+                if intercepted is not None:
+                    refused += intercepted[0].publish(
                         message,
                         alive,
                         persistent,
                         number=number,
-                        source=watched[1],
+                        source=intercepted[1],
                         in_transaction=True,
                     )
                 elif alive:
@@ -246,18 +246,18 @@ class Transaction:
     def detach(self) -> tuple[TransactionPublishes, list[Settle]]:
         """Return the publishes and settlements, and start an empty transaction."""
         operations = self.publishes, self.settles
-        self.counters.memory_used -= self.held
+        self.counters.memory_used -= self.memory
         self.publishes, self.settles = TransactionPublishes(), []
-        self.octets = self.held = 0
+        self.size = self.memory = 0
         self._holders = {}
         self.facts = {}
         self.numbers = {}
         self.interceptions = {}
         return operations
 
-    def _check_room(self, octets: int) -> None:
-        if self.octets + octets > OCTETS_MAX:
-            raise ResourceError(f"a transaction holds more than {OCTETS_MAX} bytes")
+    def _check_room(self, size: int) -> None:
+        if self.size + size > BYTES_MAX:
+            raise ResourceError(f"a transaction holds more than {BYTES_MAX} bytes")
         if len(self.publishes) + len(self.settles) + len(self.facts) >= ITEMS_MAX:
             raise ResourceError(f"a transaction holds more than {ITEMS_MAX} publishes and acks")
 

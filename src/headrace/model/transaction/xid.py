@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-ID_OCTETS_MAX = 255  # Bytes of either half of an xid (vbin8).
+ID_BYTES_MAX = 255  # Bytes of either half of an xid (vbin8).
 FORMAT_MAX = 0xFFFFFFFF
-STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch),
-# and of jobs' (model.operations.prepared_copies), which end with the process.
+STAGED = 0x48525342  # Format of staged batches' xids (model.transaction.staged_batch).
+# Format of jobs' xids (model.operations.prepared_copies), which end with the process.
 JOB = 0x48524552
 
 
@@ -44,7 +44,7 @@ class Xid(NamedTuple):
     def is_valid(self) -> bool:
         """Return True if the protocol can carry the xid."""
         halves = (self.global_id, self.branch_id)
-        return 0 <= self.format <= FORMAT_MAX and all(len(x) <= ID_OCTETS_MAX for x in halves)
+        return 0 <= self.format <= FORMAT_MAX and all(len(x) <= ID_BYTES_MAX for x in halves)
 
     def encode(self) -> bytes:
         """Return the bytes of an xid: format (4), both ids with their lengths (1)."""

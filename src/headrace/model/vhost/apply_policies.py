@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SLICE = 64  # Exchanges and queues of one step,
-SLICE_S = 0.002  # or as many as this time allows: patterns of policies take their time.
+SLICE = 64  # Exchanges and queues of one step at most.
+SLICE_S = 0.002  # Seconds after which a step ends: patterns of policies take their time.
 STRATEGY = "x-dead-letter-strategy"
 LOSES = (
     "queue {!r} may lose dead letters: at-least-once needs a dead-letter exchange, and another "
     "overflow than drop-head"
 )
 TIMEOUT = "x-consumer-timeout"  # A change is passed on to the consumers.
-LIVES_OCTETS = 1 << 20  # Bytes of messages that get a new TTL at a time.
+LIVES_SIZE = 1 << 20  # Bytes of messages that get a new TTL at a time.
 
 
 class RulesChange:
@@ -134,8 +134,8 @@ def configure_exchange(vhost: ExchangePolicyHost, exchange: Exchange) -> None:
     alternate = exchange.own_alternate
     policies = vhost.rules.policies
     if alternate is None and policies and exchange.name:
-        given = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
-        alternate = given if isinstance(given, str) else None
+        name = policies.settings(EXCHANGE, exchange.name).get("alternate-exchange")
+        alternate = name if isinstance(name, str) else None
     if alternate == exchange.alternate:
         return
     if vhost.exchanges.get(exchange.name) is exchange:
@@ -146,16 +146,16 @@ def configure_exchange(vhost: ExchangePolicyHost, exchange: Exchange) -> None:
 
 def shorten_lives(vhost: PolicyHost, queue: Queue) -> None:
     """Apply a new or shorter message TTL to the messages in a queue, counted from now."""
-    at = queue.ready.first_position(queue.counters.next_seq)
+    position = queue.ready.first_position(queue.counters.next_seq)
     end = vhost.counters.next_seq
     began_ms = vhost.counters.now_ms
 
     def go_on(now_ms: int) -> int:
-        nonlocal at
+        nonlocal position
         if queue.deleted or queue.message_ttl_ms < 0:
             return 0
-        at = queue.set_deadlines(at, end, began_ms, LIVES_OCTETS)
-        return now_ms + 1 if at < end else 0
+        position = queue.set_deadlines(position, end, began_ms, LIVES_SIZE)
+        return now_ms + 1 if position < end else 0
 
     returned = queue.ready.returned_within(0, end)
     for message in returned:

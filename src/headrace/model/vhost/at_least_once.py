@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.scheduler import Scheduler
 
-RETRY_MS = 1000  # Between two tries,
-RETRY_MS_MAX = 30_000  # growing to this while tries fail.
+RETRY_MS = 1000  # Pause between two tries; it grows while they fail.
+RETRY_MS_MAX = 30_000
 TRIES_MAX = 256  # Dead letters tried at once.
 
 

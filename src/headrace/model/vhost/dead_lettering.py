@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CYCLES_MAX = 1024  # Pairs of queues whose cycles were logged.
-PAUSE_MS = 1  # Before more dead letters of dead letters are delivered,
-WAITING_MAX = 65536  # and how many may wait for that; more are delivered at once.
+PAUSE_MS = 1  # Pause before more dead letters of dead letters are delivered.
+WAITING_MAX = 65536  # Dead letters that wait for it; more are delivered at once.
 
 
 class DeadLetters:
@@ -53,8 +53,8 @@ class DeadLetters:
 
     def __init__(self, vhost: RoutingHost) -> None:
         self.vhost = vhost
-        self._cycles: set[tuple[str, str]] = set()  # Logged cycles,
-        self._floods: set[tuple[str, str]] = set()  # and logged chains that were cut.
+        self._cycles: set[tuple[str, str]] = set()  # Logged cycles.
+        self._floods: set[tuple[str, str]] = set()  # Logged chains that were cut.
         self._undelivered: dict[Queue, Undelivered] = {}
         self._retries: dict[Queue, DelayedRetries] = {}
         # Dead letters of messages that died during a delivery.
@@ -62,10 +62,10 @@ class DeadLetters:
         # Dead letters that wait for the next turn; they have their seq.
         self._postponed: deque[tuple[Queue, Message]] = deque()
         self._delivering = False
-        self._joining = False  # Until :meth:`end`, dead letters join one transaction,
-        self._begun = False  # which is open.
-        self._deaths_ms = 0  # In this millisecond,
-        self._deaths = 0  # this many messages were dead-lettered at once.
+        self._joining = False  # True until :meth:`end`: dead letters join one transaction.
+        self._begun = False  # True while that transaction is open.
+        self._deaths_ms = 0  # The millisecond in which ``_deaths`` is counted.
+        self._deaths = 0  # Messages that were dead-lettered at once.
 
     def deliver(self, twins: Iterable[tuple[Queue, Message]], *, promised: bool = False) -> int:
         """Enqueue messages, then the dead letters of those that die on arrival.
@@ -189,7 +189,7 @@ class DeadLetters:
     def dead_letter(self, message: Message, queue: Queue, reason: str, detail: str = "") -> bool:
         """Publish a dead letter to its queue's dead-letter or alternate exchange.
 
-        ``detail`` says why a message could not be converted. Return False if the queue dead-letters
+        ``detail`` is the reason of a failed conversion. Return False if the queue dead-letters
         at least once and the letter has not arrived yet.
         """
         if self.vhost.contents is None:

@@ -39,7 +39,7 @@ class BindingRecord(NamedTuple):
     arguments: Mapping[str, object]
 
 
-class Saved(NamedTuple):
+class SavedDefinitions(NamedTuple):
     """The durable definitions of one virtual host."""
 
     exchanges: list[ExchangeRecord]
@@ -60,7 +60,7 @@ class Definitions(Protocol):
             ResourceError: the disk fails.
         """
 
-    def load(self) -> Saved:
+    def load(self) -> SavedDefinitions:
         """Return all definitions."""
 
     def save_exchange(self, record: ExchangeRecord) -> None:
@@ -94,9 +94,9 @@ class NoDefinitions:
     def require(self) -> None:
         """Accept every change."""
 
-    def load(self) -> Saved:
+    def load(self) -> SavedDefinitions:
         """Return no definitions."""
-        return Saved([], [], [])
+        return SavedDefinitions([], [], [])
 
     def save_exchange(self, record: ExchangeRecord) -> None:
         """Do nothing."""

@@ -74,7 +74,7 @@ class Orphans:
         """Resume a deleted queue after a restart; its messages are recovered next."""
         self._queues.append(queue)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Go on rerouting, once the messages are recovered."""
         for queue in self._queues:
             queue.retire()

@@ -8,7 +8,7 @@ lower one is a duplicate and dropped.
 
 The id of a refused message (queue or disk full, no route) stays usable, also when higher ids have
 been accepted: refused ids are kept beside the highest. After a lost connection a publisher repeats
-every message whose outcome it does not know.
+every message whose outcome is unknown to it.
 
 The id of a message that is not persistent is remembered in memory only.
 """
@@ -47,9 +47,9 @@ class PublisherState:
         if value is not None:
             self.last = int.from_bytes(value[:8], "big")
             self.used_ms = int.from_bytes(value[8:16], "big")
-            for at in range(16, len(value), 16):
-                low = int.from_bytes(value[at : at + 8], "big")
-                self.refused.append((low, int.from_bytes(value[at + 8 : at + 16], "big")))
+            for offset in range(16, len(value), 16):
+                low = int.from_bytes(value[offset : offset + 8], "big")
+                self.refused.append((low, int.from_bytes(value[offset + 8 : offset + 16], "big")))
 
     def encode(self) -> bytes:
         """Return the value of the fact: the highest accepted id and the refused ones below it."""
@@ -119,7 +119,7 @@ class PublishingIds:
         states = self._all()
         if name in states or len(states) < PUBLISHERS_MAX:
             return
-        idle = min(states, key=lambda each: states[each].used_ms)
+        idle = min(states, key=lambda publisher: states[publisher].used_ms)
         if states[idle].used_ms > self._counters.now_ms - IDLE_MS:
             raise ResourceError(
                 f"a virtual host knows {PUBLISHERS_MAX} publishers with publishing ids at most"
@@ -163,9 +163,9 @@ class PublishingIds:
 
     def _all(self) -> dict[bytes, PublisherState]:
         if self._states is None:
-            at = len(PREFIX)
+            start = len(PREFIX)
             self._states = {
-                key[at:]: PublisherState(value) for key, value in self._facts.items(PREFIX)
+                key[start:]: PublisherState(value) for key, value in self._facts.items(PREFIX)
             }
         return self._states
 

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
-from headrace.model.arguments.memory_estimate import queue_octets
+from headrace.model.arguments.memory_estimate import queue_memory
 from headrace.model.arguments.no_local import is_on
 from headrace.model.arguments.values import (
     QUEUE_ARGUMENTS,
@@ -81,7 +81,7 @@ class QueueRegistry(Topology):
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
         # Queues of closed connections that wait for their release; True for those to delete.
         self._ownerless: dict[Queue, bool] = {}
-        self._kept: set[Queue] = set()  # Exclusive queues that outlive their owner.
+        self._outliving: set[Queue] = set()  # Exclusive queues that outlive their owner.
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
         self.no_local: set[Queue] = set()  # Queues that refuse their own connection's publishes.
@@ -119,7 +119,7 @@ class QueueRegistry(Topology):
             raise AccessRefused(f"{self._queue_subject(name)} is the broker's own")
         holder = queue.exclusive_owner
         if holder is not None and holder is not owner and not queue_lifetime.admits(holder, owner):
-            raise self._locked(name)
+            raise self._locked_error(name)
         return queue
 
     # Keeps 0-9-1/s050, 0-9-1/s051, 0-9-1/s059, 0-9/queue.declare.queue#default-name,
@@ -142,12 +142,12 @@ class QueueRegistry(Topology):
     ) -> Queue:
         """Return the queue of that name, making it if it does not exist.
 
-        An empty name gets a generated one. ``owner`` is the connection that asks, or the session
+        An empty name gets a generated one. ``owner`` is the client's connection, or the session
         where sessions own queues; ``session`` is the channel of a connection; ``user`` is the user.
 
         ``kept`` makes an exclusive queue outlive its owner, unless it is an auto-delete queue; then
         another connection may own it. With ``sticky`` an existing queue is returned as it is,
-        whatever properties are asked for (0-9/queue.declare).
+        whatever properties the declaration has (0-9/queue.declare).
         """
         if passive:
             return self._find_declared(name, owner)
@@ -167,7 +167,9 @@ class QueueRegistry(Topology):
             self._check_name("queue", name)
         else:
             name = fresh_name or self._fresh_name()
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, self._queue_subject(name))
+        plan = queue_lifetime.LifetimePlan(
+            arguments, exclusive, auto_delete, self._queue_subject(name)
+        )
         arguments = self._check_type(name, arguments, plan, durable)
         dlq = self._dlq_to_declare(name, arguments)
         self.check_room(name, 2 if dlq else 1)
@@ -191,7 +193,7 @@ class QueueRegistry(Topology):
         self._add_owned(queue, plan, owner, durable=durable, kept=kept)
         if dlq:
             self.declare_queue(dlq, durable=durable, user=user)
-        self._changed()
+        self._void_routes()
         self._report_created(queue)
         return queue
 
@@ -211,11 +213,11 @@ class QueueRegistry(Topology):
         return queue
 
     def _adopt(self, queue: Queue, owner: object, *, exclusive: bool, kept: bool) -> None:
-        """Check that ``owner`` may use a queue, and lock it if that is asked for."""
+        """Check that ``owner`` may use a queue, and lock it on request."""
         self.find_queue(queue.name, owner)
         if exclusive and queue.exclusive_owner is None:
             if not kept:
-                raise self._locked(queue.name)
+                raise self._locked_error(queue.name)
             self.lock_queue(queue, owner)
 
     def _count_redeclaration(self, queue: Queue) -> None:
@@ -229,7 +231,11 @@ class QueueRegistry(Topology):
         return "" if dlq in self.queues else dlq
 
     def _check_type(
-        self, name: str, arguments: Mapping[str, object], plan: queue_lifetime.Plan, durable: bool
+        self,
+        name: str,
+        arguments: Mapping[str, object],
+        plan: queue_lifetime.LifetimePlan,
+        durable: bool,
     ) -> Mapping[str, object]:
         """Refuse arguments that contradict each other or the queue's type.
 
@@ -254,13 +260,19 @@ class QueueRegistry(Topology):
         if is_own(name):
             return
         self._require(lasting)
-        octets = queue_octets(name, arguments)
+        memory = queue_memory(name, arguments)
         if dlq:
-            octets += queue_octets(dlq, NO_ARGUMENTS)
-        self.check_definition(octets, "queue '{}'", name)
+            memory += queue_memory(dlq, NO_ARGUMENTS)
+        self.check_definition(memory, "queue '{}'", name)
 
     def _add_owned(
-        self, queue: Queue, plan: queue_lifetime.Plan, owner: object, *, durable: bool, kept: bool
+        self,
+        queue: Queue,
+        plan: queue_lifetime.LifetimePlan,
+        owner: object,
+        *,
+        durable: bool,
+        kept: bool,
     ) -> None:
         """Register whose end releases or deletes a new queue."""
         if plan.life.scope and durable:
@@ -268,11 +280,11 @@ class QueueRegistry(Topology):
         if plan.limited:
             holder = queue_lifetime.key_of(queue.exclusive_owner)
             self._owned.setdefault(holder, {})[queue] = None
-            self._kept.add(queue)
+            self._outliving.add(queue)
         elif plan.exclusive:
             self._owned.setdefault(owner, {})[queue] = None
             if kept:
-                self._kept.add(queue)
+                self._outliving.add(queue)
             elif durable:
                 self._durable_exclusive.add(queue)
 
@@ -384,10 +396,10 @@ class QueueRegistry(Topology):
         if holder is owner or (holder is not None and queue_lifetime.admits(holder, owner)):
             return
         if queue.exclusive_owner is not None or queue.consumer_count():
-            raise self._locked(queue.name)
+            raise self._locked_error(queue.name)
         queue.exclusive_owner = owner
         self._owned.setdefault(owner, {})[queue] = None
-        self._kept.add(queue)
+        self._outliving.add(queue)
 
     # Keeps 0-10/s188.
     def owner_gone(self, owner: object) -> None:
@@ -423,14 +435,14 @@ class QueueRegistry(Topology):
         """Delete a queue of an owner that is gone, unless ``deletes`` is False and it is kept."""
         self._ownerless.pop(queue, None)
         lingers = LINGER in queue.arguments and queue.expires_ms >= 0
-        if not deletes and queue in self._kept and (lingers or not queue.auto_delete):
-            self._kept.discard(queue)
+        if not deletes and queue in self._outliving and (lingers or not queue.auto_delete):
+            self._outliving.discard(queue)
             queue.exclusive_owner = None
             queue.used_ms = self.counters.now_ms
         elif self.queues.get(queue.name) is queue:
             self._remove_queue(queue)
 
-    def _locked(self, name: str) -> ResourceLocked:
+    def _locked_error(self, name: str) -> ResourceLocked:
         return ResourceLocked(
             f"cannot obtain exclusive access to locked {self._queue_subject(name)}. It could be "
             "originally declared on another connection or the exclusive property value does not "
@@ -473,11 +485,11 @@ class QueueRegistry(Topology):
         """
         if self.make_stream is None:
             raise InvalidArgument(f"{self._queue_subject(name)} cannot be: streams are not served")
-        self.check_definition(queue_octets(name, arguments), "queue '{}'", name)
+        self.check_definition(queue_memory(name, arguments), "queue '{}'", name)
         queue_id = self.definitions.save_queue(QueueRecord(0, name, False, arguments))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=dict(arguments))
         self._add_queue(queue)
-        self._changed()
+        self._void_routes()
         return queue
 
     def make_delayed(self, name: str) -> Queue:
@@ -493,7 +505,7 @@ class QueueRegistry(Topology):
         self.definitions.keep_queue(QueueRecord(queue_id, name, False, NO_ARGUMENTS))
         queue = self._make_queue(name, id=queue_id, durable=True, arguments=NO_ARGUMENTS)
         self._add_queue(queue)
-        self._changed()
+        self._void_routes()
         return queue
 
     def remove_hidden(self, queue: Queue) -> None:
@@ -501,7 +513,7 @@ class QueueRegistry(Topology):
         self._remove_queue(queue)
 
     def destruct(self, queue: Queue) -> None:
-        """Delete a queue because its own lifetime policy says so."""
+        """Delete a queue because its own lifetime policy requires it."""
         if self.queues.get(queue.name) is queue:
             self._remove_queue(queue)
 
@@ -525,9 +537,9 @@ class QueueRegistry(Topology):
     ) -> None:
         """Refuse a declaration whose properties differ from the existing queue's."""
         subject = self._queue_subject(queue.name)
-        plan = queue_lifetime.Plan(arguments, exclusive, auto_delete, subject)
+        plan = queue_lifetime.LifetimePlan(arguments, exclusive, auto_delete, subject)
         if not plan.is_same_owner(queue.exclusive_owner, owner):
-            raise self._locked(queue.name)
+            raise self._locked_error(queue.name)
         auto_delete = plan.auto_delete
         was_durable = queue.durable or queue in self._durable_exclusive
         assert_same_field(was_durable, durable, "durable", subject)
@@ -562,10 +574,10 @@ class QueueRegistry(Topology):
         Raises:
             PreconditionFailed: there is no room for ``more`` queues.
         """
-        most = self.rules.limits.queues
-        if 0 <= most < self.queue_count() + more and not is_own(name):
+        maximum = self.rules.limits.queues
+        if 0 <= maximum < self.queue_count() + more and not is_own(name):
             raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({most}) is "
+                f"cannot declare queue '{name}': queue limit in vhost '{self.name}' ({maximum}) is "
                 "reached"
             )
 
@@ -614,7 +626,7 @@ class QueueRegistry(Topology):
         self.queues[queue.name] = queue
         queue.chunk = self.queues_in_order.append(queue)
         self._own_count += queue.is_hidden or is_own(queue.name)
-        self.definition_octets += queue_octets(queue.name, queue.arguments)
+        self.definition_memory += queue_memory(queue.name, queue.arguments)
         self.count_alternate(queue.alternate_exchange, 1)
         queue.used_ms = self.counters.now_ms
         if is_on(queue.arguments):
@@ -633,7 +645,7 @@ class QueueRegistry(Topology):
         if queue.chunk is not None:
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
-        self.definition_octets -= queue_octets(queue.name, queue.arguments)
+        self.definition_memory -= queue_memory(queue.name, queue.arguments)
         holder = queue_lifetime.key_of(queue.exclusive_owner)
         owned = self._owned.get(holder)
         if owned is not None:
@@ -643,7 +655,7 @@ class QueueRegistry(Topology):
         self._ownerless.pop(queue, None)
         self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
-        self._kept.discard(queue)
+        self._outliving.discard(queue)
         self.no_local.discard(queue)
         sources = self._unbind_destination(queue)
         self.scheduler.remove(queue)
@@ -651,7 +663,7 @@ class QueueRegistry(Topology):
         self.scheduler.remove(("age", queue))
         for lane in (queue.lanes or {}).values():
             self.scheduler.remove(lane)
-        self._changed()
+        self._void_routes()
         self._leave_unused(sources)
         if queue.name.startswith(SERVICES):  # Samplers do not count it.
             queue.leave_samples()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which class of queue the arguments ask for: one of Qpid's kinds, or an ordinary queue.
+"""The class of a queue, from its arguments: one of Qpid's kinds, or an ordinary queue.
 
 Arguments of two kinds contradict each other; the declaration is refused and both are named.
 """
@@ -41,7 +41,7 @@ _NEEDS = (
 )
 
 
-def wants(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
+def first_set(arguments: Mapping[str, object], names: tuple[str, ...]) -> str:
     """Return the first of these arguments that is set and not zero; "" if none is."""
     for name in names:
         if number(arguments.get(name, 0)) != 0:
@@ -55,24 +55,24 @@ def check(arguments: Mapping[str, object], subject: str) -> None:
     Raises:
         InvalidArgument: two arguments contradict each other; the text names both.
     """
-    wanted = [name for name in (wants(arguments, family) for family in _FAMILIES) if name]
+    wanted = [name for name in (first_set(arguments, family) for family in _FAMILIES) if name]
     if len(wanted) > 1:
         raise _contradiction(wanted[1], wanted[0], subject)
     for family in (LAST_VALUE[:1], PRIORITIES):
-        names = [name for name in family if wants(arguments, (name,))]
+        names = [name for name in family if first_set(arguments, (name,))]
         if len(names) > 1:
             raise _contradiction(names[1], names[0], subject)
-    hold = wants(arguments, (HOLD,))
-    if hold and wants(arguments, LAST_VALUE):
-        raise _contradiction(hold, wants(arguments, LAST_VALUE), subject)
-    once = wants(arguments, (DEDUPLICATION,))
-    wanted += [name for name in (hold, wants(arguments, SHARES)) if name]
+    hold = first_set(arguments, (HOLD,))
+    if hold and first_set(arguments, LAST_VALUE):
+        raise _contradiction(hold, first_set(arguments, LAST_VALUE), subject)
+    once = first_set(arguments, (DEDUPLICATION,))
+    wanted += [name for name in (hold, first_set(arguments, SHARES)) if name]
     wanted = [name for name in wanted if name not in PRIORITIES]
     if once and wanted:
         raise _contradiction(once, wanted[0], subject)
     flow_control.check(arguments, subject)
     for name, needed in _NEEDS:
-        if name in arguments and not wants(arguments, needed):
+        if name in arguments and not first_set(arguments, needed):
             raise InvalidArgument(f"invalid arg '{name}' for {subject}: it needs '{needed[0]}'")
 
 
@@ -82,10 +82,12 @@ def _contradiction(name: str, other: str, subject: str) -> InvalidArgument:
 
 def kind_of(arguments: Mapping[str, object]) -> type[AnyQueue]:
     """Return the class of a queue with these checked arguments."""
-    if wants(arguments, LAST_VALUE):
+    if first_set(arguments, LAST_VALUE):
         return LastValueQueue
-    if wants(arguments, (GROUP,)):
+    if first_set(arguments, (GROUP,)):
         return GroupedQueue
-    if wants(arguments, (SORT, *SHARES, HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)):
+    if first_set(
+        arguments, (SORT, *SHARES, HOLD, *flow_control.ALERT_MESSAGE, *flow_control.MAXIMA)
+    ):
         return InspectingQueue
     return Queue

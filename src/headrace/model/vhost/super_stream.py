@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_octets
-from headrace.model.arguments.values import check_queue_arguments, shown
+from headrace.model.arguments.memory_estimate import BINDING, TABLE, queue_memory
+from headrace.model.arguments.values import check_queue_arguments, format_value
 from headrace.model.errors import InvalidArgument, PreconditionFailed
 from headrace.model.exchange.super_stream import (
     PARTITION_BY,
@@ -61,8 +61,8 @@ def partitions_of(exchange: Exchange) -> list[Partition]:
         stream = binding.destination
         if isinstance(stream, Stream):
             order = (binding.arguments or {}).get(PARTITION_ORDER)
-            place = order if isinstance(order, int) else None
-            partitions.setdefault(stream, Partition(stream, place, binding.routing_key))
+            number = order if isinstance(order, int) else None
+            partitions.setdefault(stream, Partition(stream, number, binding.routing_key))
     return list(partitions.values())
 
 
@@ -90,14 +90,14 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
     count = arguments.get(PARTITIONS, 0)
     if PARTITIONS in arguments and not _is_count(count):
         raise InvalidArgument(
-            f"invalid arg '{PARTITIONS}' for {subject}: {shown(count)} is not a number from 1 to "
-            f"{PARTITIONS_MAX}"
+            f"invalid arg '{PARTITIONS}' for {subject}: {format_value(count)} is not a number from "
+            f"1 to {PARTITIONS_MAX}"
         )
     partition_by = arguments.get(PARTITION_BY, "hash")
     if partition_by not in ("hash", "key"):
         raise InvalidArgument(
             f"invalid arg '{PARTITION_BY}' for {subject}: it is hash or key, not "
-            f"{shown(partition_by)}"
+            f"{format_value(partition_by)}"
         )
     new: list[str] = []
     for partition in partition_names(name, SuperStreamExchange.type, arguments):
@@ -108,12 +108,12 @@ def check(vhost: TopologyHost, name: str, durable: bool, arguments: Mapping[str,
             new.append(partition)
     if new:
         vhost.check_room(new[0], len(new))
-        needed = sum([octets(stream, arguments) for stream in new])
+        needed = sum([stream_memory(stream, arguments) for stream in new])
         vhost.check_definition(needed, "the streams of exchange '{}'", name)
 
 
 def make_partitions(vhost: TopologyHost, name: str, arguments: Mapping[str, object]) -> None:
-    """Declare and bind the partitions that a new exchange's arguments ask for."""
+    """Declare and bind the partitions of a new exchange, from its arguments."""
     for order, partition in enumerate(partition_names(name, SuperStreamExchange.type, arguments)):
         add_partition(vhost, name, partition, order, arguments)
 
@@ -128,20 +128,20 @@ def add_partition(
         LimitReached: definitions would use more memory than they may.
     """
     if stream not in vhost.queues:
-        vhost.check_definition(octets(stream, arguments), "queue '{}'", stream)
+        vhost.check_definition(stream_memory(stream, arguments), "queue '{}'", stream)
     vhost.declare_queue(stream, durable=True, arguments=stream_arguments(arguments))
     vhost.bind(exchange, ("queue", stream), str(order), {PARTITION_ORDER: order})
 
 
-def octets(stream: str, arguments: Mapping[str, object]) -> int:
+def stream_memory(stream: str, arguments: Mapping[str, object]) -> int:
     """Return the memory of a partition and its binding in bytes."""
-    return queue_octets(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
+    return queue_memory(stream, stream_arguments(arguments)) + 2 * BINDING + TABLE
 
 
 def stream_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of the partitions from those of their exchange."""
-    given = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
-    return {"x-queue-type": "stream", **given}
+    partition_arguments = {name: arguments[name] for name in STREAM_ARGUMENTS if name in arguments}
+    return {"x-queue-type": "stream", **partition_arguments}
 
 
 def _is_count(count: object) -> bool:

@@ -50,7 +50,7 @@ PREDECLARED = (
     ("amq.match", "headers"),
     (TRACE, "topic"),
 )
-NAME_OCTETS_MAX = 255
+NAME_BYTES_MAX = 255
 CLEARED_AT_ONCE = 512  # Bindings removed from an exchange's index at once.
 NO_ARGUMENTS: dict[str, object] = {}  # Shared by all queues without arguments; read only.
 
@@ -81,7 +81,7 @@ class Topology(ABC):
         self._cleared: deque[Binding] = deque()  # Removed, but still in their exchange's index.
         self._alternates: dict[str, int] = {}  # Number of queues and exchanges that name each.
         #: Memory of all definitions in bytes (:mod:`headrace.model.arguments.memory_estimate`).
-        self.definition_octets = 0
+        self.definition_memory = 0
 
     @property
     def generation(self) -> int:
@@ -178,14 +178,14 @@ class Topology(ABC):
                 arguments=arguments,
             )
             self._check_new_exchange(exchange)
-            self.check_definition(exchange.octets(), "exchange '{}'", name)
+            self.check_definition(exchange.memory(), "exchange '{}'", name)
             self._add_exchange(exchange)
             if durable:
                 self.definitions.save_exchange(
                     ExchangeRecord(name, kind, auto_delete, internal, arguments)
                 )
             self._on_exchange_added(exchange)
-            self._changed()
+            self._void_routes()
             if self.events.has_listeners:
                 self.events.emit("exchange.created", **exchange_facts(exchange, self.name))
             return exchange
@@ -204,7 +204,7 @@ class Topology(ABC):
     def judge_exchange(
         self, name: str, kind: str, arguments: Mapping[str, object], *, strict: bool = False
     ) -> None:
-        """Refuse, log or ignore the arguments that an exchange of a type does not know.
+        """Refuse, log or ignore the arguments that an exchange of a type does not have.
 
         Raises:
             NotUnderstood: an argument is refused.
@@ -218,7 +218,7 @@ class Topology(ABC):
 
     # Keeps 0-9-1/s047, 0-10/s161.
     def delete_exchange(self, name: str, if_unused: bool = False) -> None:
-        """Delete an exchange; a missing one is no error."""
+        """Delete an exchange; a missing one is not an error."""
         self._refuse_default(name)
         exchange = self.exchanges.get(name)
         if name.startswith(RESERVED_PREFIX) or (exchange is not None and exchange.fixed):
@@ -234,19 +234,19 @@ class Topology(ABC):
     # 0-9/exchange.declare.durable#support, 0-10/s144, 0-10/s154.
     def _add_exchange(self, exchange: Exchange) -> None:
         configure_exchange(self, exchange)
-        self.definition_octets += exchange.octets()
+        self.definition_memory += exchange.memory()
         self.exchanges[exchange.name] = exchange
         self.count_alternate(exchange.alternate, 1)
 
     def _remove_exchange(self, exchange: Exchange) -> None:
         self._leave_unused(self._drop_exchange(exchange))
-        self._changed()
+        self._void_routes()
 
     def _drop_exchange(self, exchange: Exchange) -> dict[Exchange, None]:
         """Remove an exchange; return the exchanges that were bound to it."""
         exchange.deleted = True
         del self.exchanges[exchange.name]
-        self.definition_octets -= exchange.octets()
+        self.definition_memory -= exchange.memory()
         self.count_alternate(exchange.alternate, -1)
         self._remove_bindings(list(exchange.bindings), True)
         sources = self._unbind_destination(exchange)
@@ -292,7 +292,7 @@ class Topology(ABC):
         owner: object = None,
         strict: bool = False,
     ) -> None:
-        """Bind a destination, given as (kind, name), to an exchange; a second time is no error.
+        """Bind a destination, given as (kind, name), to an exchange; it may exist already.
 
         Every queue is bound to the default exchange by its name, and a client may repeat that
         binding. With ``strict`` unknown arguments are refused, unless the virtual host has a rule
@@ -313,18 +313,18 @@ class Topology(ABC):
         if binding in binding.source.bindings:
             return
         self._require(self._lasting(binding))
-        octets = binding.source.binding_octets(binding)
-        self.check_definition(octets, "a binding of exchange '{}'", source)
-        if self._add_binding(binding, octets):
+        memory = binding.source.binding_memory(binding)
+        self.check_definition(memory, "a binding of exchange '{}'", source)
+        if self._add_binding(binding, memory):
             if self._lasting(binding):
                 self.definitions.save_binding(self._record(binding))
             if binding.arguments and binding.arguments.get(EXCLUSIVE):
                 self._remove_other_bindings(binding)
-            self._changed()
+            self._void_routes()
             if self.events.has_listeners:
                 self.events.emit("binding.created", **binding_facts(binding, self.name))
             if binding.source.observer is not None:
-                binding.source.observer.bound(binding)
+                binding.source.observer.replay_to(binding)
 
     def unbind(
         self,
@@ -341,7 +341,7 @@ class Topology(ABC):
         self._require(self._lasting(binding))
         self._remove_binding(binding)
         self._leave_unused((binding.source,))
-        self._changed()
+        self._void_routes()
         return True
 
     def bindings_to(self, destination: Destination) -> Iterable[Binding]:
@@ -396,16 +396,16 @@ class Topology(ABC):
         )
 
     # Keeps 0-9-1/queue.bind#05, 0-9/queue.bind#binding-count, 0-10/s165.
-    def _add_binding(self, binding: Binding, octets: int) -> bool:
+    def _add_binding(self, binding: Binding, memory: int) -> bool:
         if not binding.source.bind(binding):
             return False
-        self.definition_octets += octets
+        self.definition_memory += memory
         self._bound.setdefault(binding.destination, {})[binding] = None
         return True
 
     def _remove_binding(self, binding: Binding) -> None:
         if binding.source.unbind(binding):
-            self.definition_octets -= binding.source.binding_octets(binding)
+            self.definition_memory -= binding.source.binding_memory(binding)
         self._forget_binding(binding)
         self._report_unbound(binding)
 
@@ -462,7 +462,7 @@ class Topology(ABC):
         for _ in range(min(CLEARED_AT_ONCE, len(self._cleared))):
             binding = self._cleared.popleft()
             binding.source.forget(binding)
-            self.definition_octets -= binding.source.binding_octets(binding)
+            self.definition_memory -= binding.source.binding_memory(binding)
         return now_ms + 1 if self._cleared else 0
 
     def drop_unbound(self, exchange: Exchange, matched: dict[Destination, None]) -> None:
@@ -474,7 +474,7 @@ class Topology(ABC):
 
     # --- Inside -----------------------------------------------------------------------------------
 
-    def check_definition(self, octets: int, description: str, name: str = "") -> None:
+    def check_definition(self, memory: int, description: str, name: str = "") -> None:
         """Refuse a definition that would use too much memory.
 
         ``description`` is its kind, with ``{}`` for its name.
@@ -482,12 +482,12 @@ class Topology(ABC):
         Raises:
             LimitReached: definitions would use more than they may.
         """
-        most = self.rules.limits.definitions_size
-        if 0 <= most < self.definition_octets + octets:
+        maximum = self.rules.limits.definitions_size
+        if 0 <= maximum < self.definition_memory + memory:
             raise LimitReached(
                 f"cannot make {description.format(name)}: the definitions of vhost '{self.name}' "
-                f"may hold {most} bytes of memory ({LIMIT}), and it needs {octets} beside "
-                f"{self.definition_octets}"
+                f"may hold {maximum} bytes of memory ({LIMIT}), and it needs {memory} beside "
+                f"{self.definition_memory}"
             )
 
     def _require(self, lasting: bool) -> None:
@@ -523,8 +523,8 @@ class Topology(ABC):
         """Refuse reserved and malformed names."""
         if name.startswith(RESERVED_PREFIX):
             raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
-        if not name.isprintable() or len(name.encode()) > NAME_OCTETS_MAX:
+        if not name.isprintable() or len(name.encode()) > NAME_BYTES_MAX:
             raise PreconditionFailed(f"{kind} name {name!r} is not allowed")
 
-    def _changed(self) -> None:
+    def _void_routes(self) -> None:
         self.counters.generation += 1

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.model.arguments import queue_lifetime
-from headrace.model.arguments.memory_estimate import LIMIT, consumer_octets
+from headrace.model.arguments.memory_estimate import LIMIT, consumer_memory
 from headrace.model.arguments.no_local import is_local
 from headrace.model.arguments.values import check_reader_arguments, keeps_all, queue_type
 from headrace.model.contents import UnreadableError
@@ -23,7 +23,7 @@ from headrace.model.exchange.binding import QUEUE, Binding, Destination
 from headrace.model.exchange.exchange import Exchange, Headers, Observer
 from headrace.model.exchange.registry import new_exchange
 from headrace.model.exchange.super_stream import SuperStreamExchange
-from headrace.model.host import Routed
+from headrace.model.host import Route
 from headrace.model.interceptor.exchange_observer import (
     KEPT,
     ExchangeObserver,
@@ -148,7 +148,7 @@ class VirtualHost(QueueRegistry):
                 durable=True,
                 auto_delete=record.auto_delete,
                 arguments=dict(record.arguments) or NO_ARGUMENTS,
-                exclusive_owner=queue_lifetime.kept_owner(record.arguments),
+                exclusive_owner=queue_lifetime.recovered_owner(record.arguments),
             )
             if record.name.startswith(ENDING):
                 self.count_alternate(queue.alternate_exchange, 1)
@@ -163,13 +163,13 @@ class VirtualHost(QueueRegistry):
                 self.delayed.adopt(queue)
         for saved_binding in saved.bindings:
             self._load_binding(saved_binding)
-        self._changed()
-        most = self.rules.limits.definitions_size
-        if 0 <= most < self.definition_octets:
+        self._void_routes()
+        maximum = self.rules.limits.definitions_size
+        if 0 <= maximum < self.definition_memory:
             log.warning(
                 "vhost %r: its definitions use %d bytes of memory, more than the limit of %d: "
                 "no others can be declared until some are deleted or %s is raised",
-                *(self.name, self.definition_octets, most, LIMIT),
+                *(self.name, self.definition_memory, maximum, LIMIT),
             )
 
     def _load_binding(self, record: BindingRecord) -> None:
@@ -186,11 +186,11 @@ class VirtualHost(QueueRegistry):
             return
         try:
             binding = Binding(source, destination, record.routing_key, record.arguments)
-            self._add_binding(binding, source.binding_octets(binding))
+            self._add_binding(binding, source.binding_memory(binding))
         except InvalidArgument as error:
             log.error("vhost %r: binding %r is left out: %s", self.name, record, error)
 
-    def restored(self) -> None:
+    def resume(self) -> None:
         """Resume deduplication, history and tracing; call once the facts are recovered."""
         for exchange in list(self.exchanges.values()):
             self._add_observer(exchange)
@@ -212,7 +212,7 @@ class VirtualHost(QueueRegistry):
         alternates: int = ALTERNATES_MAX,
         copies: Sequence[str] = (),
         publisher: int = 0,
-    ) -> Routed:
+    ) -> Route:
         """Return the queues that a message reaches; ``headers`` is called only if needed.
 
         ``alternates`` bounds how many alternate exchanges in a row are tried. ``copies`` are
@@ -229,8 +229,8 @@ class VirtualHost(QueueRegistry):
             first, routing_key, headers, queues, alternates, observers, copies, publisher
         )
         if not observers and self.stamps is None and self.tracer is None:
-            return Routed(tuple(queues), cacheable)
-        return Routed(tuple(queues), False, Interception(self, tuple(observers), headers))
+            return Route(tuple(queues), cacheable)
+        return Route(tuple(queues), False, Interception(self, tuple(observers), headers))
 
     # Keeps 0-10/s149, 0-10/s151, 0-10/s152.
     def follow(
@@ -309,7 +309,7 @@ class VirtualHost(QueueRegistry):
             return
         targets = [*queues, *interception.keepers()]
         if observers:
-            message = interception.watched(message)
+            message = interception.stamp_for_exchanges(message)
         if targets:
             self.deliver(message, targets, persistent)
             for observer in observers:
@@ -376,7 +376,7 @@ class VirtualHost(QueueRegistry):
         if self.contents is None:
             return message.data is not None
         try:
-            message.data = self.contents.joined(message)
+            message.data = self.contents.encode_record(message)
         except UnreadableError as error:
             log.warning("stream %r: a message is not kept: %s", stream.name, error)
             self.dead_letters.dead_letter(message, stream, UNCONVERTIBLE, str(error))
@@ -419,18 +419,18 @@ class VirtualHost(QueueRegistry):
         if self.stamps is not None and self.stamps.sent_time and self.contents is not None:
             stamped = {SENT_TIME: self.counters.now_ms}
             try:
-                message.data = self.contents.stamped(message, stamped, None).data
+                message.data = self.contents.stamp(message, stamped, None).data
             except UnreadableError as error:
                 log.warning("vhost %r: a message is not stamped: %s", self.name, error)
         if self.tracer is not None:
-            self.tracer.delivered(queue, consumer, message)
+            self.tracer.trace_delivery(queue, consumer, message)
 
     def _observe(self) -> None:
         """Turn the call of :meth:`delivering` on or off for each queue."""
         self.traced = self.tracer is not None or (self.stamps is not None and self.stamps.sent_time)
         for queue in self.queues.values():
             queue.traced = is_traced(queue)
-        self._changed()
+        self._void_routes()
 
     # --- Connections and consumers ----------------------------------------------------------------
 
@@ -452,15 +452,15 @@ class VirtualHost(QueueRegistry):
             check_reader_arguments(
                 consumer.arguments, self._queue_subject(queue.name), queue_type(queue.arguments)
             )
-        octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
-        self.check_definition(octets, "consumer '{}'", consumer.tag)
+        memory = consumer_memory(consumer.tag, consumer.arguments, consumer.selector)
+        self.check_definition(memory, "consumer '{}'", consumer.tag)
 
     def count_consumer(self, consumer: Consumer) -> None:
         """Count the memory of a consumer until it is removed."""
         if consumer not in self._consumers:
-            octets = consumer_octets(consumer.tag, consumer.arguments, consumer.selector)
-            self._consumers[consumer] = octets
-            self.definition_octets += octets
+            memory = consumer_memory(consumer.tag, consumer.arguments, consumer.selector)
+            self._consumers[consumer] = memory
+            self.definition_memory += memory
 
     def consumer_added(self, consumer: Consumer) -> None:
         """Called when a queue has a new consumer."""
@@ -470,7 +470,7 @@ class VirtualHost(QueueRegistry):
 
     def consumer_removed(self, consumer: Consumer) -> None:
         """Called when a queue has lost a consumer."""
-        self.definition_octets -= self._consumers.pop(consumer, 0)
+        self.definition_memory -= self._consumers.pop(consumer, 0)
         if self.events.has_listeners and not consumer.queue.access_name.startswith(SERVICES):
             self.events.emit("consumer.deleted", **consumer_name(consumer, self.name))
 
@@ -486,7 +486,7 @@ class VirtualHost(QueueRegistry):
         self._add_observer(exchange)
 
     def _add_observer(self, exchange: Exchange) -> None:
-        """Make the observer of an exchange, if its arguments ask for one."""
+        """Make the observer of an exchange, if its arguments require one."""
         if not is_observed(exchange):
             return
         arguments = kept_arguments(exchange)

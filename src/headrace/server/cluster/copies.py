@@ -21,7 +21,7 @@ from headrace.store.ledger.replicated_disk import BODIES, JOURNAL, STREAMS, Repl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.store.ledger.members import LedgerRow, Silent
+    from headrace.store.ledger.members import LedgerRow, SilentBroker
     from headrace.store.ledger.postgres_cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class Copies:
         """Keep copies of these from now on, and of no others; does not block."""
         self._wanted = {row.name: row for row in ledgers}
 
-    def take(self, ledger: str, taken: str, silent: Silent | None) -> ReplicatedDisk:
+    def take(self, ledger: str, taken: str, silent: SilentBroker | None) -> ReplicatedDisk:
         """Become the owner of a ledger; return its files, which are up to date.
 
         Args:

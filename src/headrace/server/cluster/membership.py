@@ -54,12 +54,12 @@ def watch(members: Members) -> None:
     Without them it is a session of a machine that is gone, or of a suspended broker. That
     one loses the session, and so learns when it continues that the name is taken.
     """
-    first = members.seen()
+    first = members.read_counter()
     until = time.monotonic() + WATCH_S
     while time.monotonic() < until:
         if members.is_free():
             return
-        if members.seen() != first:
+        if members.read_counter() != first:
             raise NameTakenError(
                 f"another broker named {members.name!r} runs in this cluster: set cluster_name"
             )

@@ -31,7 +31,7 @@ from headrace.store.ledger.members import (
     RUNNING,
     ClusterRows,
     NameTakenError,
-    Silent,
+    SilentBroker,
 )
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
@@ -336,10 +336,12 @@ class ClusterNode:
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.taken", vhost=vhost, epoch=engine.epoch)
 
-    def _silent(self, owner: str) -> Silent | None:
+    def _silent(self, owner: str) -> SilentBroker | None:
         """Return the owner of a ledger that this broker judges dead; None if there is no other."""
         watched = self.census.watched.get(owner)
-        return None if watched is None or owner == self.name else Silent(owner, watched.row.seen)
+        return (
+            None if watched is None or owner == self.name else SilentBroker(owner, watched.row.seen)
+        )
 
     def _note_down(self, name: str, vhost: str, why: str) -> None:
         """Note why a virtual host could not be taken; this is tried again later."""

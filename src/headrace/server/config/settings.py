@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.model.arguments.memory_estimate import DEFAULT_OCTETS_MAX
+from headrace.model.arguments.memory_estimate import DEFAULT_BYTES_MAX
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -328,7 +328,7 @@ class Settings:
         choices=("classic", "quorum", "stream"),
     )
     definitions_size_max: int = setting(
-        DEFAULT_OCTETS_MAX,
+        DEFAULT_BYTES_MAX,
         "Memory for queues, exchanges and bindings of a virtual host, with names and "
         "arguments, if the virtual host has no limit max-definitions-size.",
         unit="bytes",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.store.catalog.database import FILE_NAME
 from headrace.store.errors import StoreError
 from headrace.store.mark import NAME as MARK_FILE
-from headrace.store.mark import OWNER, Owner, read_owner, write_owner
+from headrace.store.mark import OWNER, DirectoryOwner, read_owner, write_owner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -226,7 +226,7 @@ def check_journal(data: DataDirectory, vhost: str, number: int) -> None:
         )
 
 
-def record_owner(data: DataDirectory, number: int, owner: Owner) -> None:
+def record_owner(data: DataDirectory, number: int, owner: DirectoryOwner) -> None:
     """Record the virtual host whose data a directory has."""
     home = data.vhost(number)
     try:

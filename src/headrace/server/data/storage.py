@@ -51,7 +51,7 @@ from headrace.store.file_bodies.staging import Staging
 from headrace.store.journal.journal import Journal
 from headrace.store.ledger.replicated_disk import ReplicatedDisk
 from headrace.store.mark import NAME as MARK_FILE
-from headrace.store.mark import Owner
+from headrace.store.mark import DirectoryOwner
 from headrace.store.offload.tier import Tier, open_tier
 from headrace.store.stream.lease_log import DiskLeaseLog
 from headrace.store.stream.log import DiskStreamLog
@@ -212,7 +212,7 @@ class Storage:
         store.read()
         self.definitions[vhost] = NoDefinitions()
         if self.data is not None:
-            record_owner(self.data, vhost_id, Owner(vhost, self.catalog_id))
+            record_owner(self.data, vhost_id, DirectoryOwner(vhost, self.catalog_id))
         if isinstance(store, Journal) and self.earlier is not None:
             earlier = self.earlier.load(vhost)
             assert self.data is not None
@@ -301,7 +301,7 @@ class Storage:
                     (queue.id, seq)
                     for queue in vhost.queues.values()
                     if queue.durable and not queue.is_stream
-                    for seq in queue.redelivered()
+                    for seq in queue.redelivered_seqs()
                 )
 
     def make_stream(self, host: str, name: str, **options: Unpack[QueueOptions]) -> Queue:
@@ -353,9 +353,9 @@ class Storage:
         self.migrate_definitions(vhost.name)
         self.warn_of_unnamed_streams(vhost.name, queues.keys())
         vhost.facts.restore()
-        vhost.restored()
+        vhost.resume()
         vhost.groups.owner_ms = int(self.settings.group_owner_timeout_s * 1000)
-        vhost.groups.pin_octets_max = self.settings.group_pin_size_max
+        vhost.groups.pin_bytes_max = self.settings.group_pin_size_max
         vhost.groups.restore(iter(vhost.queues.values()), self.counters.now_ms)
         lost: Counter[Queue] = Counter()
         nameless: dict[int, Queue] = {}
@@ -379,11 +379,11 @@ class Storage:
         store.waits = {}
         vhost.branches.restore(store.prepared_branches)
         vhost.sinks.keep_ms = int(self.settings.staged_s * 1000)
-        vhost.sinks.restored()
+        vhost.sinks.resume()
         vhost.jobs.messages_max = self.settings.job_messages_max
         store.prepared_branches = []
         vhost.leases.restore()
-        vhost.orphans.restored()
+        vhost.orphans.resume()
         if isinstance(store, Journal):
             self.counters.next_seq = max(self.counters.next_seq, store.last_seq + 1)
 

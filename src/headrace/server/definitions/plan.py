@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.definition_file import SECTIONS
 from headrace.model.arguments.memory_estimate import LIMIT as DEFINITIONS
-from headrace.model.arguments.memory_estimate import queue_octets
+from headrace.model.arguments.memory_estimate import queue_memory
 from headrace.model.arguments.values import QUEUE_ARGUMENTS, check_queue_arguments
 from headrace.model.counters import Counters
 from headrace.model.errors import CommandInvalid, ModelError, NotUnderstood, ResourceError
@@ -156,7 +156,7 @@ class Plan(AccountPlan):
             raise
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
-        self._hold(element, vhost, made.octets())
+        self._hold(element, vhost, made.memory())
         self._new_exchanges[vhost, exchange.name] = made
         self.exchanges.append(exchange)
         return exchange.name, CREATED, ""
@@ -212,7 +212,7 @@ class Plan(AccountPlan):
         except ModelError as error:
             raise DocumentError(element.path, error.text) from None
         self._count_queue(element, vhost)
-        self._hold(element, vhost, queue_octets(queue.name, arguments))
+        self._hold(element, vhost, queue_memory(queue.name, arguments))
         self._new_queues.add((vhost, queue.name))
         self.queues.append(queue)
         return queue.name, CREATED, ""
@@ -349,11 +349,11 @@ class Plan(AccountPlan):
     def _weigh(self, bound: Bound, vhost: str) -> int:
         """Return an upper bound of a binding's memory, in bytes."""
         source = bound.source
-        index = source.index_octets(bound)
+        index = source.index_memory(bound)
         at = (vhost, source.name)
         before = self._indexed.get(at, 0)
-        self._indexed[at] = min(before + index, source.index_octets_max)
-        return source.binding_octets(bound) - index + self._indexed[at] - before
+        self._indexed[at] = min(before + index, source.index_memory_max)
+        return source.binding_memory(bound) - index + self._indexed[at] - before
 
     def _hold(self, element: Element, vhost: str, octets: int) -> None:
         """Refuse definitions above the memory limit of the virtual host."""
@@ -363,7 +363,7 @@ class Plan(AccountPlan):
             limits = self._limits(vhost)
             if DEFINITIONS in limits:
                 most = read_limits(limits).definitions_size
-            held = existing.definition_octets if existing is not None else 0
+            held = existing.definition_memory if existing is not None else 0
             self._free[vhost] = most - held if most >= 0 else NO_LIMIT
         self._free[vhost] -= octets
         if self._free[vhost] < 0:

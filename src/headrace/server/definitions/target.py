@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Unpack
 
-from headrace.model.arguments.memory_estimate import DEFAULT_OCTETS_MAX
+from headrace.model.arguments.memory_estimate import DEFAULT_BYTES_MAX
 from headrace.model.counters import Counters
 from headrace.model.errors import ResourceError
 from headrace.model.lease.lease import Lease
@@ -122,7 +122,7 @@ class Stopped:
 
     keeps_transient = False
     default_queue_type = ""  # It is a setting of the broker.
-    definitions_size_max = DEFAULT_OCTETS_MAX
+    definitions_size_max = DEFAULT_BYTES_MAX
 
     def __init__(self, data: Path, command: str = "") -> None:
         """Lock the directory, made if missing; ``command`` is noted beside each change.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests import messages
 from headrace.gateway.v0_10.host import plain
-from headrace.model.arguments.queue_lifetime import Plan
+from headrace.model.arguments.queue_lifetime import LifetimePlan
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.operations.move import Job
 from headrace.server.management.resources import connections
@@ -97,7 +97,7 @@ def create_queue(call: QmfRequest) -> None:
         properties, "autodelete"
     )
     alternate = text_in(call, properties, "alternate-exchange") or ""
-    plan = Plan(properties, False, auto_delete, f"queue '{name}'")
+    plan = LifetimePlan(properties, False, auto_delete, f"queue '{name}'")
     if plan.limited or plan.life.scope:
         call.refuse(BAD_REQUEST, "a request cannot bind a lifetime to its session or connection")
     with call.host() as host:
@@ -230,7 +230,7 @@ def reroute(call: QmfRequest) -> Steps:
         target=through(call, exchange, source),
         selector=messages.selector_of(call),
         count=count,
-        most=call.vhost.jobs.messages_max,
+        maximum=call.vhost.jobs.messages_max,
     )
     job_fields = {"do": "move", "from": source.name, "to": "", "through": exchange}
     running = call.vhost.jobs.begin("", job_fields, job, call.connection.number)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict, cast
 from headrace import __version__
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.v0_10.connection.connection import Connection010
-from headrace.model.arguments.memory_estimate import table_octets
+from headrace.model.arguments.memory_estimate import table_memory
 from headrace.model.exchange.binding import QUEUE
 from headrace.server.config.json_values import table_as_json
 from headrace.server.management.call import Call, is_ours, live_queues
@@ -127,7 +127,7 @@ def chunks(view: View, kind: str) -> Generator[list[QmfObject] | None]:
         steps += 1
         if item is not None:
             chunk.append(view.qmf_object(kind, item))
-            octets += table_octets(
+            octets += table_memory(
                 cast("Mapping[str, object] | None", item.values.get("arguments"))
             )
         if steps == OBJECTS_MAX or octets > OCTETS_MAX:

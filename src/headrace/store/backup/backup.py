@@ -25,7 +25,7 @@ from headrace.store.errors import StoreError
 
 MANIFEST = "backup.json"
 FORMAT = 1
-MANIFEST_OCTETS_MAX = 1 << 30
+MANIFEST_BYTES_MAX = 1 << 30
 CHUNK = 1 << 20  # Bytes read at a time.
 ENDS = 64 << 10  # Bytes of head and tail compared to recognize a file.
 DEFINITIONS = "definitions.db"
@@ -36,8 +36,8 @@ ZEROS = bytes(CHUNK)
 class BackedUpFile:
     """A file of a backup."""
 
-    size: int  # Bytes of the file,
-    octets: int  # and of its significant part; the rest is zeros.
+    size: int  # Bytes of the file.
+    octets: int  # Bytes of its significant part; the rest is zeros.
     sha256: str  # Of the significant part.
     whole: bool  # It will never change.
 
@@ -85,7 +85,7 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / MANIFEST
     try:
-        if path.stat().st_size > MANIFEST_OCTETS_MAX:
+        if path.stat().st_size > MANIFEST_BYTES_MAX:
             raise StoreError(f"{path} is too large")
         fields = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -97,16 +97,16 @@ def read_manifest(directory: Path) -> Manifest:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise StoreError(f"{path} has a format that this Headrace does not know")
     try:
-        files = {str(name): BackedUpFile(**kept) for name, kept in fields.pop("files").items()}
+        files = {str(name): BackedUpFile(**entry) for name, entry in fields.pop("files").items()}
         fields.pop("format")
         manifest = Manifest(**fields, files=files)
     except (TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{path} is damaged: {error}") from error
-    for name, kept in files.items():
+    for name, entry in files.items():
         parts = Path(name).parts
         if name.startswith("/") or ".." in parts or not parts:
             raise StoreError(f"{path} is damaged: it names {name!r}")
-        numbers: list[object] = [kept.size, kept.octets]
+        numbers: list[object] = [entry.size, entry.octets]
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise StoreError(f"{path} is damaged: {name!r} has no size")
     return manifest
@@ -121,8 +121,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         file.flush()
         os.fsync(file.fileno())
     path.rename(directory / MANIFEST)
-    for place in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
-        sync_directory(place)
+    for folder in [directory, *(path for path in directory.rglob("*") if path.is_dir())]:
+        sync_directory(folder)
 
 
 def files_below(directory: Path) -> Iterator[str]:
@@ -161,15 +161,15 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def same_ends(one: Path, other: Path) -> bool:
+def same_ends(first_path: Path, second_path: Path) -> bool:
     """Return True if two files of equal size have the same first and last bytes."""
-    with one.open("rb") as first, other.open("rb") as second:
+    with first_path.open("rb") as first, second_path.open("rb") as second:
         size = os.fstat(first.fileno()).st_size
         if os.fstat(second.fileno()).st_size != size:
             return False
-        for at in (0, max(0, size - ENDS)):
-            first.seek(at)
-            second.seek(at)
+        for offset in (0, max(0, size - ENDS)):
+            first.seek(offset)
+            second.seek(offset)
             if first.read(ENDS) != second.read(ENDS):
                 return False
     return True
@@ -188,7 +188,7 @@ def copy_definitions(source: Path, target: Path) -> None:
         os.fsync(file.fileno())
 
 
-def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manifest:
+def verify(directory: Path, report: Callable[[str], None] | None = None) -> Manifest:
     """Read a backup completely and compare it; return its manifest.
 
     Raises:
@@ -196,20 +196,20 @@ def verify(directory: Path, tell: Callable[[str], None] | None = None) -> Manife
         DamagedError: a file has changed.
     """
     manifest = read_manifest(directory)
-    for name, kept in manifest.files.items():
-        if tell is not None:
-            tell(name)
+    for name, entry in manifest.files.items():
+        if report is not None:
+            report(name)
         digest = hashlib.sha256()
         try:
             with (directory / name).open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                left = kept.octets
+                left = entry.octets
                 while left and (chunk := file.read(min(CHUNK, left))):
                     left -= len(chunk)
                     digest.update(chunk)
         except OSError as error:
             raise StoreError(f"{directory / name}: {error.strerror or error}") from error
-        if size != kept.size or left or digest.hexdigest() != kept.sha256:
+        if size != entry.size or left or digest.hexdigest() != entry.sha256:
             raise DamagedError(f"{directory / name} is not what was written there: it is damaged")
     check_definitions(directory / DEFINITIONS)
     return manifest
@@ -244,21 +244,21 @@ def restore(backup: Path, data: Path, *, new_identity: bool = False) -> Manifest
         )
     open_target(data)
     try:
-        for name, kept in manifest.files.items():
+        for name, entry in manifest.files.items():
             if name == "identity" and new_identity:
                 continue
             try:
-                made = copy_file(backup / name, data / name, kept.octets)
+                copied = copy_file(backup / name, data / name, entry.octets)
             except OSError as error:
                 raise StoreError(f"{error.filename}: {error.strerror or error}") from error
-            if made != (kept.size, kept.octets, kept.sha256):
+            if copied != (entry.size, entry.octets, entry.sha256):
                 raise StoreError(f"{backup / name} is not what was written there: it is damaged")
         check_definitions(data / DEFINITIONS)
-        for place in [data, *(path for path in data.rglob("*") if path.is_dir())]:
-            sync_directory(place)
+        for folder in [data, *(path for path in data.rglob("*") if path.is_dir())]:
+            sync_directory(folder)
     except BaseException:
-        for entry in list(data.iterdir()):
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        for child in list(data.iterdir()):
+            shutil.rmtree(child) if child.is_dir() else child.unlink()
         raise
     return manifest
 
@@ -280,5 +280,5 @@ def summary(manifest: Manifest) -> dict[str, object]:
         "identity": manifest.identity,
         "vhosts": len(manifest.vhosts),
         "files": len(manifest.files),
-        "octets": sum(kept.octets for kept in manifest.files.values()),
+        "octets": sum(entry.octets for entry in manifest.files.values()),
     }

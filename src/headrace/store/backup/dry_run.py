@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dry run of a start: what it would recover and change, without changing anything.
+"""A dry run of a start: counts of what it would recover, and its changes, none of which is made.
 
 The recovery code reads the journals and the logs of streams on a disk that records cuts, removals
 and writes and behaves as if they were done. Every segment of streams is read, not only the last.
@@ -46,8 +46,8 @@ class Overlay(Disk):
     def __init__(self, root: Path) -> None:
         """Paths are reported relative to ``root``."""
         self.root = root
-        self.done: list[str] = []  # The changes, as text.
-        self._gone: set[str] = set()
+        self.changes_made: list[str] = []  # The changes, as text.
+        self._removed: set[str] = set()
         self._sizes: dict[str, int] = {}  # Of files that would be cut.
         self._paths: dict[int, str] = {}  # By open handle.
 
@@ -57,7 +57,7 @@ class Overlay(Disk):
     def names(self, path: str) -> list[str]:
         if not os.path.isdir(path):
             return []
-        return [name for name in os.listdir(path) if os.path.join(path, name) not in self._gone]
+        return [name for name in os.listdir(path) if os.path.join(path, name) not in self._removed]
 
     def open(self, path: str, *, create: bool = False) -> int:
         if create and not os.path.exists(path):
@@ -76,14 +76,18 @@ class Overlay(Disk):
         for handle in list(self._paths):
             self.close(handle)
 
-    def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
+    def write(
+        self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int
+    ) -> None:
         """Do nothing: quarantined bytes are reported in the log."""
 
-    def read(self, handle: int, size: int, at: int) -> bytes:
-        return super().read(handle, max(0, min(size, self.size(handle) - at)), at)
+    def read(self, handle: int, size: int, offset: int) -> bytes:
+        return super().read(handle, max(0, min(size, self.size(handle) - offset)), offset)
 
-    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
-        return super().read_into(handle, buffer, max(0, min(size, self.size(handle) - at)), at)
+    def read_into(self, handle: int, buffer: bytearray, size: int, offset: int = 0) -> int:
+        return super().read_into(
+            handle, buffer, max(0, min(size, self.size(handle) - offset)), offset
+        )
 
     def size(self, handle: int) -> int:
         size = self._sizes.get(self._paths[handle])
@@ -104,24 +108,24 @@ class Overlay(Disk):
     def truncate(self, handle: int, size: int) -> None:
         path = self._paths[handle]
         if self._holds_something(handle, size):
-            self.done.append(f"cut {self._named(path)} back to {size} bytes")
+            self.changes_made.append(f"cut {self._relative(path)} back to {size} bytes")
         self._sizes[path] = size
 
     def _holds_something(self, handle: int, size: int) -> bool:
         """Return True if there is more than reserved room after a place."""
-        at = size
-        while chunk := self.read(handle, 1 << 20, at):
+        offset = size
+        while chunk := self.read(handle, 1 << 20, offset):
             if chunk.count(0) != len(chunk):
                 return True
-            at += len(chunk)
+            offset += len(chunk)
         return False
 
     def remove(self, path: str) -> None:
-        if os.path.exists(path) and path not in self._gone:
-            self.done.append(f"remove {self._named(path)}")
-        self._gone.add(path)
+        if os.path.exists(path) and path not in self._removed:
+            self.changes_made.append(f"remove {self._relative(path)}")
+        self._removed.add(path)
 
-    def _named(self, path: str) -> str:
+    def _relative(self, path: str) -> str:
         return os.path.relpath(path, self.root)
 
 
@@ -170,12 +174,12 @@ def examine(data: Path) -> Findings:
     findings = Findings()
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(kept_from_brokers(data))
+            stack.enter_context(locked_against_brokers(data))
             check_schema(data)
             vhosts, earlier = read_definitions(data)
             disk = Overlay(data)
             stack.callback(disk.close_all)
-            heard = stack.enter_context(hearing(data))
+            collector = stack.enter_context(collect_log(data))
             for number, name in sorted(vhosts.items()):
                 findings.vhosts += 1
                 home = data / "vhosts" / str(number)
@@ -184,9 +188,9 @@ def examine(data: Path) -> Findings:
             raise StoreError(f"{error.filename or data}: {error.strerror or error}") from error
         except sqlite3.Error as error:
             raise StoreError(f"{data / DEFINITIONS[0]}: {error}") from error
-    findings.damaged = heard.count
-    findings.findings = heard.lines
-    findings.changes = disk.done[:FINDINGS_MAX]
+    findings.damaged = collector.count
+    findings.findings = collector.lines
+    findings.changes = disk.changes_made[:FINDINGS_MAX]
     return findings
 
 
@@ -200,14 +204,14 @@ def examine_vhost(
     if not (home / "journal").is_dir():
         return
     journal = Journal(str(home / "journal"), disk=disk, free_min=0, threaded=False, name=name)
-    journal.read()  # Needed to know where streams end.
+    journal.read()  # It has the ends of streams.
     streams = home / "streams"
     logs = [
-        DiskStreamLog(str(place), journal, segment_size=journal.segment_size)
-        for place in (sorted(streams.iterdir()) if streams.is_dir() else ())
-        if place.name.isdigit()
+        DiskStreamLog(str(directory), journal, segment_size=journal.segment_size)
+        for directory in (sorted(streams.iterdir()) if streams.is_dir() else ())
+        if directory.name.isdigit()
     ]
-    held: Counter[int] = Counter()
+    message_counts: Counter[int] = Counter()
     recovered = journal.recover()
     saved = JournalDefinitions(journal).load()
     findings.definitions += len(saved.exchanges) + len(saved.queues) + len(saved.bindings)
@@ -216,11 +220,11 @@ def examine_vhost(
         if queue_id not in queues:
             findings.ownerless += 1
             continue
-        held[queue_id] += 1
+        message_counts[queue_id] += 1
         findings.message_octets += message.body_size
         findings.redelivered += bool(message.flags & REDELIVERED)
-    findings.queues += len(held)
-    findings.messages += held.total()
+    findings.queues += len(message_counts)
+    findings.messages += message_counts.total()
     findings.prepared += len(journal.prepared)
     for stream in logs:
         for segment in stream.segments[:-1]:
@@ -235,21 +239,21 @@ def examine_vhost(
 
 
 @contextlib.contextmanager
-def hearing(data: Path) -> Iterator[LogCollector]:
+def collect_log(data: Path) -> Iterator[LogCollector]:
     """Collect the store's messages instead of logging them."""
     logger = logging.getLogger(STORE_LOG)
-    heard = LogCollector(data)
+    collector = LogCollector(data)
     propagated, logger.propagate = logger.propagate, False
-    logger.addHandler(heard)
+    logger.addHandler(collector)
     try:
-        yield heard
+        yield collector
     finally:
-        logger.removeHandler(heard)
+        logger.removeHandler(collector)
         logger.propagate = propagated
 
 
 @contextlib.contextmanager
-def kept_from_brokers(data: Path) -> Iterator[None]:
+def locked_against_brokers(data: Path) -> Iterator[None]:
     """Lock a directory against brokers; a backup needs no lock.
 
     Raises:
@@ -259,29 +263,29 @@ def kept_from_brokers(data: Path) -> Iterator[None]:
     if not lock.exists() and not (data / "schema").exists():
         yield
         return
-    held = []
+    handles = []
     try:
-        for place in (data, lock):
+        for path in (data, lock):
             with contextlib.suppress(FileNotFoundError):
-                held.append(os.open(place, os.O_RDONLY | os.O_CLOEXEC))
-        for handle in held:
+                handles.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        for handle in handles:
             try:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 text = f"a broker runs on {data}: make a backup, and verify that"
                 raise StoreError(text) from None
             except OSError as error:
-                if handle != held[0]:  # A network file system may not lock directories.
+                if handle != handles[0]:  # A network file system may not lock directories.
                     raise
                 log.debug("cannot lock %s itself: %s", data, error)
         yield
     finally:
-        for handle in held:
+        for handle in handles:
             os.close(handle)
 
 
 def check_schema(data: Path) -> None:
-    """Refuse a directory that is no data directory, or of a newer version.
+    """Refuse a directory that is not a data directory, or is of a newer version.
 
     Raises:
         StoreError: it is one of these.
@@ -301,11 +305,11 @@ def read_definitions(data: Path) -> tuple[dict[int, str], dict[str, set[int]]]:
 
     SQLite writes beside a file that it reads, so a copy is read.
     """
-    with tempfile.TemporaryDirectory(prefix="headrace-examine-") as place:
+    with tempfile.TemporaryDirectory(prefix="headrace-examine-") as directory:
         for name in DEFINITIONS:
             if (data / name).exists():
-                shutil.copyfile(data / name, Path(place) / name)
-        with contextlib.closing(sqlite3.connect(Path(place) / DEFINITIONS[0])) as db:
+                shutil.copyfile(data / name, Path(directory) / name)
+        with contextlib.closing(sqlite3.connect(Path(directory) / DEFINITIONS[0])) as db:
             damage = db.execute("PRAGMA integrity_check").fetchone()[0]
             if damage != "ok":
                 raise StoreError(f"{data / DEFINITIONS[0]} is damaged: {damage}")

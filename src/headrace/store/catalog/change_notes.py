@@ -31,10 +31,10 @@ class ChangeNote(NamedTuple):
 class ChangeNotes:
     """The notes in one file."""
 
-    def __init__(self, db: sqlite3.Connection, what: str = "") -> None:
-        """``what`` is the present command; a broker has none."""
+    def __init__(self, db: sqlite3.Connection, command: str = "") -> None:
+        """``command`` is the present command; a broker has none."""
         self._db = db
-        self._what = what
+        self._command = command
         self._noted = False
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class ChangeNotes:
         Raises:
             sqlite3.Error: the file cannot be written.
         """
-        if self._what and not self._noted:
+        if self._command and not self._noted:
             self._noted = True
             self._note("")
 
@@ -62,7 +62,7 @@ class ChangeNotes:
                 time.time_ns() // 1_000_000,
                 f"system user {os.getuid()}",
                 f"process {os.getpid()}",
-                self._what[:TEXT_CHARACTERS_MAX],
+                self._command[:TEXT_CHARACTERS_MAX],
                 reason[:TEXT_CHARACTERS_MAX],
             ),
         )

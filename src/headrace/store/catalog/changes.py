@@ -78,16 +78,16 @@ def change(db: sqlite3.Connection, changes: Changes) -> None:
                 "INSERT OR REPLACE INTO permissions (user, vhost, configure, write, read)"
                 " VALUES (?, ?, ?, ?, ?)",
                 [
-                    (*key, given.configure, given.write, given.read)
-                    for key, given in changes.permissions.items()
+                    (*key, permission.configure, permission.write, permission.read)
+                    for key, permission in changes.permissions.items()
                 ],
             )
             db.executemany(
                 "INSERT OR REPLACE INTO topic_permissions (user, vhost, exchange, write, read)"
                 " VALUES (?, ?, ?, ?, ?)",
                 [
-                    (*key, given.write, given.read)
-                    for key, given in changes.topic_permissions.items()
+                    (*key, permission.write, permission.read)
+                    for key, permission in changes.topic_permissions.items()
                 ],
             )
             db.executemany(

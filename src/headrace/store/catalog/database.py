@@ -9,8 +9,8 @@ keys, topic permissions, users who declared queues, change notes. Version 3: exc
 bindings are in the journals; their tables are dropped once the journals have them
 (:mod:`headrace.store.catalog.earlier_definitions`).
 
-The file has an id and counts its changes, so that the data directory knows its own and an older
-copy of it (:mod:`headrace.store.mark`).
+The file has an id and counts its changes, so that the data directory tells it from an older copy
+(:mod:`headrace.store.mark`).
 """
 
 import contextlib
@@ -180,9 +180,9 @@ def file_of(data: Path | None) -> str:
 
 def _is_complete(db: sqlite3.Connection) -> bool:
     """Return True if no table is missing."""
-    wanted = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
+    required = {line.split()[5] for line in TABLES.splitlines() if line.startswith("CREATE TABLE")}
     names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    return wanted <= names
+    return required <= names
 
 
 def earlier_tables(db: sqlite3.Connection) -> list[str]:

@@ -12,7 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ResourceError
-from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.model.vhost.definitions import (
+    BindingRecord,
+    ExchangeRecord,
+    QueueRecord,
+    SavedDefinitions,
+)
 from headrace.store.errors import StoreError
 from headrace.store.journal.definition_records import (
     BINDING,
@@ -40,7 +45,9 @@ IDS_AT_ONCE = 64  # Queue ids reserved by one record.
 class JournalDefinitions:
     """Implements :class:`headrace.model.vhost.definitions.Definitions`; used by one thread."""
 
-    def __init__(self, journal: Journal, earlier: Saved | None = None, ids_used: int = 0) -> None:
+    def __init__(
+        self, journal: Journal, earlier: SavedDefinitions | None = None, ids_used: int = 0
+    ) -> None:
         """``journal`` was read. ``earlier`` are definitions of an earlier version, with queue ids
         up to ``ids_used``, for :meth:`take_over`.
         """
@@ -52,7 +59,7 @@ class JournalDefinitions:
 
     # Keeps 0-9-1/s055, 0-9-1/queue.bind#04, 0-9/queue.declare.durable#persistence,
     # 0-9/queue.bind#durable-exchange, 0-10/s164, 0-10/s183.
-    def load(self) -> Saved:
+    def load(self) -> SavedDefinitions:
         """Return all definitions.
 
         Raises:
@@ -60,7 +67,7 @@ class JournalDefinitions:
         """
         if self._earlier is not None:
             return self._earlier
-        saved = Saved([], [], [])
+        saved = SavedDefinitions([], [], [])
         try:
             for key, value in self._journal.definitions.items():
                 kind = key[:1]

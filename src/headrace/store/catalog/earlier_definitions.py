@@ -11,7 +11,12 @@ import contextlib
 import sqlite3
 from typing import TYPE_CHECKING
 
-from headrace.model.vhost.definitions import BindingRecord, ExchangeRecord, QueueRecord, Saved
+from headrace.model.vhost.definitions import (
+    BindingRecord,
+    ExchangeRecord,
+    QueueRecord,
+    SavedDefinitions,
+)
 from headrace.store.catalog.database import (
     DatabaseError,
     earlier_tables,
@@ -45,7 +50,7 @@ class EarlierDefinitions:
         with self._errors():
             self._tables = earlier_tables(self._db)
 
-    def load(self, vhost: str) -> Saved | None:
+    def load(self, vhost: str) -> SavedDefinitions | None:
         """Return the definitions of a virtual host; None if its journal has them.
 
         Raises:
@@ -64,8 +69,8 @@ class EarlierDefinitions:
                 )
             ]
             queues = [
-                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], who)
-                for number, name, auto, arguments, who in self._db.execute(
+                QueueRecord(number, name, bool(auto), decode_table(arguments)[0], declarer)
+                for number, name, auto, arguments, declarer in self._db.execute(
                     f"SELECT id, name, auto_delete, arguments, {user} FROM queues "  # noqa: S608
                     "WHERE vhost = ? ORDER BY id",
                     (vhost,),
@@ -81,7 +86,7 @@ class EarlierDefinitions:
             ]
         if not exchanges and not queues and not bindings:
             return None
-        return Saved(exchanges, queues, bindings)
+        return SavedDefinitions(exchanges, queues, bindings)
 
     def ids_used(self) -> int:
         """Return the highest queue id ever used.
@@ -93,8 +98,8 @@ class EarlierDefinitions:
             return 0
         with self._errors():
             query = "SELECT seq FROM sqlite_sequence WHERE name = 'queues'"
-            given = self._db.execute(query).fetchone()
-        return given[0] if given else 0
+            row = self._db.execute(query).fetchone()
+        return row[0] if row else 0
 
     def delete(self, vhost: str) -> None:
         """Delete the definitions of a virtual host that are durable in its journal.

@@ -67,23 +67,23 @@ class ParameterTable:
         """
         try:
             self._notes.begin()
-            gone = self._db.execute(
+            removed_count = self._db.execute(
                 "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
                 (vhost, component, name),
             ).rowcount
         except sqlite3.Error as error:
             raise AccountError(str(error)) from None
-        if not gone:
-            where = f" in virtual host '{vhost}'" if vhost else ""
-            raise AccountError(f"there is no {component} '{name}'{where}")
+        if not removed_count:
+            scope = f" in virtual host '{vhost}'" if vhost else ""
+            raise AccountError(f"there is no {component} '{name}'{scope}")
 
-    def change(self, values: Mapping[Key, Json], gone: Iterable[Key] = ()) -> None:
+    def change(self, values: Mapping[Key, Json], removed: Iterable[Key] = ()) -> None:
         """Set and remove parameters, all or none.
 
         Raises:
             AccountError: a virtual host does not exist, or a value is invalid.
         """
-        rows = [(*key, _encoded(key, value)) for key, value in values.items()]
+        rows = [(*key, _encode(key, value)) for key, value in values.items()]
         try:
             self._notes.begin()
             with transaction(self._db, "IMMEDIATE"):
@@ -92,7 +92,7 @@ class ParameterTable:
                     if key.vhost != EVERYWHERE and key.vhost not in vhosts:
                         raise AccountError(f"there is no virtual host '{key.vhost}'")
                 self._db.executemany(
-                    "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?", gone
+                    "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?", removed
                 )
                 self._db.executemany("INSERT OR REPLACE INTO parameters VALUES (?, ?, ?, ?)", rows)
                 check_room(self._db)
@@ -119,7 +119,7 @@ def check_room(db: sqlite3.Connection) -> None:
             )
 
 
-def _encoded(key: Key, value: Json) -> str:
+def _encode(key: Key, value: Json) -> str:
     """Return the text of a valid value."""
     check_name("component", key.component)
     check_name(key.component, key.name)

@@ -4,8 +4,8 @@
 The whole of ``definitions.db`` is one value in the cluster's engine, with the identity and the
 secret of the data. Before a transaction commits here, its outcome replaces the value there, unless
 another broker has replaced it since: compare and set. So a broker's file never has what the engine
-lacks, and a change is durable in the engine before it is answered. Every second each broker asks
-for the version, and installs what others have stored.
+lacks, and a change is durable in the engine before it is answered. Every second each broker reads
+the version, and installs what others have stored.
 
 A value begins with "HRC1" and a CRC-32 of the rest: the identity as text (36), the secret (32), and
 the database file, compressed by zlib.
@@ -44,14 +44,14 @@ def pack(value: Value) -> bytes:
     return MAGIC + zlib.crc32(body).to_bytes(4, "big") + body
 
 
-def unpack(octets: bytes) -> Value:
+def unpack(data: bytes) -> Value:
     """Take a value apart.
 
     Raises:
         StoreError: it is damaged.
     """
-    body = octets[8:]
-    if octets[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(octets[4:8], "big"):
+    body = data[8:]
+    if data[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(data[4:8], "big"):
         raise StoreError("the catalog of the cluster is damaged: restore the database")
     database = zlib.decompress(body[IDENTITY + SECRET :])
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
@@ -80,7 +80,7 @@ class CatalogReplica:
         return value
 
     def refresh(self, db: sqlite3.Connection) -> bool:
-        """Install what the engine has in the local file; return False if it has that.
+        """Install the engine's value in the local file; return False if the file has it.
 
         Raises:
             OSError: the engine does not answer.
@@ -90,8 +90,8 @@ class CatalogReplica:
         version = self.engine.version()
         if version in (NONE, self.version):
             return False
-        version, octets = self.engine.load()
-        value = unpack(octets)
+        version, data = self.engine.load()
+        value = unpack(data)
         with contextlib.closing(sqlite3.connect(":memory:")) as loaded:
             loaded.deserialize(value.database)
             loaded.backup(db)
@@ -100,7 +100,7 @@ class CatalogReplica:
         return True
 
     def store(self, db: sqlite3.Connection) -> None:
-        """Store what the open transaction of the local file makes of it.
+        """Store the contents of the local file with its open transaction.
 
         Raises:
             sqlite3.OperationalError: nothing may be committed here.

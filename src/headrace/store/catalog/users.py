@@ -39,35 +39,35 @@ from headrace.store.catalog_port import NONE
 from headrace.store.errors import StoreError
 
 Row = TypeVar("Row")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
 AccountRow = tuple[str, str, str, int | None, bytes, bytes, bytes]
 PermissionRow = tuple[str, str, str, str, str]
 TopicPermissionRow = tuple[str, str, str, str, str]
-SERVING_BUSY_MS = 1000  # How long a broker's thread waits for another process that writes.
+SERVING_BUSY_MS = 1000  # Wait of a broker's thread for another process that writes.
 
 
-class _Table(Generic[Row, Made]):
+class _Table(Generic[Row, Item]):
     """Objects made from the rows of a large table, reused for unchanged rows."""
 
-    def __init__(self, make: Callable[[Row], Made]) -> None:
+    def __init__(self, make: Callable[[Row], Item]) -> None:
         self._make = make
         self._rows: list[Row] = []
-        self._made: list[Made] = []
+        self._items: list[Item] = []
 
-    def update(self, rows: list[Row]) -> list[Made]:
+    def update(self, rows: list[Row]) -> list[Item]:
         """Return the objects of the rows, which are in the table's order.
 
         Only those between the first and the last changed row are made.
         """
         before = self._rows
-        least = min(len(rows), len(before))
-        first = next((n for n in range(least) if rows[n] != before[n]), least)
-        last = next((n for n in range(least - first) if rows[~n] != before[~n]), least - first)
+        shorter = min(len(rows), len(before))
+        first = next((n for n in range(shorter) if rows[n] != before[n]), shorter)
+        last = next((n for n in range(shorter - first) if rows[~n] != before[~n]), shorter - first)
         end, end_before = len(rows) - last, len(before) - last
         self._rows = before[:first] + rows[first:end] + before[end_before:]
         new = [self._make(row) for row in rows[first:end]]
-        self._made = self._made[:first] + new + self._made[end_before:]
-        return self._made
+        self._items = self._items[:first] + new + self._items[end_before:]
+        return self._items
 
 
 def _account(row: AccountRow) -> Account:
@@ -130,10 +130,10 @@ class UserDirectory:
         self.wrote()
 
     def refresh(self) -> None:
-        """Take over what other brokers of the cluster changed.
+        """Take over the changes of other brokers of the cluster.
 
         Raises:
-            AccountError: the file cannot be written, or what the engine has is damaged.
+            AccountError: the file cannot be written, or the engine's value is damaged.
             OSError: the engine does not answer.
         """
         replica = self._db.replica
@@ -212,7 +212,7 @@ class UserDirectory:
         self.wrote()
 
     def wrote(self) -> None:
-        """Have :meth:`changed` report what this object wrote itself."""
+        """Let :meth:`changed` report the changes of this object, too."""
         self._version = -1
 
     def begin(self) -> None:

@@ -16,40 +16,40 @@ if TYPE_CHECKING:
     from headrace.store.disk import Disk
 
 
-class Holder(Protocol):
+class BodyHolder(Protocol):
     """A channel or session that stages a body."""
 
-    def staging_failed(self, part: Part, error: OSError) -> None:
+    def staging_failed(self, part: StagedPart, error: OSError) -> None:
         """Called when the disk fails to take the body."""
 
 
-class Part:
-    """A body that is being staged, or can be continued."""
+class StagedPart:
+    """A body that is being staged, or can be continued after a disconnect."""
 
     def __init__(self, key: str, size: int, now_ms: int) -> None:
         self.key = key
         self.size = size  # Bytes of the whole body.
-        self.got = 0  # Bytes received.
-        self.handed = 0  # Bytes passed to the writer's thread.
-        self.kept = 0  # Durable bytes, as in the file's name.
-        self.pieces: list[bytes] = []
+        self.received = 0  # Bytes received.
+        self.submitted_size = 0  # Bytes passed to the writer's thread.
+        self.durable_size = 0  # Durable bytes, as in the file's name.
+        self.chunks: list[bytes] = []
         self.handle = -1
         self.header = b""  # Payload of the content header, with the size of the whole body.
         self.version: object = None  # Of AMQP, for the header.
-        self.holder: Holder | None = None  # Who stages it; None after a disconnect.
+        self.holder: BodyHolder | None = None  # Who stages it; None after a disconnect.
         self.touched_ms = now_ms
         self.error: OSError | None = None
-        self.gone = False  # Discarded, or sealed.
+        self.ended = False  # Discarded, or sealed.
         self.waiters: list[Callable[[], None]] = []  # Publishes that wait for its end.
 
     @property
     def whole(self) -> bool:
         """True if the whole body was received."""
-        return self.got == self.size and self.error is None
+        return self.received == self.size and self.error is None
 
     def name(self) -> str:
         """Return the name of its file."""
-        return f"{self.key}-{self.size}-{self.kept}.part"
+        return f"{self.key}-{self.size}-{self.durable_size}.part"
 
 
 class Body:
@@ -66,7 +66,7 @@ class Body:
         return f"{self.number:016x}-{self.size}.body"
 
 
-class Reader:
+class BodyReader:
     """An open body; reading goes on if its file is removed."""
 
     def __init__(self, disk: Disk, path: str, size: int) -> None:
@@ -74,15 +74,15 @@ class Reader:
         self.size = size
         self.handle = disk.open(path)
 
-    def read(self, at: int, size: int) -> bytes:
+    def read(self, offset: int, size: int) -> bytes:
         """Return bytes of the body.
 
         Raises:
             OSError: they cannot be read.
         """
-        data = self.disk.read(self.handle, size, at)
+        data = self.disk.read(self.handle, size, offset)
         if len(data) < size:
-            raise OSError(f"a body ends at octet {at + len(data)} of {self.size}")
+            raise OSError(f"a body ends at byte {offset + len(data)} of {self.size}")
         return data
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class Reader:
             self.handle = -1
 
 
-def named(name: str, now_ms: int) -> Part | Body | None:
+def parse_name(name: str, now_ms: int) -> StagedPart | Body | None:
     """Return the body or part of a file from an earlier process; None for other files."""
     stem, _, kind = name.rpartition(".")
     fields = stem.split("-")
@@ -100,8 +100,8 @@ def named(name: str, now_ms: int) -> Part | Body | None:
         if kind == "body" and len(fields) == 2:
             return Body(int(fields[0], 16), int(fields[1]))
         if kind == "part" and len(fields) == 3:
-            part = Part(fields[0], int(fields[1]), now_ms)
-            part.got = part.handed = part.kept = int(fields[2])
+            part = StagedPart(fields[0], int(fields[1]), now_ms)
+            part.received = part.submitted_size = part.durable_size = int(fields[2])
             return part
     except ValueError:
         pass

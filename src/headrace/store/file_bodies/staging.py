@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headrace.model.ports import Files, Store
 from headrace.store.disk import Disk
-from headrace.store.file_bodies.bodies import Body, Holder, Part, Reader, named
+from headrace.store.file_bodies.bodies import Body, BodyHolder, BodyReader, StagedPart, parse_name
 from headrace.store.segment.writer import Writer
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Staging(Files):
         self.keep_ms = keep_ms
         self.free_min = free_min
         self.now_ms = now_ms
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, StagedPart] = {}
         self.bodies: dict[int, Body] = {}
         self.idle: dict[int, Body] = {}  # Bodies without references.
         self.used = 0  # Bytes reserved for parts and bodies.
@@ -136,16 +136,16 @@ class Staging(Files):
         return os.path.join(self.directory, name)
 
     def load_existing(self) -> None:
-        """Load what an earlier process left."""
+        """Load the parts and bodies of an earlier process."""
         for name in self.disk.names(self.directory):
-            entry = named(name, self.now_ms)
+            entry = parse_name(name, self.now_ms)
             if entry is None:
                 log.warning(
                     "staging %s: %s is not one of ours and is left alone", self.directory, name
                 )
                 continue
             self.used += entry.size
-            if isinstance(entry, Part):
+            if isinstance(entry, StagedPart):
                 self.parts[entry.key] = entry
             else:
                 self.bodies[entry.number] = self.idle[entry.number] = entry
@@ -161,7 +161,7 @@ class Staging(Files):
         """Return the key of a staging; identifiers belong to their owner."""
         return hashlib.sha256(f"{owner}\0{identifier}".encode()).hexdigest()[:40]
 
-    def find(self, owner: str, identifier: str) -> Part | None:
+    def find(self, owner: str, identifier: str) -> StagedPart | None:
         """Return an owner's part with an identifier; None if there is none."""
         return self.parts.get(self.key(owner, identifier))
 
@@ -170,8 +170,8 @@ class Staging(Files):
         owner: str,
         identifier: str,
         size: int,
-        holder: Holder,
-        then: Callable[[Part | None, OSError | None], None],
+        holder: BodyHolder,
+        then: Callable[[StagedPart | None, OSError | None], None],
     ) -> bool:
         """Begin or continue a staging; ``then`` is called with it when it may go on.
 
@@ -186,7 +186,7 @@ class Staging(Files):
         if part is None:
             if not self.make_room(size):
                 return False
-            part = self.parts[key] = Part(key, size, self.now_ms)
+            part = self.parts[key] = StagedPart(key, size, self.now_ms)
             self.used += size
         part.holder = holder
         part.touched_ms = self.now_ms
@@ -195,16 +195,16 @@ class Staging(Files):
         chosen = part
 
         def work(disk: Disk) -> None:
-            if chosen.gone or chosen.handle >= 0:
+            if chosen.ended or chosen.handle >= 0:
                 return
-            if disk.free(self.directory) < chosen.size - chosen.got + self.free_min:
+            if disk.free(self.directory) < chosen.size - chosen.received + self.free_min:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             chosen.handle = disk.open(self.path(chosen.name()), create=True)
-            if disk.size(chosen.handle) > chosen.got:
-                disk.truncate(chosen.handle, chosen.got)
+            if disk.size(chosen.handle) > chosen.received:
+                disk.truncate(chosen.handle, chosen.received)
 
-        def done(error: OSError | None) -> None:
-            if chosen.holder is not holder or chosen.gone:
+        def finish(error: OSError | None) -> None:
+            if chosen.holder is not holder or chosen.ended:
                 then(None, None)
             elif error is not None:
                 log.error("staging %s: no room: %s", self.directory, error)
@@ -213,7 +213,7 @@ class Staging(Files):
             else:
                 then(chosen, None)
 
-        self.submit(work, done)
+        self.submit(work, finish)
         return True
 
     def make_room(self, size: int) -> bool:
@@ -246,37 +246,37 @@ class Staging(Files):
             if self.waiting and self.waiting[0] is entry:
                 self.waiting.popleft()
 
-    def add(self, part: Part, octets: bytes) -> None:
+    def add(self, part: StagedPart, data: bytes) -> None:
         """Add received bytes to a body."""
-        part.got += len(octets)
-        part.pieces.append(octets)
-        if part.got - part.handed >= CHUNK or part.got == part.size:
+        part.received += len(data)
+        part.chunks.append(data)
+        if part.received - part.submitted_size >= CHUNK or part.received == part.size:
             self.hand_over(part)
 
-    def hand_over(self, part: Part) -> None:
+    def hand_over(self, part: StagedPart) -> None:
         """Pass the gathered bytes to the thread."""
-        pieces = part.pieces
-        size = part.got - part.handed
-        if not size or part.error is not None or part.gone:
-            part.pieces = []
+        chunks = part.chunks
+        size = part.received - part.submitted_size
+        if not size or part.error is not None or part.ended:
+            part.chunks = []
             return
-        at = part.handed
-        part.pieces = []
-        part.handed += size
+        offset = part.submitted_size
+        part.chunks = []
+        part.submitted_size += size
         self.backlog += size
 
         def work(disk: Disk) -> None:
-            if not part.gone and part.error is None:
-                disk.write(part.handle, pieces, at)
+            if not part.ended and part.error is None:
+                disk.write(part.handle, chunks, offset)
 
-        def done(error: OSError | None) -> None:
+        def finish(error: OSError | None) -> None:
             self.backlog -= size
             if error is not None and part.error is None:
                 self.fail(part, error)
             if self.backlog <= BACKLOG_MAX // 2:
                 self.resume_paused()
 
-        self.submit(work, done)
+        self.submit(work, finish)
 
     def crowded(self) -> bool:
         """Return True if senders must pause because the disk is behind."""
@@ -293,7 +293,7 @@ class Staging(Files):
         for transport in paused:
             transport.unhold()
 
-    def fail(self, part: Part, error: OSError) -> None:
+    def fail(self, part: StagedPart, error: OSError) -> None:
         """Discard a part that could not be written, and notify its holder."""
         log.error("staging %s: cannot write: %s", self.directory, error)
         part.error = error
@@ -302,46 +302,46 @@ class Staging(Files):
         if holder is not None:
             holder.staging_failed(part, error)
 
-    def leave(self, part: Part) -> None:
+    def leave(self, part: StagedPart) -> None:
         """Keep the part of a disconnected sender durably for a while."""
         part.holder = None
         part.touched_ms = self.now_ms
         self.wake(part)
-        if part.gone or part.error is not None:
+        if part.ended or part.error is not None:
             return
         self.hand_over(part)
-        kept = part.handed
+        durable_size = part.submitted_size
 
         def work(disk: Disk) -> None:
-            if part.gone or part.handle < 0:
+            if part.ended or part.handle < 0:
                 return
             disk.sync(part.handle)
             old = part.name()
-            part.kept = kept
+            part.durable_size = durable_size
             if old != part.name():
                 disk.rename(self.path(old), self.path(part.name()))
                 disk.sync_directory(self.directory)
             disk.close(part.handle)
             part.handle = -1
 
-        def done(error: OSError | None) -> None:
-            if error is not None and not part.gone and part.error is None:
+        def finish(error: OSError | None) -> None:
+            if error is not None and not part.ended and part.error is None:
                 self.fail(part, error)  # How much of it is on disk is unknown.
 
-        self.submit(work, done)
+        self.submit(work, finish)
 
-    def wake(self, part: Part) -> None:
+    def wake(self, part: StagedPart) -> None:
         """Call the waiters for the end of a staging."""
         waiters, part.waiters = part.waiters, []
         for waiter in waiters:
             waiter()
 
-    def discard(self, part: Part) -> None:
+    def discard(self, part: StagedPart) -> None:
         """Discard a part."""
-        if part.gone:
+        if part.ended:
             return
-        part.gone = True
-        part.pieces = []
+        part.ended = True
+        part.chunks = []
         self.used -= part.size
         if self.parts.get(part.key) is part:
             del self.parts[part.key]
@@ -362,7 +362,7 @@ class Staging(Files):
 
     # --- Bodies -------------------------------------------------------------------------------
 
-    def seal(self, part: Part, then: Callable[[Body | None, OSError | None], None]) -> None:
+    def seal(self, part: StagedPart, then: Callable[[Body | None, OSError | None], None]) -> None:
         """Make a whole part a body; ``then`` is called when it is durable."""
         self.hand_over(part)
         del self.parts[part.key]
@@ -383,37 +383,37 @@ class Staging(Files):
             disk.close(part.handle)
             part.handle = -1
 
-        def done(error: OSError | None) -> None:
+        def finish(error: OSError | None) -> None:
             if error is not None:
                 del self.bodies[number]
                 self.discard(part)
                 self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
                 then(None, error)
                 return
-            part.gone = True
+            part.ended = True
             if self.replicas is None:
-                sealed()
+                publish()
             else:
                 send = partial(self.replicas.send, body.name())
-                self.writer.submit(ReplicationJob(send, sealed))
+                self.writer.submit(ReplicationJob(send, publish))
 
-        def sealed() -> None:
+        def publish() -> None:
             self.idle[number] = body
             then(body, None)
 
-        self.submit(work, done)
+        self.submit(work, finish)
 
     def body_of(self, data: bytes) -> Body | None:
         """Return the body that a message's data refers to."""
         return self.bodies.get(int.from_bytes(data[len(data) - 8 :], "big"))
 
-    def reader(self, body: Body) -> Reader:
+    def reader(self, body: Body) -> BodyReader:
         """Open a body.
 
         Raises:
             OSError: it cannot be opened.
         """
-        return Reader(self.disk, self.path(body.name()), body.size)
+        return BodyReader(self.disk, self.path(body.name()), body.size)
 
     def add_reference(self, data: bytes) -> bool:
         """See :class:`Files`."""
@@ -436,7 +436,7 @@ class Staging(Files):
     # --- Time ---------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Remove what is no longer needed and retry waiting senders; called regularly."""
+        """Remove old parts and unused bodies, and retry waiting senders; called regularly."""
         self.now_ms = now_ms
         for part in list(self.parts.values()):
             if part.holder is None and now_ms - part.touched_ms >= self.keep_ms:
@@ -459,7 +459,7 @@ class Staging(Files):
             self.writer.submit(ReplicationJob(forget, lambda: None))
         self.submit(lambda disk: disk.remove(self.path(body.name())), self.complain)
 
-    def recovered(self) -> None:
+    def remove_unreferenced(self) -> None:
         """Remove bodies without references, once all messages are recovered."""
         for body in list(self.idle.values()):
             self.remove(body)

@@ -7,5 +7,5 @@
 - `definition_records`, `keyvalue`, `prepared_record`: records of definitions, facts, branches
 - `settlements`, `delivery_counts`: settlements and redelivery counts of a turn
 - `page_in`, `scratch`: messages that were paged out, persistent and transient
-- `retirement`, `compaction`: removing old segments; copying what one old message keeps
+- `retirement`, `compaction`: removing old segments; copying messages out of old segments
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STEP_OCTETS = 256 << 10
+STEP_SIZE = 256 << 10
 STEP_LOOKS = 4096  # Index entries scanned in one step.
 SEGMENTS_MIN = 4
 FILES_MAX = 64  # Beyond twice the number of files that full ones would need.
@@ -48,17 +48,17 @@ class Compactor:
     def wasteful(self) -> bool:
         """Return True if the files hold far more than is needed."""
         journal = self.journal
-        used = wanted = 0
+        used = needed = 0
         for segment in journal.order:
             if segment.sealed:
                 used += segment.end
-                wanted += segment.fact_octets
+                needed += segment.fact_bytes
                 if segment.count:
-                    wanted += segment.end * segment.live // segment.count
+                    needed += segment.end * segment.live // segment.count
         files = used // journal.segment_size
         if len(journal.order) > 2 * files + FILES_MAX:
             return True
-        return bool(used > 2 * wanted + SEGMENTS_MIN * journal.segment_size)
+        return bool(used > 2 * needed + SEGMENTS_MIN * journal.segment_size)
 
     def step(self) -> bool:
         """Copy some messages, if the log is wasteful; return True if a segment is empty then."""
@@ -87,7 +87,7 @@ class Compactor:
         forward = segment.forward
         if forward is None:
             forward = segment.forward = bytearray(8 * segment.count)
-        budget = STEP_OCTETS
+        budget = STEP_SIZE
         stop = min(segment.count, self.next + STEP_LOOKS)
         while self.next < stop and budget > 0:
             i = self.next
@@ -110,7 +110,7 @@ class Compactor:
             return 4096
         count = int.from_bytes(record[44:48], "big")
         ids = record[MESSAGE_HEAD : MESSAGE_HEAD + 4 * count]
-        ids = segment.owing(i, ids)
+        ids = segment.unsettled_ids(i, ids)
         position = journal.append_copy(record, own, ids)
         put64(forward, 8 * i, position)
         put32(segment.heads, 8 * i + 4, 0)  # ``live`` counts it until its copy is settled.
@@ -120,10 +120,10 @@ class Compactor:
     def read(self, segment: "Segment", offset: int) -> tuple[bytes, int]:
         """Return a checked record, and the offset of its body if that is separate, else 0."""
         journal = self.journal
-        slab, at = self.page_in.slab(segment, offset, 0)
-        length = int.from_bytes(slab[at : at + 4], "big")
+        slab, slab_offset = self.page_in.slab(segment, offset, 0)
+        length = int.from_bytes(slab[slab_offset : slab_offset + 4], "big")
         size = (length + 7) & ~7
-        record = slab[at : at + size]
+        record = slab[slab_offset : slab_offset + size]
         if len(record) < size:
             record = journal.disk.read(journal.files.handle(segment), size, offset)
             if not intact(record, 0, len(record), segment.seed):

@@ -55,15 +55,15 @@ class CurrentDefinitions:
         """Note a DEFINED record in a segment."""
         before = self._homes.pop(key, None)
         if before is not None and before.defined is not None:
-            octets = len(before.defined.pop(key))
-            before.fact_octets -= OVERHEAD + len(key) + octets
+            value_size = len(before.defined.pop(key))
+            before.fact_bytes -= OVERHEAD + len(key) + value_size
         if value is None:
             return
         self._homes[key] = segment
         if segment.defined is None:
             segment.defined = {}
         segment.defined[key] = value
-        segment.fact_octets += OVERHEAD + len(key) + len(value)
+        segment.fact_bytes += OVERHEAD + len(key) + len(value)
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values in the order of their records."""
@@ -90,8 +90,8 @@ def exchange_value(record: ExchangeRecord) -> bytes:
 
 def read_exchange(key: bytes, value: bytes) -> ExchangeRecord:
     """Return the exchange of a key and value."""
-    kind, at = _read_text(value, 1)
-    arguments, _ = decode_table(value, at)
+    kind, offset = _read_text(value, 1)
+    arguments, _ = decode_table(value, offset)
     auto_delete, internal = bool(value[0] & AUTO_DELETE), bool(value[0] & INTERNAL)
     return ExchangeRecord(key[1:].decode(), kind, auto_delete, internal, arguments)
 
@@ -119,9 +119,9 @@ def queue_value(record: QueueRecord) -> bytes:
 
 def read_queue(key: bytes, value: bytes) -> QueueRecord:
     """Return the queue of a key and value."""
-    name, at = _read_text(value, 1)
-    user, at = _read_text(value, at)
-    arguments, _ = decode_table(value, at)
+    name, offset = _read_text(value, 1)
+    user, offset = _read_text(value, offset)
+    arguments, _ = decode_table(value, offset)
     return QueueRecord(queue_of(key), name, bool(value[0] & AUTO_DELETE), arguments, user)
 
 
@@ -134,11 +134,11 @@ def binding_key(record: BindingRecord) -> bytes:
 
 def read_binding(key: bytes) -> BindingRecord:
     """Return the binding of a key."""
-    source, at = _read_text(key, 1)
-    kind, at = _read_text(key, at)
-    destination, at = _read_text(key, at)
-    routing_key, at = _read_text(key, at)
-    arguments, _ = decode_table(key, at)
+    source, offset = _read_text(key, 1)
+    kind, offset = _read_text(key, offset)
+    destination, offset = _read_text(key, offset)
+    routing_key, offset = _read_text(key, offset)
+    arguments, _ = decode_table(key, offset)
     return BindingRecord(source, kind, destination, routing_key, arguments)
 
 
@@ -154,17 +154,17 @@ def stream_value(segment: int, durable: int, end: int) -> bytes:
 
 def read_stream(value: bytes) -> tuple[int, int, int]:
     """Return last segment, durable offset and bound of offsets from :func:`stream_value`."""
-    numbers = [int.from_bytes(value[at : at + 8], "big") for at in (0, 8, 16)]
+    numbers = [int.from_bytes(value[offset : offset + 8], "big") for offset in (0, 8, 16)]
     return numbers[0], numbers[1], numbers[2]
 
 
 def _text(text: str) -> bytes:
-    octets = text.encode()
-    return len(octets).to_bytes(2, "big") + octets
+    encoded = text.encode()
+    return len(encoded).to_bytes(2, "big") + encoded
 
 
-def _read_text(octets: bytes, at: int) -> tuple[str, int]:
-    end = at + 2 + int.from_bytes(octets[at : at + 2], "big")
-    if end > len(octets):
+def _read_text(data: bytes, offset: int) -> tuple[str, int]:
+    end = offset + 2 + int.from_bytes(data[offset : offset + 2], "big")
+    if end > len(data):
         raise MalformedError("a definition is cut off")
-    return octets[at + 2 : end].decode(), end
+    return data[offset + 2 : end].decode(), end

@@ -13,21 +13,21 @@ cdef enum:
 
 cdef class DeliveryCounts:
     cdef public SegmentLog log
-    cdef public object owes
+    cdef public object is_unsettled
     cdef public u64 number
     cdef public bytearray fresh
-    cdef public bytearray places
+    cdef public bytearray positions
     cdef public Py_ssize_t at
 
     @cython.locals(at=Py_ssize_t)
     cpdef note(self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms)
     @cython.locals(n=Py_ssize_t)
     cpdef flush(self)
-    cpdef append(self, bytes entries, bytes places)
-    cpdef keep(self, object segment, bytes entries, bytes places)
+    cpdef append(self, bytes entries, bytes positions)
+    cpdef keep(self, object segment, bytes entries, bytes positions)
     cpdef sweep(self, object segment)
     @cython.locals(at=Py_ssize_t, before=Py_ssize_t, n=Py_ssize_t, queue_id=u32, seq=u64,
-                   last=cython.longlong, newest=dict, by_seq=dict, kept=bytearray,
-                   kept_places=bytearray)
-    cpdef tuple swept(self, bytearray entries, bytearray places)
+                   last=cython.longlong, newest=dict, by_seq=dict, current=bytearray,
+                   current_positions=bytearray)
+    cpdef tuple current_entries(self, bytearray entries, bytearray positions)
     cpdef bint carry(self, object segment) except -1

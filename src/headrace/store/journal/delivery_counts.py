@@ -43,14 +43,14 @@ if not cython.compiled:
 class DeliveryCounts:
     """The redelivery counts of one journal."""
 
-    def __init__(self, log: SegmentLog, owes: Callable[[int, int], bool]) -> None:
-        """``owes`` returns True if a queue has not settled the message of a position."""
+    def __init__(self, log: SegmentLog, is_unsettled: Callable[[int, int], bool]) -> None:
+        """``is_unsettled`` returns True if a queue has not settled the message of a position."""
         self.log = log
-        self.owes = owes
+        self.is_unsettled = is_unsettled
         self.number = 0  # Of the last entry.
-        self.fresh = bytearray(FRESH_MAX)  # Entries not in the log yet,
-        self.places = bytearray(FRESH_MAX >> 2)  # the positions of their messages,
-        self.at = 0  # and the bytes of entries in use.
+        self.fresh = bytearray(FRESH_MAX)  # Entries that are not in the log yet.
+        self.positions = bytearray(FRESH_MAX >> 2)  # The positions of their messages.
+        self.at = 0  # Bytes of ``fresh`` in use.
 
     def note(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> None:
         """Add an entry to the next record."""
@@ -63,7 +63,7 @@ class DeliveryCounts:
         put64(self.fresh, at + 8, seq)
         put64(self.fresh, at + 16, when_ms)
         put64(self.fresh, at + 24, self.number)
-        put64(self.places, at >> 2, position)
+        put64(self.positions, at >> 2, position)
         self.at = at + C_ENTRY
 
     def flush(self) -> None:
@@ -71,40 +71,44 @@ class DeliveryCounts:
         n = self.at
         if n:
             self.at = 0
-            self.append(cut(self.fresh, 0, n), cut(self.places, 0, n >> 2))
+            self.append(cut(self.fresh, 0, n), cut(self.positions, 0, n >> 2))
 
-    def append(self, entries: bytes, places: bytes) -> None:
+    def append(self, entries: bytes, positions: bytes) -> None:
         """Append a record of entries."""
         self.log.append(C_COUNTED, entries)
-        self.keep(self.log.segment, entries, places)
+        self.keep(self.log.segment, entries, positions)
 
-    def keep(self, segment: "Segment", entries: bytes, places: bytes) -> None:
+    def keep(self, segment: "Segment", entries: bytes, positions: bytes) -> None:
         """Keep a segment's entries in memory."""
         if segment.counts is None:
             segment.counts = bytearray()
-            segment.count_places = bytearray()
+            segment.count_positions = bytearray()
             segment.counts_room = SWEEP_AT
-        assert segment.count_places is not None
+        assert segment.count_positions is not None
         segment.counts += entries
-        segment.count_places += places
+        segment.count_positions += positions
         if len(segment.counts) > segment.counts_room:
             self.sweep(segment)
             segment.counts_room = max(SWEEP_AT, 2 * len(segment.counts))
 
     def sweep(self, segment: "Segment") -> None:
         """Drop a segment's entries of settled messages and replaced entries."""
-        assert segment.counts is not None and segment.count_places is not None  # noqa: PT018
-        segment.counts, segment.count_places = self.swept(segment.counts, segment.count_places)
+        assert segment.counts is not None and segment.count_positions is not None  # noqa: PT018
+        segment.counts, segment.count_positions = self.current_entries(
+            segment.counts, segment.count_positions
+        )
 
-    def swept(self, entries: bytearray, places: bytearray) -> tuple[bytearray, bytearray]:
+    def current_entries(
+        self, entries: bytearray, positions: bytearray
+    ) -> tuple[bytearray, bytearray]:
         """Return the current entries, and the positions of their messages."""
-        owes = self.owes
+        is_unsettled = self.is_unsettled
         newest: dict[int, dict[int, int]] = {}  # Its offset in ``entries``, by queue id and seq.
         by_seq: dict[int, int] = {}
         last = -1
         for at in range(0, len(entries), C_ENTRY):
             queue_id = get32(entries, at)
-            if not owes(queue_id, get64(places, at >> 2)):
+            if not is_unsettled(queue_id, get64(positions, at >> 2)):
                 continue  # Most are.
             if queue_id != last:
                 last = queue_id
@@ -113,33 +117,33 @@ class DeliveryCounts:
             before = by_seq.get(seq, -1)
             if before < 0 or get64(entries, before + 24) < get64(entries, at + 24):
                 by_seq[seq] = at
-        kept, kept_places = bytearray(len(entries)), bytearray(len(places))
+        current, current_positions = bytearray(len(entries)), bytearray(len(positions))
         n = 0
         for by_seq in newest.values():
             for at in by_seq.values():
-                copy(kept, n, entries, at, at + C_ENTRY)
-                copy(kept_places, n >> 2, places, at >> 2, (at >> 2) + 8)
+                copy(current, n, entries, at, at + C_ENTRY)
+                copy(current_positions, n >> 2, positions, at >> 2, (at >> 2) + 8)
                 n += C_ENTRY
-        del kept[n:]
-        del kept_places[n >> 2 :]
-        return kept, kept_places
+        del current[n:]
+        del current_positions[n >> 2 :]
+        return current, current_positions
 
     def carry(self, segment: "Segment") -> bool:
         """Append a leaving segment's entries again; return False if more remain."""
-        counts, count_places = segment.counts, segment.count_places
-        if counts is None or count_places is None:
+        counts, count_positions = segment.counts, segment.count_positions
+        if counts is None or count_positions is None:
             return True
         n = min(len(counts), FRESH_MAX)
-        entries, places = self.swept(counts[:n], count_places[: n >> 2])
+        entries, positions = self.current_entries(counts[:n], count_positions[: n >> 2])
         del counts[:n]
-        del count_places[: n >> 2]
+        del count_positions[: n >> 2]
         if entries:
-            self.append(bytes(entries), bytes(places))
+            self.append(bytes(entries), bytes(positions))
             # Compaction must not count them as waste.
-            self.log.segment.fact_octets += len(entries)
+            self.log.segment.fact_bytes += len(entries)
         if counts:
             return False
-        segment.counts = segment.count_places = None
+        segment.counts = segment.count_positions = None
         return True
 
 
@@ -164,18 +168,18 @@ class RecoveredCounts:
             self.number = max(self.number, number)
         return len(entries) > self.room
 
-    def swept(self, kept: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
+    def retain(self, entries: dict[tuple[int, int], "tuple[int, int, int, Segment]"]) -> None:
         """Keep only these entries."""
-        self.entries = kept
-        self.room = max(self.room, 2 * len(kept))
+        self.entries = entries
+        self.room = max(self.room, 2 * len(entries))
 
-    def settle_in(self, counts: DeliveryCounts, places: dict[tuple[int, int], int]) -> None:
+    def restore_to(self, counts: DeliveryCounts, positions: dict[tuple[int, int], int]) -> None:
         """Pass the entries to a journal, with the positions of their messages."""
         counts.number = self.number
         for (queue_id, seq), (number, count, when_ms, segment) in self.entries.items():
             entry = queue_id.to_bytes(4, "big") + (count << 24).to_bytes(4, "big")
             entry += seq.to_bytes(8, "big") + when_ms.to_bytes(8, "big") + number.to_bytes(8, "big")
-            counts.keep(segment, entry, places[queue_id, seq].to_bytes(8, "big"))
+            counts.keep(segment, entry, positions[queue_id, seq].to_bytes(8, "big"))
 
     def waits(self) -> dict[tuple[int, int], int]:
         """Return when delayed retries are due, by queue id and seq."""

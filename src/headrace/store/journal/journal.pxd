@@ -56,7 +56,7 @@ cdef class Journal(SegmentLog):
         i=u32, position=u64,
     )
     cdef u64 publish(
-        self, const u8* d, Py_ssize_t lo, Py_ssize_t hi, u32 address_len, u32 flags, u32 priority,
+        self, const u8* d, Py_ssize_t start, Py_ssize_t end, u32 address_len, u32 flags, u32 priority,
         i64 deadline_ms, i64 arrived_ms, u64 seq, u32 body_size, bytes queue_ids,
     ) except? 0
     @cython.locals(head=bytearray, data=bytes, position=u64, paged=bint, flags=u32)
@@ -78,11 +78,11 @@ cdef class Journal(SegmentLog):
         self, Segment segment, bytearray forward, u32 queue_id, u32 i
     ) except -2
     cpdef flush_settled(self)
-    cpdef u64 counted(
+    cpdef u64 note_count(
         self, u32 queue_id, u64 seq, u64 position, u32 count, u64 when_ms
     ) except? 0
-    cpdef bint owes(self, u32 queue_id, u64 position) except -1
-    cpdef delivered(self, u32 queue_id, u64 seq)
+    cpdef bint is_unsettled(self, u32 queue_id, u64 position) except -1
+    cpdef note_delivered(self, u32 queue_id, u64 seq)
     cpdef drop(self, u32 queue_id, u64 upto_seq)
     cpdef begin(self)
     @cython.locals(number=u64)

@@ -9,7 +9,8 @@ turn become one record of runs (:mod:`headrace.store.journal.settlements`).
 
 Removing. The oldest segment is recycled once all its messages are settled
 (:mod:`headrace.store.journal.retirement`). If one old message keeps many segments, compaction
-copies what is left of the oldest ones to the end (:mod:`headrace.store.journal.compaction`).
+copies the unsettled messages of the oldest ones to the end
+(:mod:`headrace.store.journal.compaction`).
 
 Reading. Messages that queues paged out are read from the segments
 (:mod:`headrace.store.journal.page_in`), or from a scratch file if they are transient
@@ -28,7 +29,7 @@ from headrace.store.journal.compaction import Compactor
 from headrace.store.journal.definition_records import CurrentDefinitions, queue_of
 from headrace.store.journal.keyvalue import CurrentFacts
 from headrace.store.journal.keyvalue import encode as encode_fact
-from headrace.store.journal.prepared_record import Prepared, decided, runs_of
+from headrace.store.journal.prepared_record import Prepared, encode_decided, runs_of
 from headrace.store.journal.recovery import Recovery
 from headrace.store.journal.retirement import Retirement
 from headrace.store.segment.reserve import RESERVE_MIN, Reserve
@@ -73,7 +74,7 @@ INDEX_MASK = 0xFFFFFFFF  # Mask of the record's index in a position.
 RELIEF = 16 << 20  # Bytes that may be pending while the log is read.
 MARKS_MAX = 64 << 10  # Bytes of MARKED runs in one record.
 FREE_MIN = 1 << 20
-CARRIED_OCTETS = 1 << 20  # Bytes of definitions appended again in one turn.
+CARRIED_SIZE = 1 << 20  # Bytes of definitions appended again in one turn.
 
 
 class Journal(SegmentLog):
@@ -101,25 +102,25 @@ class Journal(SegmentLog):
         self.clean = True  # The log was closed by a regular stop.
         self.recovered = False
         self.reserved: dict[int, int] = {}  # RESERVED records: queue id to seq.
-        # By xid, with the segment of the record.
+        # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.current_facts = CurrentFacts(self.facts)
         self.definitions = CurrentDefinitions()
         self.recovery: Recovery | None = None  # Between :meth:`read` and :meth:`recover`.
         self.proven = 0  # Damage to definitions before this position is told from a torn write.
         self.room = self.writer.reserve = Reserve(self.disk, directory)
-        self.counts = DeliveryCounts(self, self.owes)
+        self.counts = DeliveryCounts(self, self.is_unsettled)
         self.settled = Settlements(self, self.room)
         self.next_transaction = secrets.randbits(62)
         self.transaction = 0  # Number of the open transaction; 0 is none.
-        # Where this turn began: the segment, the messages in it, and the log position.
+        # The start of this turn: the segment, the messages in it, and the log position.
         self.turn_segment = self.segment
         self.turn_first = 0
         self.turn_from = 0
         self.shared = False  # A stream's log has a part of it.
         self.streams: list[JournaledStream] = []  # Logs of open streams.
-        self.paged_out = 0  # Messages, in all,
-        self.paged_in = 0  # and those that were loaded again.
+        self.paged_out = 0  # Messages that were paged out, in all.
+        self.paged_in = 0  # Messages that were loaded again, in all.
         self.emptied = False  # Some segment may be removable.
         self.page_in = PageIn(self)
         self.compactor = Compactor(self, self.page_in, self.flush_settled)
@@ -132,8 +133,8 @@ class Journal(SegmentLog):
     def publish(
         self,
         d: bytes | bytearray,
-        lo: int,
-        hi: int,
+        start: int,
+        end: int,
         address_len: int,
         flags: int,
         priority: int,
@@ -145,7 +146,7 @@ class Journal(SegmentLog):
     ) -> int:
         """See :class:`Store`."""
         q = len(queue_ids)
-        n = hi - lo
+        n = end - start
         length = C_MESSAGE_HEAD + q + n
         size = (length + 7) & ~7
         if self.offset + size + 32 > self.segment.size or self.at + size + 64 > self.capacity:
@@ -163,7 +164,7 @@ class Journal(SegmentLog):
         b[at + 54] = flags & 0xFF
         b[at + 55] = priority & 0xFF
         copy(b, at + C_MESSAGE_HEAD, queue_ids, 0, q)
-        copy(b, at + C_MESSAGE_HEAD + q, d, lo, hi)
+        copy(b, at + C_MESSAGE_HEAD + q, d, start, end)
         segment = self.segment
         seal(b, at, segment.seed, length, C_MESSAGE)
         i = segment.note(self.offset, q >> 2, queue_ids)
@@ -253,7 +254,7 @@ class Journal(SegmentLog):
         position = segment.number
         return (position << 32) | i
 
-    # --- What is owed -----------------------------------------------------------------------
+    # --- Settling ---------------------------------------------------------------------------
 
     def settle(self, queue_id: int, seq: int, position: int) -> None:
         """See :class:`Store`."""
@@ -311,19 +312,19 @@ class Journal(SegmentLog):
         if self.counts.at:
             self.counts.flush()
 
-    def counted(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
+    def note_count(self, queue_id: int, seq: int, position: int, count: int, when_ms: int) -> int:
         """See :class:`Store`."""
         self.counts.note(queue_id, seq, position, count, when_ms)
         return self.appended + 1
 
-    def owes(self, queue_id: int, position: int) -> bool:
+    def is_unsettled(self, queue_id: int, position: int) -> bool:
         """Return True if a queue has not settled a message."""
         segment, i = self.page_in.whereabouts(position)
-        return segment is not None and bool(segment.owes(i, queue_id))
+        return segment is not None and bool(segment.is_unsettled(i, queue_id))
 
     # --- Facts beside messages --------------------------------------------------------------
 
-    def delivered(self, queue_id: int, seq: int) -> None:
+    def note_delivered(self, queue_id: int, seq: int) -> None:
         """See :class:`Store`."""
         if self.reserved.get(queue_id, 0) >= seq:
             return
@@ -383,7 +384,7 @@ class Journal(SegmentLog):
     def decide(self, xid: bytes, status: int, when_ms: int) -> None:
         """See :class:`Store`."""
         self.flush_settled()
-        self.append(C_DECIDED, decided(xid, status, when_ms))
+        self.append(C_DECIDED, encode_decided(xid, status, when_ms))
         self.bind()
         prepared, segment = self.prepared[xid]
         if status:
@@ -420,15 +421,15 @@ class Journal(SegmentLog):
             for queue_id, seq in segment.reserved.items():
                 if self.reserved.get(queue_id, 0) == seq:
                     del self.reserved[queue_id]
-                    self.delivered(queue_id, seq)
+                    self.note_delivered(queue_id, seq)
         if segment.marks is not None:
             for runs in segment.marks:
                 self.mark(runs)
         for number in segment.shared or ():
             if any(stream.doubts(number) for stream in self.streams):
                 self.vouch(number)
-        for prepared, where in list(self.prepared.values()):
-            if where is segment:
+        for prepared, home in list(self.prepared.values()):
+            if home is segment:
                 self.keep(prepared)
         for key in sorted(segment.facts or ()):
             self.fact(key, self.facts[key])
@@ -436,7 +437,7 @@ class Journal(SegmentLog):
 
     def carry_definitions(self, segment: "Segment") -> bool:
         """Append a segment's current definitions again; return False if more remain."""
-        left = CARRIED_OCTETS
+        left = CARRIED_SIZE
         while segment.defined and left > 0:
             for key, value in list(islice(segment.defined.items(), 256)):
                 self.carry(key, value)
@@ -508,7 +509,7 @@ class Journal(SegmentLog):
         if moved:
             self.retirement.recycle()
             self.files.close_some()
-            self.room.want(self.segment.allocated)
+            self.room.set_target(self.segment.allocated)
             # Compaction needs room before it frees any.
             if not self.room.spent and self.compactor.step():
                 self.emptied = True
@@ -599,7 +600,7 @@ class Journal(SegmentLog):
                     if self.reserved.get(queue_id) != seq:
                         del segment.reserved[queue_id]
         self.prepared = dict(recovery.prepared)
-        recovery.place_counts(self.counts)
+        recovery.restore_counts(self.counts)
         self.waits = recovery.counts.waits()
         self.prepared_branches = recovery.prepared_branches()
         self.recovered = True
@@ -616,7 +617,7 @@ class Journal(SegmentLog):
     def store_redelivered(self, marks: Iterable[tuple[int, int]]) -> None:
         """Store which messages were delivered before, as (queue id, seq).
 
-        Call just before :meth:`close`; otherwise the next start knows only upper bounds.
+        Call just before :meth:`close`; otherwise the next start has only upper bounds.
         """
         if not self.recovered or self.closed:
             return
@@ -634,7 +635,7 @@ class Journal(SegmentLog):
         self.append(C_CLEAN, b"")
 
     def abandon(self) -> None:
-        """Close the files without writing what was appended since the last group."""
+        """Close the files without writing the records since the last group."""
         self.recovered = False
         self.close()
 

@@ -47,7 +47,7 @@ class CurrentFacts:
         before = self._homes.pop(key, None)
         if before is not None and before.facts is not None:
             before.facts.discard(key)
-            before.fact_octets -= OVERHEAD + len(key) + len(self.values[key])
+            before.fact_bytes -= OVERHEAD + len(key) + len(self.values[key])
         if value is None:
             self.values.pop(key, None)
             return
@@ -56,4 +56,4 @@ class CurrentFacts:
         if segment.facts is None:
             segment.facts = set()
         segment.facts.add(key)
-        segment.fact_octets += OVERHEAD + len(key) + len(value)
+        segment.fact_bytes += OVERHEAD + len(key) + len(value)

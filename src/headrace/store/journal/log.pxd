@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.ports cimport Store
-from headrace.store.segment.group cimport WriteGroup, Piece
+from headrace.store.segment.group cimport WriteGroup, SegmentWrite
 from headrace.store.segment.record cimport (
     C_COUNTED, C_GROUP, C_HEAD, C_MARKED, C_MESSAGE_HEAD, C_MOVED, C_RESERVED, C_RETURNED, C_SEALED,
     C_SETTLED, seal, seal_around,
@@ -30,9 +30,9 @@ cdef class SegmentLog(Store):
     cdef public object spare_buffer
     cdef public Py_ssize_t at
     cdef public Py_ssize_t floor
-    cdef public list pieces
-    cdef public Py_ssize_t piece_lo
-    cdef public u64 piece_offset
+    cdef public list writes
+    cdef public Py_ssize_t write_start
+    cdef public u64 write_offset
     cdef public u64 promising
     cdef public u64 offset
     cdef public u64 group_number
@@ -51,7 +51,7 @@ cdef class SegmentLog(Store):
     cpdef u64 append_large(self, u32 type, bytes own, list parts, bytes queue_ids) except? 0
     @cython.locals(q=Py_ssize_t, i=u32, position=u64, count=u32, length=Py_ssize_t)
     cpdef u64 append_copy(self, bytes record, Py_ssize_t own, bytes queue_ids) except? 0
-    cpdef end_piece(self)
+    cpdef end_write(self)
     @cython.locals(old=Segment, b="u8*")
     cpdef roll(self, u64 size)
     @cython.locals(segment=Segment, first=bytes)

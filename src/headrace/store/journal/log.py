@@ -22,11 +22,11 @@ from headrace.store.disk import Disk
 from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, SEAL_ROOM, header
 from headrace.store.segment.segment_files import SegmentFiles
-from headrace.store.segment.writer import Followed, Writer
+from headrace.store.segment.writer import ReportedJob, Writer
 
 if not cython.compiled:
     from headrace.model.ports import Store
-    from headrace.store.segment.group import Piece, WriteGroup
+    from headrace.store.segment.group import SegmentWrite, WriteGroup
     from headrace.store.segment.record import COUNTED as C_COUNTED
     from headrace.store.segment.record import GROUP as C_GROUP
     from headrace.store.segment.record import HEAD as C_HEAD
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 1 << 20  # Bytes of an empty group buffer.
-BUFFER_KEPT = 8 << 20  # Bytes of a buffer that is used again,
-BUFFER_USED = 4  # and how many times more than its last group these may be.
+BUFFER_KEPT = 8 << 20  # Bytes of the largest buffer that is used again.
+BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
 AHEAD = 1 << 16  # Offsets of streams that are stored as possible in advance.
 # Records of what happened to messages: answers to publishes do not depend on them.
 NOTES = (1 << C_SETTLED) | (1 << C_MARKED) | (1 << C_RESERVED) | (1 << C_COUNTED) | (1 << C_GROUP)
@@ -83,9 +83,9 @@ class SegmentLog(Store):
         self.spare_buffer: bytearray | None = bytearray(BUFFER_SIZE)
         self.at = 0
         self.floor = 0  # The value of ``at`` for an empty buffer.
-        self.pieces: list[Piece] = []
-        self.piece_lo = 0
-        self.piece_offset = 0
+        self.writes: list[SegmentWrite] = []
+        self.write_start = 0
+        self.write_offset = 0
         self.promising = 0  # Log position of the last record but messages and notes about them.
         self.offset = 0  # In the file of the last segment.
         self.group_number = 0
@@ -148,11 +148,11 @@ class SegmentLog(Store):
         i = self.segment.note(self.offset, len(queue_ids) >> 2, queue_ids)
         self.at += own_size
         self.offset += own_size
-        self.end_piece()
-        body = Piece(self.segment, self.offset, 0, 0, parts)
-        self.pieces.append(body)
+        self.end_write()
+        body = SegmentWrite(self.segment, self.offset, 0, 0, parts)
+        self.writes.append(body)
         self.offset += body.size
-        self.piece_offset = self.offset
+        self.write_offset = self.offset
         self.segment.end = self.offset
         self.appended += size
         position = self.segment.number
@@ -178,12 +178,14 @@ class SegmentLog(Store):
         position = self.segment.number
         return (position << 32) | i
 
-    def end_piece(self) -> None:
+    def end_write(self) -> None:
         """End a run of bytes that is contiguous in the file."""
-        if self.at > self.piece_lo:
-            self.pieces.append(Piece(self.segment, self.piece_offset, self.piece_lo, self.at, None))
-        self.piece_lo = self.at
-        self.piece_offset = self.offset
+        if self.at > self.write_start:
+            self.writes.append(
+                SegmentWrite(self.segment, self.write_offset, self.write_start, self.at, None)
+            )
+        self.write_start = self.at
+        self.write_offset = self.offset
 
     def roll(self, size: int) -> None:
         """Seal the last segment and begin the next, with room for ``size`` bytes."""
@@ -196,7 +198,7 @@ class SegmentLog(Store):
         self.offset += C_HEAD
         old.end = self.offset
         self.appended += C_HEAD
-        self.end_piece()
+        self.end_write()
         old.sealed = True
         self.begin_segment(
             old.number + 1, max(self.segment_size, size + HEADER + 4 * SEAL_ROOM + 64)
@@ -212,8 +214,8 @@ class SegmentLog(Store):
         self.order.append(segment)
         first = header(number, self.secret, self.last_seq + 1, oldest, previous=previous)
         copy(self.buffer, self.at, first, 0, HEADER)
-        self.piece_lo = self.at
-        self.piece_offset = 0
+        self.write_start = self.at
+        self.write_offset = 0
         self.at += HEADER
         self.offset = HEADER
         segment.end = HEADER
@@ -222,24 +224,24 @@ class SegmentLog(Store):
 
     def is_dirty(self) -> bool:
         """Return True if there are records to write."""
-        return self.at > self.floor or bool(self.pieces) or bool(self.dirty_streams)
+        return self.at > self.floor or bool(self.writes) or bool(self.dirty_streams)
 
     def hand_over(self) -> None:
         """Pass the buffer to the writer and continue in the other one."""
         for stream in self.dirty_streams:
             stream.announce(AHEAD)
-        self.end_piece()
-        group = WriteGroup(self.files, self.buffer, self.pieces, self.appended)
+        self.end_write()
+        group = WriteGroup(self.files, self.buffer, self.writes, self.appended)
         if self.dirty_streams:
             group.streams = [stream.hand_over() for stream in self.dirty_streams]
             self.dirty_streams = []
         self.busy = group
-        self.pieces = []
+        self.writes = []
         self.buffer = self.spare_buffer if self.spare_buffer is not None else bytearray(BUFFER_SIZE)
         self.spare_buffer = None
         self.capacity = len(self.buffer)
         self.at = 0
-        self.piece_lo = 0
+        self.write_start = 0
         self.begin_group()
         self.writer.submit(group)
 
@@ -273,14 +275,14 @@ class SegmentLog(Store):
         while self.writer.finished:
             job = self.writer.finished.popleft()
             if not isinstance(job, WriteGroup):
-                if isinstance(job, Followed):
-                    job.done()
+                if isinstance(job, ReportedJob):
+                    job.finish()
                 continue
             used = 0
-            for piece in job.pieces:
-                used = max(used, piece.hi)
-                segment = piece.segment
-                segment.written = piece.offset + piece.size
+            for write in job.writes:
+                used = max(used, write.end)
+                segment = write.segment
+                segment.written = write.offset + write.size
                 if segment.sealed and segment.written == segment.end:
                     self.files.open.append(segment)
             for stream in job.streams:
@@ -336,21 +338,21 @@ class SegmentLog(Store):
                 self.directory,
             )
 
-    # --- What is not written yet ------------------------------------------------------------
+    # --- Unwritten records ------------------------------------------------------------------
 
-    def pending_pieces(self) -> Iterator[Piece]:
-        """Yield the pieces that are not known to be written."""
+    def pending_writes(self) -> Iterator[SegmentWrite]:
+        """Yield the writes that may not have reached the disk."""
         if self.busy is not None:
-            yield from self.busy.pieces
-        yield from self.pieces
+            yield from self.busy.writes
+        yield from self.writes
 
     def pending(self, segment: "Segment", offset: int) -> tuple[bytearray, int]:
         """Return the buffer with a record that is not written yet, and its offset there."""
         if self.busy is not None:
-            for piece in self.busy.pieces:
-                if piece.segment is segment and piece.offset <= offset < piece.offset + piece.size:
-                    return self.busy.buffer, piece.lo + offset - piece.offset
-        for piece in self.pieces:
-            if piece.segment is segment and piece.offset <= offset < piece.offset + piece.size:
-                return self.buffer, piece.lo + offset - piece.offset
-        return self.buffer, self.piece_lo + offset - self.piece_offset
+            for write in self.busy.writes:
+                if write.segment is segment and write.offset <= offset < write.offset + write.size:
+                    return self.busy.buffer, write.start + offset - write.offset
+        for write in self.writes:
+            if write.segment is segment and write.offset <= offset < write.offset + write.size:
+                return self.buffer, write.start + offset - write.offset
+        return self.buffer, self.write_start + offset - self.write_offset

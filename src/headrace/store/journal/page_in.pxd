@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport C_LARGE, Message
-from headrace.store.segment.read_ahead cimport ReadAhead, Stretch
+from headrace.store.segment.read_ahead cimport ReadAhead, ReadBlock
 from headrace.store.segment.record cimport C_HEAD, C_MESSAGE_HEAD, first_word, intact, residue
 from headrace.store.segment.segment cimport Segment
 from headrace.wire.memory cimport cut, get32, get64
@@ -25,11 +25,11 @@ cdef class PageIn:
     @cython.locals(i=u32, segment=Segment)
     cdef find(self, u64 position)
     @cython.locals(
-        segment=Segment, offset=u64, at=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, lo=Py_ssize_t,
+        segment=Segment, offset=u64, at=Py_ssize_t, q=Py_ssize_t, n=Py_ssize_t, start=Py_ssize_t,
         size=Py_ssize_t,
     )
     cdef load(self, Message message)
-    @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, stretch=Stretch)
+    @cython.locals(segment=Segment, offset=u64, at=Py_ssize_t, block=ReadBlock)
     cdef u64 arrival(self, u64 position) except? 0
-    @cython.locals(stretch=Stretch, d=bytes, at=Py_ssize_t, length=Py_ssize_t, own=Py_ssize_t)
+    @cython.locals(block=ReadBlock, d=bytes, at=Py_ssize_t, length=Py_ssize_t, own=Py_ssize_t)
     cpdef slab(self, Segment segment, u64 offset, Py_ssize_t size)

@@ -74,10 +74,10 @@ class PageIn:
             slab, at = self.log.pending(segment, offset)
         q = 4 * get32(slab, at + 44)
         n = get32(slab, at + 48)
-        lo = at + C_MESSAGE_HEAD + q
+        start = at + C_MESSAGE_HEAD + q
         if message.flags & C_LARGE:
             message.parts = self.load_body(segment, offset, slab, at, C_MESSAGE_HEAD + q + n)
-        message.data = cut(slab, lo, lo + n)
+        message.data = cut(slab, start, start + n)
 
     def arrival(self, position: int) -> int:
         """Return when a message arrived; reads only that field."""
@@ -85,25 +85,25 @@ class PageIn:
         if offset >= segment.written:
             slab, at = self.log.pending(segment, offset)
             return get64(slab, at + 24)
-        stretch = self.ahead.find(segment.number, offset, 32)
-        if stretch is not None:
-            return get64(stretch.octets, offset - stretch.lo + 24)
+        block = self.ahead.find(segment.number, offset, 32)
+        if block is not None:
+            return get64(block.data, offset - block.start + 24)
         handle = segment.handle if segment.handle >= 0 else self.files.handle(segment)
-        octets = self.disk.read(handle, 8, offset + 24)
-        return get64(octets, 0) if len(octets) == 8 else 0
+        data = self.disk.read(handle, 8, offset + 24)
+        return get64(data, 0) if len(data) == 8 else 0
 
     def slab(self, segment: "Segment", offset: int, size: int) -> tuple[bytes, int]:
         """Return bytes with a verified record (without a large body), and its offset there.
 
         ``size`` is the expected size of the record, without a large body.
         """
-        stretch = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
-        if stretch is not None:
-            d = stretch.octets
-            at = offset - stretch.lo
+        block = self.ahead.find(segment.number, offset, C_MESSAGE_HEAD)
+        if block is not None:
+            d = block.data
+            at = offset - block.start
             length = intact(d, at, len(d), segment.seed)
             if length:
-                stretch.used += length
+                block.used += length
                 return d, at
         handle = self.files.handle(segment)
         size = self.ahead.plan(segment.number, offset, size)
@@ -120,8 +120,8 @@ class PageIn:
                     return d, 0  # Verified together with the body.
             length = intact(d, 0, len(d), segment.seed)
             if length:
-                stretch = self.ahead.keep(segment.number, offset, d)
-                stretch.used = length
+                block = self.ahead.keep(segment.number, offset, d)
+                block.used = length
                 return d, 0
         raise OSError(errno.EIO, f"damaged record at {offset} of {file_name(segment.number)}")
 
@@ -132,20 +132,20 @@ class PageIn:
         length = get32(d, at)
         if offset >= segment.written:
             filled = 1 if length & 7 else 0  # The last part is padding.
-            for piece in self.log.pending_pieces():
-                if piece.segment is segment and piece.parts and piece.offset == offset + own:
-                    return tuple(piece.parts[: len(piece.parts) - filled])
+            for write in self.log.pending_writes():
+                if write.segment is segment and write.parts and write.offset == offset + own:
+                    return tuple(write.parts[: len(write.parts) - filled])
             raise OSError(errno.ENOENT, f"no body at {offset + own} in the journal's buffers")
         if len(d) - at >= length:  # The whole record was read ahead.
             return tuple(
-                cut(d, at + lo, at + min(lo + PART_SIZE, length))
-                for lo in range(own, length, PART_SIZE)
+                cut(d, at + start, at + min(start + PART_SIZE, length))
+                for start in range(own, length, PART_SIZE)
             )
         handle = self.files.handle(segment)
         x = residue(first_word(segment.seed, length, d[at + 4]), d, at + C_HEAD, at + own)
         parts = []
-        for lo in range(own, length, PART_SIZE):
-            part = self.disk.read(handle, min(PART_SIZE, length - lo), offset + lo)
+        for start in range(own, length, PART_SIZE):
+            part = self.disk.read(handle, min(PART_SIZE, length - start), offset + start)
             x = residue(x, part, 0, len(part))
             parts.append(part)
         x = residue(x, bytes(-length & 7), 0, -length & 7)

@@ -54,13 +54,13 @@ class Prepared(NamedTuple):
         """Read the payload of a verified record."""
         xid_size = int.from_bytes(payload[2:4], "big")
         publishes = int.from_bytes(payload[4:8], "big")
-        at = _HEAD + xid_size
+        publishes_offset = _HEAD + xid_size
         runs = int.from_bytes(payload[12:16], "big") == _RUNS
         size = 12 if runs else 8
-        middle = at + size * publishes
+        settles_offset = publishes_offset + size * publishes
         settles = int.from_bytes(payload[8:12], "big")
         return cls(
-            payload[_HEAD:at],
+            payload[_HEAD:publishes_offset],
             payload[0],
             payload[1] != 0,
             [
@@ -68,7 +68,7 @@ class Prepared(NamedTuple):
                     int.from_bytes(payload[k : k + 8], "big"),
                     int.from_bytes(payload[k + 8 : k + 12], "big") if runs else 1,
                 )
-                for k in range(at, middle, size)
+                for k in range(publishes_offset, settles_offset, size)
             ],
             [
                 (
@@ -76,7 +76,7 @@ class Prepared(NamedTuple):
                     int.from_bytes(payload[k + 8 : k + 16], "big"),
                     int.from_bytes(payload[k + 4 : k + 8], "big"),
                 )
-                for k in range(middle, middle + 16 * settles, 16)
+                for k in range(settles_offset, settles_offset + 16 * settles, 16)
             ],
         )
 
@@ -101,7 +101,7 @@ def runs_of(seqs: Iterable[int]) -> list[tuple[int, int]]:
     return runs
 
 
-def decided(xid: bytes, status: int, when_ms: int) -> bytes:
+def encode_decided(xid: bytes, status: int, when_ms: int) -> bytes:
     """Return the payload of a DECIDED record."""
     return bytes((status, 0, 0, 0, 0, 0, 0, 0)) + when_ms.to_bytes(8, "big") + xid
 

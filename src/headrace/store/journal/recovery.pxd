@@ -13,7 +13,7 @@ ctypedef unsigned int u32
 ctypedef unsigned long long u64
 
 cdef enum:
-    C_PIECE = 0
+    C_PARTIAL = 0
     C_WHOLE = 1
     C_LAST = 2
 
@@ -33,7 +33,7 @@ cdef class Recovery:
     cdef public object begun
     cdef public int quarantined
     cdef public dict prepared
-    cdef public set held
+    cdef public set branch_rows
     cdef public set locked
     cdef public set shared
     cdef public object facts

@@ -2,12 +2,12 @@
 """Recovery: reading a journal.
 
 All segments are read in order, and every record is verified. Messages become rows
-(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in pieces
+(:mod:`headrace.store.journal.rows`), from which settlements are struck. Segments are read in chunks
 that fit into the processor's cache. The last segment is read as a whole, and so is one with damage
-or with a record larger than a piece.
+or with a record larger than a chunk.
 
 The end. The last segment ends at the first place without a record: its file was reserved in full,
-or a write was torn. What follows is cut off, unless a GROUP record or another segment behind it
+or a write was torn. Bytes behind it are cut off, unless a GROUP record or another segment behind it
 proves that the place had been synced: then the log is damaged there
 (:mod:`headrace.store.segment.quarantine`).
 
@@ -37,7 +37,7 @@ from headrace.store.segment.headers import Headers, read_headers
 from headrace.store.segment.quarantine import put_aside
 from headrace.store.segment.reached import read_reached, write_reached
 from headrace.store.segment.record import next_group, segment_seed
-from headrace.store.segment.segment import HEADER, file_name, numbered
+from headrace.store.segment.segment import HEADER, file_name, segment_numbers
 
 if not cython.compiled:
     from headrace.model.message import REDELIVERED as C_REDELIVERED
@@ -68,17 +68,17 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-PIECE = 256 << 10  # Bytes.
+CHUNK = 256 << 10  # Bytes.
 TORN_LOOK = 1 << 20  # Bytes after a torn write that are searched for records.
 CHAINED = 5  # From this version on a segment names the one before it.
 
-# What a scan is given of a segment.
-PIECE_OF_ONE = 0  # It ends at the first place without a record.
-WHOLE = 1  # Records follow after damage.
-LAST = 2  # The whole of the last one, which may end anywhere.
+# The extent of the bytes that a scan gets of a segment.
+PARTIAL = 0  # A chunk: the scan ends at the first offset without a record.
+WHOLE = 1  # The whole segment: records may follow after damage.
+LAST = 2  # The whole of the last segment, which may end anywhere.
 
 if not cython.compiled:
-    C_PIECE = PIECE_OF_ONE
+    C_PARTIAL = PARTIAL
     C_WHOLE = WHOLE
     C_LAST = LAST
 
@@ -104,14 +104,14 @@ class Recovery:
         self.deferred: list[tuple[int, bytes]] | None = None  # The records of an open transaction.
         self.begun: tuple[Segment, int, int] | None = None
         self.quarantined = 0
-        # By xid, with the segment of the record.
+        # The PREPARED records by xid, with their segments.
         self.prepared: dict[bytes, tuple[Prepared, Segment]] = {}
         self.facts = CurrentFacts({})
         self.definitions = CurrentDefinitions()
         self.oldest = 0  # Earlier segments were removed.
         self.reached = 0  # The last segment known to exist.
         self.counts = RecoveredCounts()
-        self.held: set[int] = set()  # Rows of prepared branches' publishes.
+        self.branch_rows: set[int] = set()  # Rows of prepared branches' publishes.
         self.shared: set[int] = set()  # Committed transactions with a part in a stream's log.
         self.locked: set[tuple[int, int]] = set()  # (queue id, seq) settled in prepared branches.
 
@@ -128,18 +128,18 @@ class Recovery:
         for name in names:
             if name.endswith(NEW):
                 self.disk.remove(os.path.join(self.directory, name))  # It was incomplete.
-        numbers = numbered(names)
+        numbers = segment_numbers(names)
         self.reached = read_reached(self.disk, self.directory)
         if self.reached > max(numbers, default=0):
             raise self.missing(self.reached, "the last segment of the log")
-        kept = self.kept_secret() if SECRET_FILE in names else None
-        headers, oldest = read_headers(self.disk, self.directory, numbers, kept)
+        secret = self.kept_secret() if SECRET_FILE in names else None
+        headers, oldest = read_headers(self.disk, self.directory, numbers, secret)
         for number in [number for number in numbers if number < oldest]:
             self.disk.remove(self.path(number))  # It was removed.
             numbers.remove(number)
             del headers[number]
         self.read_secret(headers)
-        buffer = bytearray(PIECE)
+        buffer = bytearray(CHUNK)
         last = max((number for number, (_, head) in headers.items() if head), default=0)
         for number in numbers:
             self.next_number = number + 1
@@ -151,13 +151,13 @@ class Recovery:
             handle = self.disk.open(path)
             try:
                 segment.end = HEADER
-                in_pieces = head is not None and number < last
-                if in_pieces:
-                    self.scan_pieces(segment, handle, buffer, size)
-                if not in_pieces or (segment.end < size and not segment.sealed):
+                in_chunks = head is not None and number < last
+                if in_chunks:
+                    self.scan_chunks(segment, handle, buffer, size)
+                if not in_chunks or (segment.end < size and not segment.sealed):
                     if size > len(buffer):
-                        buffer.clear()  # Else its old content would be copied,
-                        buffer = bytearray(size)  # and memory in use be twice this.
+                        buffer.clear()  # So that only one buffer is in memory.
+                        buffer = bytearray(size)
                     size = self.disk.read_into(handle, buffer, size)
                     if head is None and number > last and self.is_empty(buffer, size, segment):
                         self.leave_out(number)
@@ -178,7 +178,7 @@ class Recovery:
         self.check_chain(headers)
         self.roll_back()
         self.end_jobs()
-        self.rows.count_owed({segment.number: segment for segment in self.segments})
+        self.rows.count_unsettled({segment.number: segment for segment in self.segments})
 
     def check_chain(self, headers: Headers) -> None:
         """Refuse a log that lacks a segment.
@@ -248,9 +248,9 @@ class Recovery:
             if head is not None:
                 self.secret = head.secret
                 return
-        kept = self.kept_secret()
-        if kept is not None:
-            self.secret = kept
+        secret = self.kept_secret()
+        if secret is not None:
+            self.secret = secret
             return
         self.secret = secrets.randbits(63)
         path = os.path.join(self.directory, SECRET_FILE)
@@ -272,12 +272,12 @@ class Recovery:
 
     # --- Records ----------------------------------------------------------------------------
 
-    def scan_pieces(self, segment: "Segment", handle: int, d: bytearray, size: int) -> None:
-        """Read the records of a segment up to its end, or to the first that is not in its piece."""
+    def scan_chunks(self, segment: "Segment", handle: int, d: bytearray, size: int) -> None:
+        """Read the records of a segment up to its end, or to the first larger than a chunk."""
         while segment.end < size and not segment.sealed:
             base = segment.end
-            have = self.disk.read_into(handle, d, min(PIECE, size - base), base)
-            self.scan(segment, d, base, have, C_PIECE)
+            have = self.disk.read_into(handle, d, min(CHUNK, size - base), base)
+            self.scan(segment, d, base, have, C_PARTIAL)
             if segment.end == base:
                 return
 
@@ -291,7 +291,7 @@ class Recovery:
         while at < end:
             length = intact(d, at, end, segment.seed)
             if length == 0:
-                if extent == C_PIECE:
+                if extent == C_PARTIAL:
                     break
                 following = self.behind_damage(segment, d, at, end, extent == C_LAST)
                 if following == 0:
@@ -391,14 +391,14 @@ class Recovery:
 
     def sweep_counts(self) -> dict[tuple[int, int], int]:
         """Drop the counts of settled messages; return the positions of the others."""
-        kept, places = {}, {}
+        entries, positions = {}, {}
         for key, entry in self.counts.entries.items():
             row = self.rows.find_of(key[0], key[1])
-            if row >= 0 and key[0] in self.rows.owing(row):
-                kept[key] = entry
-                places[key] = self.rows.position(row)
-        self.counts.swept(kept)
-        return places
+            if row >= 0 and key[0] in self.rows.unsettled_ids(row):
+                entries[key] = entry
+                positions[key] = self.rows.position(row)
+        self.counts.retain(entries)
+        return positions
 
     def decide(self, payload: bytes) -> None:
         """Apply the outcome of a branch."""
@@ -409,7 +409,7 @@ class Recovery:
         for seq in prepared.seqs():
             row = self.rows.find(seq)
             if row >= 0:
-                self.rows.arrived(row, when_ms)
+                self.rows.set_arrival(row, when_ms)
         if status:
             self.prepared[xid] = (Prepared(xid, status, prepared.damaged, [], []), segment)
         else:
@@ -438,7 +438,7 @@ class Recovery:
         """Cut the log back to the BEGIN of an unfinished transaction."""
         if self.begun is None:
             return
-        segment, at, count = self.begun
+        segment, offset, count = self.begun
         self.rows.cut_back(count)
         self.go_back_to(segment.number)
         while self.segments[len(self.segments) - 1] is not segment:
@@ -447,18 +447,18 @@ class Recovery:
             self.disk.sync_directory(self.directory)
         handle = self.disk.open(self.path(segment.number))
         try:
-            self.disk.truncate(handle, at)
+            self.disk.truncate(handle, offset)
         finally:
             self.disk.close(handle)
-        while segment.count and segment.offset(segment.count - 1) >= at:
+        while segment.count and segment.offset(segment.count - 1) >= offset:
             segment.count -= 1
-        segment.end = segment.written = segment.size = at
+        segment.end = segment.written = segment.size = offset
         self.begun = None
         self.deferred = None
         self.clean = False
 
     def end_jobs(self) -> None:
-        """Drop what undecided jobs prepared: they end with their process."""
+        """Drop the messages that undecided jobs prepared: jobs end with their process."""
         mark = JOB.to_bytes(4, "big")
         for xid in [xid for xid in self.prepared if xid.startswith(mark)]:
             for seq in self.prepared.pop(xid)[0].seqs():
@@ -495,13 +495,13 @@ class Recovery:
                 *(self.name, at, file_name(segment.number)),
             )
 
-    # --- What is left -----------------------------------------------------------------------
+    # --- Results ----------------------------------------------------------------------------
 
-    def place_counts(self, counts: DeliveryCounts) -> None:
+    def restore_counts(self, counts: DeliveryCounts) -> None:
         """Pass the redelivery counts to the journal."""
         if self.counts.entries:
-            places = self.sweep_counts()
-            self.counts.settle_in(counts, places)
+            positions = self.sweep_counts()
+            self.counts.restore_to(counts, positions)
 
     def prepared_branches(self) -> list[PreparedBranch]:
         """Return the known branches with their messages."""
@@ -514,8 +514,8 @@ class Recovery:
                 if row < 0:
                     damaged = damaged or self.quarantined > 0
                     continue
-                self.held.add(row)
-                ids = self.rows.owing(row)
+                self.branch_rows.add(row)
+                ids = self.rows.unsettled_ids(row)
                 if ids:
                     message = self.make(row, 0)
                     message.flags &= ~C_REDELIVERED & 0xFF
@@ -525,7 +525,7 @@ class Recovery:
                 row = self.rows.find_of(queue_id, seq)
                 if row < 0:
                     damaged = damaged or self.quarantined > 0
-                elif queue_id in self.rows.owing(row):
+                elif queue_id in self.rows.unsettled_ids(row):
                     self.locked.add((queue_id, seq))
                     settles.append((queue_id, self.make(row, queue_id), outcome))
             branches.append(
@@ -538,14 +538,14 @@ class Recovery:
         rows = self.rows
         for row in rows.in_order():
             queue_id = rows.sole(row)
-            if queue_id == 0 or (self.held and row in self.held):
+            if queue_id == 0 or (self.branch_rows and row in self.branch_rows):
                 continue
             if queue_id > 0 and not self.locked:
                 yield queue_id, self.make(row, queue_id), rows.arrived_ms(row)
                 continue
-            for each in rows.owing(row):
-                if (each, rows.seq(row)) not in self.locked:
-                    yield each, self.make(row, each), rows.arrived_ms(row)
+            for unsettled_id in rows.unsettled_ids(row):
+                if (unsettled_id, rows.seq(row)) not in self.locked:
+                    yield unsettled_id, self.make(row, unsettled_id), rows.arrived_ms(row)
         self.rows = Rows()
 
     def make(self, row: int, queue_id: int) -> Message:

@@ -35,7 +35,7 @@ class Retirement:
         self.journal = journal
         self.wasteful = wasteful
         self.carry = carry
-        # With the log position that must be durable first.
+        # Removed segments, each with the log position that must be durable first.
         self.leaving: deque[tuple[Segment, int]] = deque()
 
     def retire(self) -> bool:
@@ -43,15 +43,15 @@ class Retirement:
 
         Return True if the next turn may remove more.
         """
-        gone: list[Segment] = []
-        more = self.collect(gone)
-        if gone:
+        retired: list[Segment] = []
+        more = self.collect(retired)
+        if retired:
             journal = self.journal
             journal.append(RETIRED, journal.order[0].number.to_bytes(8, "big"))
-            self.leaving.extend([(segment, journal.appended) for segment in gone])
+            self.leaving.extend([(segment, journal.appended) for segment in retired])
         return more
 
-    def collect(self, gone: "list[Segment]") -> bool:
+    def collect(self, retired: "list[Segment]") -> bool:
         """Take the oldest segments out of the order while nothing in them is needed."""
         journal = self.journal
         carried = False
@@ -59,7 +59,7 @@ class Retirement:
             segment = journal.order[0]
             if not segment.sealed or (segment.live and not segment.moved):
                 return carried
-            if 2 * segment.fact_octets > segment.end:
+            if 2 * segment.fact_bytes > segment.end:
                 if carried or not self.wasteful():
                     return carried
                 carried = True  # As much as one turn may append; the next one continues.
@@ -73,7 +73,7 @@ class Retirement:
             segment.retired = True
             if segment.live == 0:
                 journal.segments.pop(segment.number, None)
-            gone.append(segment)
+            retired.append(segment)
         return carried
 
     def recycle(self) -> None:

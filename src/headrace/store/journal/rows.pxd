@@ -15,7 +15,7 @@ cdef enum:
     C_ROW = 56
     C_AT_POSITION = 40
     C_AT_QUEUE = 48
-    C_AT_OWED = 52
+    C_AT_UNSETTLED = 52
 
 @cython.final
 cdef class Rows:
@@ -40,21 +40,21 @@ cdef class Rows:
     )
     cdef add(self, Segment segment, bytearray d, Py_ssize_t at, u32 type, u32 offset)
     cdef int add_returned(self, u32 queue_id, u64 seq, Py_ssize_t row) except -1
-    @cython.locals(row=Py_ssize_t, base=Py_ssize_t, owed=u32)
+    @cython.locals(row=Py_ssize_t, base=Py_ssize_t, unsettled=u32)
     cpdef settle(self, u32 queue_id, u64 seq, u32 count)
-    cdef settle_one_of_several(self, Py_ssize_t row, u32 owed, u32 queue_id)
+    cdef settle_one_of_several(self, Py_ssize_t row, u32 unsettled, u32 queue_id)
     cpdef forget(self, Py_ssize_t row)
-    @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, middle=Py_ssize_t)
+    @cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
     cpdef Py_ssize_t find(self, u64 seq) except -2
     @cython.locals(row=Py_ssize_t)
     cpdef Py_ssize_t find_of(self, u32 queue_id, u64 seq) except -2
     cpdef u64 position(self, Py_ssize_t row) except? 0
     cpdef Py_ssize_t sole(self, Py_ssize_t row) except -2
-    cpdef list owing(self, Py_ssize_t row)
+    cpdef list unsettled_ids(self, Py_ssize_t row)
     @cython.locals(
-        number=u32, segment=Segment, row=Py_ssize_t, base=Py_ssize_t, owed=u32, position=u64, i=u32
+        number=u32, segment=Segment, row=Py_ssize_t, base=Py_ssize_t, unsettled=u32, position=u64, i=u32
     )
-    cpdef count_owed(self, dict segments)
+    cpdef count_unsettled(self, dict segments)
     cpdef u64 arrived_ms(self, Py_ssize_t row) except? 0
     @cython.locals(rows="u8*", base=Py_ssize_t, message=Message, flags=u32)
     cdef Message make(self, Py_ssize_t row)

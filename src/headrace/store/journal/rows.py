@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 ROW = 56  # Bytes: 40 as in the record from seq on, position, first queue id, number of queues.
 AT_POSITION = 40
 AT_QUEUE = 48
-AT_OWED = 52
+AT_UNSETTLED = 52
 
 if not cython.compiled:
     C_ROW = ROW
     C_AT_POSITION = AT_POSITION
     C_AT_QUEUE = AT_QUEUE
-    C_AT_OWED = AT_OWED
+    C_AT_UNSETTLED = AT_UNSETTLED
 
 
 class Rows:
@@ -61,7 +61,7 @@ class Rows:
     # --- Reading ----------------------------------------------------------------------------
 
     def add(self, segment: "Segment", d: bytearray, at: int, type: int, offset: int) -> None:
-        """Add the row of a message; ``at`` is its place in ``d``, ``offset`` in its segment."""
+        """Add the row of a message; ``at`` is its offset in ``d``, ``offset`` in its segment."""
         seq = get64(d, at + 16)
         count = get32(d, at + 44)
         i = segment.note(offset, 0, b"")
@@ -75,7 +75,7 @@ class Rows:
         position = segment.number
         put64(self.rows, base + C_AT_POSITION, (position << 32) | i)
         put32(self.rows, base + C_AT_QUEUE, get32(d, at + C_MESSAGE_HEAD) if count else 0)
-        put32(self.rows, base + C_AT_OWED, count)
+        put32(self.rows, base + C_AT_UNSETTLED, count)
         if count > 1:
             self.queues[row] = bytes(d[at + C_MESSAGE_HEAD : at + C_MESSAGE_HEAD + 4 * count])
         if type == C_RETURNED:
@@ -110,16 +110,16 @@ class Rows:
             row = self.find_of(queue_id, seq)
             if row >= 0:
                 base = row * C_ROW
-                owed = get32(self.rows, base + C_AT_OWED)
+                unsettled = get32(self.rows, base + C_AT_UNSETTLED)
                 if get32(self.rows, base + 28) > 1:
-                    if owed:
-                        self.settle_one_of_several(row, owed, queue_id)
-                elif owed and get32(self.rows, base + C_AT_QUEUE) == queue_id:
-                    put32(self.rows, base + C_AT_OWED, 0)
+                    if unsettled:
+                        self.settle_one_of_several(row, unsettled, queue_id)
+                elif unsettled and get32(self.rows, base + C_AT_QUEUE) == queue_id:
+                    put32(self.rows, base + C_AT_UNSETTLED, 0)
             seq += 1
             count -= 1
 
-    def settle_one_of_several(self, row: int, owed: int, queue_id: int) -> None:
+    def settle_one_of_several(self, row: int, unsettled: int, queue_id: int) -> None:
         """Settle a message for one of its queues."""
         settled = self.settled.get(row)
         if settled is None:
@@ -127,7 +127,7 @@ class Rows:
         if queue_id in settled or queue_id not in self.ids(row):
             return
         settled.add(queue_id)
-        put32(self.rows, row * C_ROW + C_AT_OWED, owed - 1)
+        put32(self.rows, row * C_ROW + C_AT_UNSETTLED, unsettled - 1)
 
     def drop(self, queue_id: int, seq: int) -> None:
         """Drop all messages of a queue read so far, up to ``seq``."""
@@ -135,9 +135,9 @@ class Rows:
 
     def forget(self, row: int) -> None:
         """Settle a message for all its queues."""
-        put32(self.rows, row * C_ROW + C_AT_OWED, 0)
+        put32(self.rows, row * C_ROW + C_AT_UNSETTLED, 0)
 
-    def arrived(self, row: int, when_ms: int) -> None:
+    def set_arrival(self, row: int, when_ms: int) -> None:
         """Set the arrival time of a message."""
         put64(self.rows, row * C_ROW + 8, when_ms)
 
@@ -155,21 +155,21 @@ class Rows:
             row = self.strays.get(seq)
             if row is not None:
                 return row
-        lo = self.hint + 1
-        if lo < self.ladder_count and get64(self.ladder, 16 * lo) == seq:
-            self.hint = lo
-            return get64(self.ladder, 16 * lo + 8)
-        lo = 0
-        hi = self.ladder_count
-        while lo < hi:
-            middle = (lo + hi) >> 1
+        low = self.hint + 1
+        if low < self.ladder_count and get64(self.ladder, 16 * low) == seq:
+            self.hint = low
+            return get64(self.ladder, 16 * low + 8)
+        low = 0
+        high = self.ladder_count
+        while low < high:
+            middle = (low + high) >> 1
             if get64(self.ladder, 16 * middle) < seq:
-                lo = middle + 1
+                low = middle + 1
             else:
-                hi = middle
-        if lo < self.ladder_count and get64(self.ladder, 16 * lo) == seq:
-            self.hint = lo
-            return get64(self.ladder, 16 * lo + 8)
+                high = middle
+        if low < self.ladder_count and get64(self.ladder, 16 * low) == seq:
+            self.hint = low
+            return get64(self.ladder, 16 * low + 8)
         return -1
 
     def find_of(self, queue_id: int, seq: int) -> int:
@@ -191,33 +191,33 @@ class Rows:
             return [get32(self.rows, row * C_ROW + C_AT_QUEUE)]
         return [get32(ids, at) for at in range(0, len(ids), 4)]
 
-    def owing(self, row: int) -> list[int]:
+    def unsettled_ids(self, row: int) -> list[int]:
         """Return the queues that have not settled a message."""
-        if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
+        if get32(self.rows, row * C_ROW + C_AT_UNSETTLED) == 0:
             return []
         settled = self.settled.get(row, ())
         return [queue_id for queue_id in self.ids(row) if queue_id not in settled]
 
     def sole(self, row: int) -> int:
         """Return the only queue of a message; 0 if settled, -1 if there were several."""
-        if get32(self.rows, row * C_ROW + C_AT_OWED) == 0:
+        if get32(self.rows, row * C_ROW + C_AT_UNSETTLED) == 0:
             return 0
         if get32(self.rows, row * C_ROW + 28) > 1:
             return -1
         return get32(self.rows, row * C_ROW + C_AT_QUEUE)
 
-    # --- What is left -----------------------------------------------------------------------
+    # --- Results ----------------------------------------------------------------------------
 
-    def count_owed(self, segments: dict[int, "Segment"]) -> None:
+    def count_unsettled(self, segments: dict[int, "Segment"]) -> None:
         """Set in the segments how many queues have not settled each message."""
         number = 0
         segment = None
         for row in range(self.count):
             base = row * C_ROW
-            owed = get32(self.rows, base + C_AT_OWED)
-            if owed and self.drops:
-                owed = self.apply_drops(row, owed)
-            if owed == 0:
+            unsettled = get32(self.rows, base + C_AT_UNSETTLED)
+            if unsettled and self.drops:
+                unsettled = self.apply_drops(row, unsettled)
+            if unsettled == 0:
                 continue
             position = get64(self.rows, base + C_AT_POSITION)
             if segment is None or number != position >> 32:
@@ -230,10 +230,10 @@ class Rows:
                 for queue_id in self.settled.get(row, ()):
                     segment.settle(i, queue_id)
             else:
-                put32(segment.heads, 8 * i + 4, owed)
+                put32(segment.heads, 8 * i + 4, unsettled)
             segment.live += 1
 
-    def apply_drops(self, row: int, owed: int) -> int:
+    def apply_drops(self, row: int, unsettled: int) -> int:
         """Apply dropped queues to a row; return how many queues are left."""
         seq = self.seq(row)
         for queue_id in self.ids(row):
@@ -243,9 +243,9 @@ class Rows:
             settled = self.settled.setdefault(row, set())
             if queue_id not in settled:
                 settled.add(queue_id)
-                owed -= 1
-        put32(self.rows, row * C_ROW + C_AT_OWED, owed)
-        return owed
+                unsettled -= 1
+        put32(self.rows, row * C_ROW + C_AT_UNSETTLED, unsettled)
+        return unsettled
 
     def in_order(self) -> Iterable[int]:
         """Return all rows in order of seq."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 from headrace.model.message cimport C_LARGE, Message
-from headrace.store.segment.read_ahead cimport ReadAhead, Stretch
+from headrace.store.segment.read_ahead cimport ReadAhead, ReadBlock
 from headrace.wire.memory cimport copy, cut, get32, put32
 
 ctypedef long long i64
@@ -31,15 +31,15 @@ cdef class Scratch:
 
     @cython.locals(data=bytes, n=i64, body=i64, size=i64, chunk=i64, last=i64)
     cpdef bint put(self, Message message) except -1
-    @cython.locals(at=i64)
+    @cython.locals(offset=i64)
     cdef int gather(self, bytes data, i64 n) except -1
-    cpdef begin_stretch(self, i64 size)
+    cpdef claim_chunks(self, i64 size)
     cpdef flush(self)
-    @cython.locals(stretch=Stretch, ahead=i64, octets=bytes)
-    cdef bytes read(self, i64 at, i64 size, i64 expected)
-    cpdef bytes read_file(self, i64 size, i64 at)
+    @cython.locals(block=ReadBlock, ahead=i64, data=bytes)
+    cdef bytes read(self, i64 offset, i64 size, i64 expected)
+    cpdef bytes read_file(self, i64 size, i64 offset)
     @cython.locals(
-        at=i64, expected=i64, head=bytes, n=i64, body=i64, data=bytes, lo=i64, k=i64
+        offset=i64, expected=i64, head=bytes, n=i64, body=i64, data=bytes, start=i64, k=i64
     )
     cpdef load(self, Message message)
     @cython.locals(chunk=i64, last=i64, left=i64)

@@ -32,7 +32,7 @@ CHUNK = 16 << 20  # Bytes.
 BUFFER = 256 << 10  # Bytes gathered before they are written.
 PART_SIZE = 131064
 READ_SLACK = 512  # Bytes of a message besides body and headers, usually.
-KEEP_MAX = 256 << 10  # Bytes of a read that are kept for what follows.
+KEEP_MAX = 256 << 10  # Bytes of a read that are kept for the next messages.
 HEAD = 8
 
 
@@ -69,7 +69,7 @@ class Scratch:
             if self.gathered >= BUFFER or body or self.at + size > self.limit:
                 self.flush()
             if self.at + size > self.limit:
-                self.begin_stretch(size)
+                self.claim_chunks(size)
             if body:
                 head = n.to_bytes(4, "big") + body.to_bytes(4, "big")
                 self.disk.write(self.handle, [head, data, *message.parts], self.at)
@@ -92,15 +92,15 @@ class Scratch:
 
     def gather(self, data: bytes, n: int) -> None:
         """Append a message without body to the buffer."""
-        at = self.gathered
-        if len(self.buffer) < at + HEAD + n:
+        offset = self.gathered
+        if len(self.buffer) < offset + HEAD + n:
             self.buffer.extend(bytes(max(BUFFER, HEAD + n)))
-        put32(self.buffer, at, n)
-        put32(self.buffer, at + 4, 0)
-        copy(self.buffer, at + HEAD, data, 0, n)
-        self.gathered = at + HEAD + n
+        put32(self.buffer, offset, n)
+        put32(self.buffer, offset + 4, 0)
+        copy(self.buffer, offset + HEAD, data, 0, n)
+        self.gathered = offset + HEAD + n
 
-    def begin_stretch(self, size: int) -> None:
+    def claim_chunks(self, size: int) -> None:
         """Find room: a free chunk, or new ones at the end of the file."""
         if self.limit and not self.live.get(self.limit // self.chunk - 1):
             self.unused.append(self.limit // self.chunk - 1)
@@ -117,35 +117,35 @@ class Scratch:
     def flush(self) -> None:
         """Write the buffer."""
         if self.gathered:
-            with memoryview(self.buffer) as view, view[: self.gathered] as octets:
-                self.disk.write(self.handle, [octets], self.buffer_at)
+            with memoryview(self.buffer) as view, view[: self.gathered] as data:
+                self.disk.write(self.handle, [data], self.buffer_at)
             self.buffer_at += self.gathered
             self.gathered = 0
 
-    def read(self, at: int, size: int, expected: int) -> bytes:
+    def read(self, offset: int, size: int, expected: int) -> bytes:
         """Return bytes from the buffer, an earlier read, or the file.
 
-        ``expected`` is how many from ``at`` on will be needed, at least ``size``.
+        ``expected`` is how many from ``offset`` on will be needed, at least ``size``.
         """
-        if at >= self.buffer_at and at - self.buffer_at + size <= self.gathered:
-            at -= self.buffer_at
-            return cut(self.buffer, at, at + size)
-        stretch = self.ahead.find(0, at, size)
-        if stretch is None:
-            ahead = self.ahead.plan(0, at, expected)
-            if at < self.buffer_at <= at + ahead:
-                ahead = self.buffer_at - at  # What follows is not written yet.
-            octets = self.read_file(max(min(ahead, KEEP_MAX), size), at)
-            if len(octets) < size or len(octets) > KEEP_MAX:
-                return octets[:size]
-            stretch = self.ahead.keep(0, at, octets)
-        stretch.used += size
-        at -= stretch.lo
-        return cut(stretch.octets, at, at + size)
+        if offset >= self.buffer_at and offset - self.buffer_at + size <= self.gathered:
+            offset -= self.buffer_at
+            return cut(self.buffer, offset, offset + size)
+        block = self.ahead.find(0, offset, size)
+        if block is None:
+            ahead = self.ahead.plan(0, offset, expected)
+            if offset < self.buffer_at <= offset + ahead:
+                ahead = self.buffer_at - offset  # The bytes behind that are not written yet.
+            data = self.read_file(max(min(ahead, KEEP_MAX), size), offset)
+            if len(data) < size or len(data) > KEEP_MAX:
+                return data[:size]
+            block = self.ahead.keep(0, offset, data)
+        block.used += size
+        offset -= block.start
+        return cut(block.data, offset, offset + size)
 
-    def read_file(self, size: int, at: int) -> bytes:
+    def read_file(self, size: int, offset: int) -> bytes:
         """Return bytes from the file, fewer at its end."""
-        return bytes(self.disk.read(self.handle, size, at))
+        return bytes(self.disk.read(self.handle, size, offset))
 
     def load(self, message: Message) -> None:
         """Load a message's data; its room stays reserved until it is released.
@@ -153,23 +153,23 @@ class Scratch:
         Raises:
             OSError: it cannot be read.
         """
-        at = message.position - 1
+        offset = message.position - 1
         expected = HEAD + READ_SLACK + (message.header_units << 8)
         if not message.flags & C_LARGE:
             expected += message.body_size
-        head = self.read(at, HEAD, expected)
+        head = self.read(offset, HEAD, expected)
         if len(head) < HEAD:
-            raise OSError(f"the scratch log ends before {at + HEAD}")
+            raise OSError(f"the scratch log ends before {offset + HEAD}")
         n = get32(head, 0)
         body = get32(head, 4)
-        data = self.read(at + HEAD, n, n)
+        data = self.read(offset + HEAD, n, n)
         if len(data) < n:
-            raise OSError(f"the scratch log ends before {at + HEAD + n}")
+            raise OSError(f"the scratch log ends before {offset + HEAD + n}")
         if body:
-            lo = at + HEAD + n
+            start = offset + HEAD + n
             message.parts = tuple(
                 [
-                    self.read_file(min(PART_SIZE, body - k), lo + k)
+                    self.read_file(min(PART_SIZE, body - k), start + k)
                     for k in range(0, body, PART_SIZE)
                 ]
             )

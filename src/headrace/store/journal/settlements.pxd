@@ -21,6 +21,6 @@ cdef class Settlements:
 
     cdef int note(self, u32 queue_id, u64 seq) except -1
     cdef int end_run(self) except -1
-    @cython.locals(n=Py_ssize_t, lo=Py_ssize_t, hi=Py_ssize_t)
+    @cython.locals(n=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t)
     cdef int flush_runs(self) except -1
     cdef int flush(self) except -1

@@ -55,11 +55,11 @@ class Settlements:
     def flush_runs(self) -> None:
         """Append the ended runs."""
         n = self.at
-        self.at = lo = 0
-        while lo < n:
-            hi = min(n, lo + RUNS_MAX)
-            self.log.append(C_SETTLED, cut(self.runs, lo, hi))
-            lo = hi
+        self.at = start = 0
+        while start < n:
+            end = min(n, start + RUNS_MAX)
+            self.log.append(C_SETTLED, cut(self.runs, start, end))
+            start = end
         if len(self.runs) > RUNS_MAX:
             self.runs = bytearray(RUNS_MAX)
 

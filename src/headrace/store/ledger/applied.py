@@ -38,10 +38,10 @@ def read_applied(disk: Disk, home: str) -> Applied | None:
         return None
     handle = disk.open(os.path.join(home, NAME))
     try:
-        octets = disk.read(handle, disk.size(handle), 0)
+        data = disk.read(handle, disk.size(handle), 0)
     finally:
         disk.close(handle)
-    text, _, check = octets.rpartition(b"\n")
+    text, _, check = data.rpartition(b"\n")
     if check != b"%08x" % zlib.crc32(text):
         return None
     fields = json.loads(text)

@@ -5,7 +5,7 @@ An entry begins with a head, in network order::
 
     0        4        8       16       24      32
     +--------+--------+--------+-------+-------+----------------- - -
-    | "HRL1" | check  | number | before | chain | changes, octets
+    | "HRL1" | check  | number | before | chain | changes, bytes
     +--------+--------+--------+-------+-------+----------------- - -
 
 ``chain`` is the hash of the head from 8 on, with ``check``, and so of all entries before it:
@@ -13,8 +13,8 @@ An entry begins with a head, in network order::
 whose chain the ledger does not show has another history than the ledger. ``check`` is a CRC-32 of
 everything from 32 on.
 
-A change has the kind (1), the length of the path (2), the path, the place in the file (8) and the
-number of octets (8); the octets of all changes follow the last one, in their order. Paths are
+A change has the kind (1), the length of the path (2), the path, the offset in the file (8) and the
+size (8); the bytes of all changes follow the last one, in their order. Paths are
 relative to the directory of the virtual host.
 """
 
@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.store.disk import WRITE, Change
-from headrace.store.ledger.port import Octets
+from headrace.store.ledger.port import BytesLike
 
 MAGIC = b"HRL1"
 HEAD = 32  # Bytes.
@@ -48,24 +48,24 @@ class Entry(NamedTuple):
     changes: list[Change]
 
 
-def encode(number: int, before: bytes, changes: Sequence[Change]) -> tuple[list[Octets], bytes]:
-    """Return the pieces of an entry, those of its writes uncopied, and its chain."""
+def encode(number: int, before: bytes, changes: Sequence[Change]) -> tuple[list[BytesLike], bytes]:
+    """Return the buffers of an entry, those of its writes uncopied, and its chain."""
     table = bytearray()
-    pieces: list[Octets] = []
+    buffers: list[BytesLike] = []
     for change in changes:
         path = change.path.encode()
-        size = sum(map(len, change.pieces))
+        size = sum(map(len, change.buffers))
         table += struct.pack(">BH", change.kind, len(path)) + path
-        table += struct.pack(">QQ", change.at, size)
-        pieces += change.pieces
+        table += struct.pack(">QQ", change.offset, size)
+        buffers += change.buffers
     table.append(END)
     check = zlib.crc32(table)
-    for piece in pieces:
-        check = zlib.crc32(piece, check)
+    for buffer in buffers:
+        check = zlib.crc32(buffer, check)
     summed = struct.pack(">IQ", check, number) + before
     chain = chain_of(summed)
     head = MAGIC + summed + chain + bytes(table)
-    return [head, *pieces], chain
+    return [head, *buffers], chain
 
 
 def chain_of(summed: bytes) -> bytes:
@@ -73,16 +73,16 @@ def chain_of(summed: bytes) -> bytes:
     return hashlib.blake2b(summed, digest_size=CHAIN).digest()
 
 
-def decode(number: int, octets: bytes) -> Entry:
+def decode(number: int, data: bytes) -> Entry:
     """Read an entry.
 
     Raises:
         DamagedEntryError: it is damaged, or has another number.
     """
-    view = memoryview(octets)
-    if len(octets) <= HEAD or view[:4] != MAGIC:
+    view = memoryview(data)
+    if len(data) <= HEAD or view[:4] != MAGIC:
         raise DamagedEntryError(f"entry {number} of the ledger is not a valid entry")
-    summed, chain = octets[4:24], octets[24:HEAD]
+    summed, chain = data[4:24], data[24:HEAD]
     check, own_number = struct.unpack_from(">IQ", summed)
     if own_number != number or chain_of(summed) != chain or zlib.crc32(view[HEAD:]) != check:
         raise DamagedEntryError(f"entry {number} of the ledger is damaged, or entry {own_number}")
@@ -92,14 +92,16 @@ def decode(number: int, octets: bytes) -> Entry:
 def changes_of(view: memoryview) -> Iterator[Change]:
     """Yield the changes of an entry that is whole."""
     table = []
-    at = HEAD
-    while view[at] != END:
-        kind, length = struct.unpack_from(">BH", view, at)
-        path = str(view[at + 3 : at + 3 + length], "utf-8")
-        at += 3 + length
-        table.append((kind, path, *struct.unpack_from(">QQ", view, at)))
-        at += 16
-    at += 1
-    for kind, path, place, size in table:
-        yield Change(kind, path, place, [view[at : at + size]] if kind == WRITE else [])
-        at += size
+    offset = HEAD
+    while view[offset] != END:
+        kind, length = struct.unpack_from(">BH", view, offset)
+        path = str(view[offset + 3 : offset + 3 + length], "utf-8")
+        offset += 3 + length
+        table.append((kind, path, *struct.unpack_from(">QQ", view, offset)))
+        offset += 16
+    offset += 1
+    for kind, path, file_offset, size in table:
+        yield Change(
+            kind, path, file_offset, [view[offset : offset + size]] if kind == WRITE else []
+        )
+        offset += size

@@ -33,10 +33,10 @@ class LedgerRow(NamedTuple):
     epoch: int
     last: int
     front: int
-    wanted: str  # The broker that an operator wants to own it; empty: any.
+    wanted: str  # The broker that an operator chose as its owner; empty: any.
 
 
-class Silent(NamedTuple):
+class SilentBroker(NamedTuple):
     """A broker whose counter has stood still for a lease; its ledgers are taken only while it does.
 
     The heartbeat of a broker that came back may have confirmed meanwhile that it still owns them.
@@ -60,4 +60,4 @@ class ClusterRows(NamedTuple):
 
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
-    unfit: str  # Why the engine would lose what it confirms; empty if it would not.
+    unfit: str  # The reason if the engine would lose confirmed entries; empty otherwise.

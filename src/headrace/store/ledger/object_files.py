@@ -43,9 +43,9 @@ class ObjectFiles:
         handle = self.disk.open(os.path.join(self.directory, name))
         try:
             size = self.disk.size(handle)
-            for number, at in enumerate(range(0, size, PART)):
-                octets = self.disk.read(handle, min(PART, size - at), at)
-                self.objects.put(name, number, octets)
+            for number, offset in enumerate(range(0, size, PART)):
+                data = self.disk.read(handle, min(PART, size - offset), offset)
+                self.objects.put(name, number, data)
             self.objects.complete(name, size)
         finally:
             self.disk.close(handle)
@@ -59,32 +59,32 @@ class ObjectFiles:
         self.objects.close()
 
     def adopt(self) -> None:
-        """Give an empty ledger the files that are here. Raises OSError, as `send` does."""
-        for name in sorted(self.here()):
+        """Send the local files to an empty ledger. Raises OSError, as `send` does."""
+        for name in sorted(self.local_sizes()):
             self.send(name)
 
     def bring(self) -> None:
-        """Make the directory a copy of what the ledger has.
+        """Make the directory a copy of the ledger's objects.
 
         Raises:
             Gap: the ledger lacks a part of an object.
             OSError: the engine does not answer; try again.
         """
         sizes = self.objects.sizes()
-        here = self.here()
-        if sizes == here:
+        local_sizes = self.local_sizes()
+        if sizes == local_sizes:
             return
         self.disk.make_directory(self.directory)
         for name in self.disk.names(self.directory):
-            stale = name in here and sizes.get(name) != here[name]
+            stale = name in local_sizes and sizes.get(name) != local_sizes[name]
             if stale or name.endswith(self.suffix + NEW):
                 self.disk.remove(os.path.join(self.directory, name))
         for name in sorted(sizes):
-            if sizes[name] != here.get(name):
+            if sizes[name] != local_sizes.get(name):
                 self.fetch(name, sizes[name])
         self.disk.sync_directory(self.directory)
 
-    def here(self) -> dict[str, int]:
+    def local_sizes(self) -> dict[str, int]:
         """Return the sizes of the files that are here, by name."""
         if not self.disk.is_directory(self.directory):
             return {}
@@ -100,19 +100,19 @@ class ObjectFiles:
         """Copy an object from the ledger, unless it has been removed there."""
         path = os.path.join(self.directory, name)
         handle = self.disk.open(path + NEW, create=True)
-        at = number = 0
+        copied = number = 0
         try:
-            while at < size and (octets := self.objects.part(name, number)):
-                self.disk.write(handle, [octets], at)
-                at += len(octets)
+            while copied < size and (data := self.objects.part(name, number)):
+                self.disk.write(handle, [data], copied)
+                copied += len(data)
                 number += 1
             self.disk.sync(handle)
         finally:
             self.disk.close(handle)
-        if at == size:
+        if copied == size:
             self.disk.rename(path + NEW, path)
             return
         self.disk.remove(path + NEW)
         if name in self.objects.sizes():
-            raise Gap(f"the ledger has {at} bytes of {name}, not {size}: the engine lost some")
+            raise Gap(f"the ledger has {copied} bytes of {name}, not {size}: the engine lost some")
         log.debug("%s was removed while it was copied", path)

@@ -40,9 +40,11 @@ class PassingDisk(Disk):
         """See :class:`Disk`."""
         self.local.remove_directory(path)
 
-    def write(self, handle: int, pieces: Sequence[bytes | bytearray | memoryview], at: int) -> None:
+    def write(
+        self, handle: int, buffers: Sequence[bytes | bytearray | memoryview], offset: int
+    ) -> None:
         """See :class:`Disk`."""
-        self.local.write(handle, pieces, at)
+        self.local.write(handle, buffers, offset)
 
     def make_directory(self, path: str) -> None:
         """See :class:`Disk`."""
@@ -68,13 +70,13 @@ class PassingDisk(Disk):
         """See :class:`Disk`."""
         return self.local.open_unnamed(directory)
 
-    def read(self, handle: int, size: int, at: int) -> bytes:
+    def read(self, handle: int, size: int, offset: int) -> bytes:
         """See :class:`Disk`."""
-        return self.local.read(handle, size, at)
+        return self.local.read(handle, size, offset)
 
-    def read_into(self, handle: int, buffer: bytearray, size: int, at: int = 0) -> int:
+    def read_into(self, handle: int, buffer: bytearray, size: int, offset: int = 0) -> int:
         """See :class:`Disk`."""
-        return self.local.read_into(handle, buffer, size, at)
+        return self.local.read_into(handle, buffer, size, offset)
 
     def drop_cache(self, handle: int) -> None:
         """See :class:`Disk`."""

@@ -11,7 +11,7 @@ Calls block, and come from one thread at a time.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-Octets = bytes | bytearray | memoryview
+BytesLike = bytes | bytearray | memoryview
 
 
 class LedgerLost(Exception):
@@ -35,7 +35,7 @@ class Stalled(OSError):
 
 
 class Position(NamedTuple):
-    """Where a ledger stands."""
+    """The position of a ledger."""
 
     epoch: int  # Of the owner.
     last: int  # The number of the last entry; 0 without entries.
@@ -61,7 +61,7 @@ class Ledger(Protocol):
             OSError: the engine does not answer.
         """
 
-    def append(self, number: int, entry: Sequence[Octets]) -> None:
+    def append(self, number: int, entry: Sequence[BytesLike]) -> None:
         """Add an entry; return when a majority of the engine's disks has it.
 
         The same call again, after an error, adds nothing twice.
@@ -98,7 +98,7 @@ class Ledger(Protocol):
 
 
 class Objects(Protocol):
-    """The objects of a ledger: octets by name, which are put part by part and never change.
+    """The objects of a ledger: bytes by name, which are put part by part and never change.
 
     Calls that change them need the owner. A call that fails with OSError may be repeated.
     """
@@ -117,7 +117,7 @@ class Objects(Protocol):
             OSError: the engine does not answer.
         """
 
-    def put(self, name: str, number: int, octets: Octets) -> None:
+    def put(self, name: str, number: int, data: BytesLike) -> None:
         """Add a part; the object has it once it is complete.
 
         Raises:

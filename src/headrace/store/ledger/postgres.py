@@ -12,7 +12,7 @@ on its disk. Three things make that answer worth less, and each is looked at:
 
 An append in doubt is repeated, and only an answered commit after it proves that it is durable: a
 restarted server shows entries that its standby lacks, so reading proves nothing. For the same
-reason a node that is no owner reads the last entry but one at most; the next append, or the
+reason a node that is not an owner reads the last entry but one at most; the next append, or the
 takeover, makes it durable.
 """
 
@@ -22,7 +22,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.store.ledger.port import Fenced, Gap, Octets, Position
+from headrace.store.ledger.port import BytesLike, Fenced, Gap, Position
 from headrace.store.ledger.postgres_access import HOLDERS, LedgerAccess
 from headrace.store.ledger.postgres_cluster import CHECK, Cluster
 from headrace.store.ledger.postgres_objects import PostgresObjects
@@ -43,7 +43,7 @@ from headrace.store.ledger.postgres_session import (
 )
 
 if TYPE_CHECKING:
-    from headrace.store.ledger.members import Silent
+    from headrace.store.ledger.members import SilentBroker
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class PostgresLedger(LedgerAccess):
     """The ledger of one virtual host; see the module and `Ledger`."""
 
     def __init__(self, cluster: Cluster, name: str, owner: str) -> None:
-        """Know a ledger.
+        """Set the ledger; nothing is opened.
 
         Args:
             cluster: the database.
@@ -90,8 +90,9 @@ class PostgresLedger(LedgerAccess):
         """
         super().__init__(cluster, name, owner)
         self.segment_bytes = SEGMENT_BYTES
-        self.rival = ANY  # Names the only epoch that open() may end,
-        self.silent: Silent | None = None  # and only while this broker has no heartbeats.
+        self.rival = ANY  # Names the only epoch that open() may end.
+        # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
+        self.silent: SilentBroker | None = None
         self.front = 1
         self.filled = 0  # Bytes of the segment.
 
@@ -121,7 +122,7 @@ class PostgresLedger(LedgerAccess):
             self.durable = max(position.last - 1, position.front - 1, self.durable)
             return position._replace(last=self.durable)
 
-    def append(self, number: int, entry: Sequence[Octets]) -> None:
+    def append(self, number: int, entry: Sequence[BytesLike]) -> None:
         """Add an entry; see `Ledger`."""
         if self.epoch == 0:
             raise Fenced(f"ledger {self.name!r} was not taken by {self.owner!r}")
@@ -130,14 +131,14 @@ class PostgresLedger(LedgerAccess):
                 self.begin_append(session)
             if self.filled >= self.segment_bytes:
                 self.add_segment(session, number)
-            octets = b"".join(entry)
+            data = b"".join(entry)
             try:
-                self.send(session, number, octets)
+                self.send(session, number, data)
             except StatementError as error:
                 if error.sqlstate != AGAIN:
                     raise
                 self.repeat(session, number)
-            self.filled += len(octets)
+            self.filled += len(data)
             self.durable = number
 
     def read(self, after: int) -> Iterator[tuple[int, bytes]]:
@@ -147,8 +148,8 @@ class PostgresLedger(LedgerAccess):
         while number < last:
             with self.session() as session:
                 entries = self.read_some(session, number, last)
-            for number, octets in entries:
-                yield number, octets
+            for number, data in entries:
+                yield number, data
 
     def trim(self, before: int) -> None:
         """Let tables go whose entries all have a lower number; see `Ledger`."""
@@ -198,7 +199,7 @@ class PostgresLedger(LedgerAccess):
     # --- Appending --------------------------------------------------------------------------
 
     def begin_append(self, session: Session) -> None:
-        """Find the table of the next entry; prepare what each append sends."""
+        """Find the table of the next entry; prepare the statements of an append."""
         segments = session.query(SEGMENTS, self.id)
         if segments:
             self.segment = int(segments[-1][0] or 0)
@@ -231,8 +232,8 @@ class PostgresLedger(LedgerAccess):
         self.segment, self.filled = int(rows[0][0] or 0), 0
         self.prepare_insert(session)
 
-    def send(self, session: Session, number: int, octets: bytes) -> None:
-        """Send an append and the look at what its answer is worth; wait for both."""
+    def send(self, session: Session, number: int, data: bytes) -> None:
+        """Send an append and the check of the standbys; wait for both answers."""
         session.warnings.clear()
         key = struct.pack(">q", number)
         fence = [
@@ -242,10 +243,10 @@ class PostgresLedger(LedgerAccess):
             key,
         ]
         session.send(ADVANCE, fence)
-        insert, view = self.insert_name(), memoryview(octets)
-        for place in range(0, max(len(octets), 1), STATEMENT_BYTES):
-            row = struct.pack(">i", place // ROW_BYTES)
-            session.send(insert, [key, row, view[place : place + STATEMENT_BYTES]])
+        insert, view = self.insert_name(), memoryview(data)
+        for offset in range(0, max(len(data), 1), STATEMENT_BYTES):
+            row = struct.pack(">i", offset // ROW_BYTES)
+            session.send(insert, [key, row, view[offset : offset + STATEMENT_BYTES]])
         session.sync()
         session.send(PROMISE, [])
         session.sync()
@@ -286,9 +287,11 @@ class PostgresLedger(LedgerAccess):
             entries = self.read_segment(session, segment, after, last)
             if not entries or entries[0][0] != after + 1:
                 continue
-            for wanted, (number, _) in enumerate(entries, after + 1):
-                if number != wanted:
-                    raise Gap(f"ledger {self.name!r} has no entry {wanted}, but entry {number}")
+            for expected_number, (number, _) in enumerate(entries, after + 1):
+                if number != expected_number:
+                    raise Gap(
+                        f"ledger {self.name!r} has no entry {expected_number}, but entry {number}"
+                    )
             return entries
         raise Gap(f"ledger {self.name!r} has no entry {after + 1}, though its last is {last}")
 
@@ -314,16 +317,16 @@ def whole_entries(rows: Sequence[Row], *, cut: bool) -> Iterator[tuple[int, byte
         Gap: a row of an entry is missing.
     """
     number = 0
-    pieces: list[bytes] = []
+    parts: list[bytes] = []
     for row in rows:
-        (of,) = struct.unpack(">q", row[0] or b"")
+        (entry_number,) = struct.unpack(">q", row[0] or b"")
         (part,) = struct.unpack(">i", row[1] or b"")
-        if of != number:
-            if pieces:
-                yield number, b"".join(pieces)
-            number, pieces = of, []
-        if part != len(pieces):
-            raise Gap(f"row {len(pieces)} of entry {of} of the ledger is missing")
-        pieces.append(row[2] or b"")
-    if pieces and not cut:
-        yield number, b"".join(pieces)
+        if entry_number != number:
+            if parts:
+                yield number, b"".join(parts)
+            number, parts = entry_number, []
+        if part != len(parts):
+            raise Gap(f"row {len(parts)} of entry {entry_number} of the ledger is missing")
+        parts.append(row[2] or b"")
+    if parts and not cut:
+        yield number, b"".join(parts)

@@ -42,11 +42,11 @@ class PostgresCatalog:
         """See `CatalogEngine`."""
         session = self.session()
         version = secrets.token_hex(16)
-        octets = f"\\x{value.hex()}"
+        content = f"\\x{value.hex()}"
         if expected == NONE:
-            rows = session.query(FIRST, version, octets)
+            rows = session.query(FIRST, version, content)
         else:
-            rows = session.query(NEXT, version, octets, expected)
+            rows = session.query(NEXT, version, content, expected)
         if not rows:
             raise CatalogChangedError
         self.cluster.check_answer(session)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A database that holds the ledgers of a cluster, and what it must be to keep their promise.
+"""A database that holds the ledgers of a cluster, and the checks of its durability.
 
 Each new session is checked, since a failover may lead to another server: a server that confirms
 commits of its own disk alone, that is read only, or that belongs to another cluster takes nothing.
@@ -50,7 +50,7 @@ class Cluster:
     def __init__(
         self, address: Address, *, standbys: bool = True, answer_s: float = ANSWER_S
     ) -> None:
-        """Know a database.
+        """Set the database; nothing is opened.
 
         Args:
             address: of its servers.
@@ -70,7 +70,7 @@ class Cluster:
             UnfitServerError: the database cannot be used as it is.
             OSError: it does not answer.
         """
-        with contextlib.closing(self.checked()) as session:
+        with contextlib.closing(self.connect()) as session:
             self.check_no_pooler(session)
             try:
                 if not self.has_schema(session):
@@ -93,7 +93,7 @@ class Cluster:
             UnfitServerError: the server that takes writes may hold no ledger.
             OSError: none answers.
         """
-        session = self.checked()
+        session = self.connect()
         try:
             if not self.has_schema(session):
                 raise self.unfit("it has no schema headrace: it is not part of this cluster")
@@ -103,7 +103,7 @@ class Cluster:
             raise
         return session
 
-    def checked(self) -> Session:
+    def connect(self) -> Session:
         """Open a session; check everything but the schema."""
         session = self.address.connect(self.answer_s)
         try:
@@ -116,7 +116,7 @@ class Cluster:
         return session
 
     def check(self, facts: Row) -> None:
-        """Refuse a server that would lose what it confirms."""
+        """Refuse a server that would lose confirmed commits."""
         version, recovery, read_only, fsync, names, commit, _ = facts
         if int(version or 0) < OLDEST_SERVER:
             raise self.unfit("it is older than PostgreSQL 14")
@@ -129,7 +129,7 @@ class Cluster:
     def check_answer(self, session: Session) -> None:
         """Raise OSError unless a standby has the commit, by the last answer of a session.
 
-        A warning may say that it has not. And standbys may be configured away while a commit waits;
+        A warning may report that none has. Standbys may be configured away while a commit waits;
         the server reloads the setting for a session before it ends the session's wait.
         """
         warnings = list(session.warnings)
@@ -174,7 +174,7 @@ class Cluster:
                 session.query(b"select pg_advisory_unlock($1, 0)", LOCK)
 
     def check_schema(self, session: Session) -> None:
-        """Refuse a schema that this version does not know, or that is of another cluster."""
+        """Refuse a schema of a later version, or of another cluster."""
         rows = session.query(
             b"select id, version, pg_has_role(relowner, 'USAGE'), relowner::regrole, current_user "
             b"from headrace.cluster, pg_class where pg_class.oid = 'headrace.log'::regclass"
@@ -201,17 +201,17 @@ class Cluster:
         The other session holds a transaction open: a proxy that pools transactions gives it the
         server's session of the first one, or has to find another one for the first.
         """
-        with contextlib.closing(self.address.connect(self.answer_s)) as other:
+        with contextlib.closing(self.address.connect(self.answer_s)) as second:
             for _ in range(POOLER_ROUNDS):
                 mine = session.query(b"select pg_backend_pid()")
-                other.query(b"begin")
-                theirs = other.query(b"select pg_backend_pid()")
+                second.query(b"begin")
+                theirs = second.query(b"select pg_backend_pid()")
                 if mine == theirs or mine != session.query(b"select pg_backend_pid()"):
                     raise self.unfit(
                         "a proxy before it pools transactions: connect without it, or let it "
                         "pool sessions"
                     )
-                other.query(b"commit")
+                second.query(b"commit")
 
     def unfit(self, text: str) -> UnfitServerError:
         """Return the error about the server."""

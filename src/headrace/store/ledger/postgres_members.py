@@ -90,7 +90,7 @@ class Members:
         with contextlib.suppress(StatementError):  # It may take longer to end.
             session.query(WAIT_FOR_NAME, LOCK, self.name)
 
-    def seen(self) -> int:
+    def read_counter(self) -> int:
         """Return the counter of the broker with this name; -1 if there is none, or it left.
 
         Raises:
@@ -112,7 +112,7 @@ class Members:
     def beat(self, state: str) -> ClusterRows:
         """Advance the counter durably; return the brokers and the ledgers.
 
-        A broker that the engine does not know is entered again, unless another one has its name.
+        A broker without a row in the engine is entered again, unless another one has its name.
 
         Raises:
             NameTakenError: another broker has taken the name.
@@ -201,8 +201,8 @@ def text(value: bytes | None) -> str:
 
 def broker_of(row: Row) -> BrokerRow:
     """Return a row of headrace.broker."""
-    name, seen, host, port, state = map(text, row)
-    return BrokerRow(name, int(seen), host, int(port), state)
+    name, read_counter, host, port, state = map(text, row)
+    return BrokerRow(name, int(read_counter), host, int(port), state)
 
 
 def ledger_of(row: Row) -> LedgerRow:

@@ -14,7 +14,7 @@ from headrace.store.ledger.port import Fenced
 from headrace.store.ledger.postgres_session import BYTEA, INT4, TEXT
 
 if TYPE_CHECKING:
-    from headrace.store.ledger.port import Octets
+    from headrace.store.ledger.port import BytesLike
     from headrace.store.ledger.postgres_access import LedgerAccess
 
 PUT = b"object_part"  # Name of the statement.
@@ -46,7 +46,7 @@ class PostgresObjects:
             rows = session.query_binary(PART, self.ledger.id, name, number)
         return (rows[0][0] or b"") if rows else None
 
-    def put(self, name: str, number: int, octets: Octets) -> None:
+    def put(self, name: str, number: int, data: BytesLike) -> None:
         """Add a part; see `Objects`."""
         ledger = self.ledger
         self.check_owner()
@@ -54,7 +54,7 @@ class PostgresObjects:
             session.prepare(PUT, PUT_PART, [INT4, TEXT, TEXT, INT4, BYTEA])
             session.warnings.clear()
             key = [struct.pack(">i", ledger.id), ledger.taken.encode(), name.encode()]
-            session.send(PUT, [*key, struct.pack(">i", number), octets])
+            session.send(PUT, [*key, struct.pack(">i", number), data])
             session.sync()
             session.answer()
             ledger.check_answer(session)

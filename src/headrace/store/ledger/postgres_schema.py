@@ -5,12 +5,12 @@
 with a counter that it advances each second.
 
 ``log`` has a row for each ledger: its owner, the owner's epoch and the last entry, and the broker
-that an operator wants to own it. Every append
+that an operator chose as its owner. Every append
 updates it, and so fences: ``taken`` is random and new for each epoch, so that two owners differ
 though a server that lost commits gave both the same epoch. Entries are cut into rows that fill a
 page each, which keeps them out of TOAST; their tables are dropped whole, so none is ever vacuumed.
 
-``object`` has a row for each object of a ledger that is complete, and ``object_part`` its octets.
+``object`` has a row for each object of a ledger that is complete, and ``object_part`` its bytes.
 """
 
 VERSION = 1  # Of the schema.
@@ -134,7 +134,7 @@ begin
     delete from headrace.log where id = of_log;
 end $$"""
 
-# Without a lock: appends need not wait for it, and a part alone is no object.
+# Without a lock: appends need not wait for it, and a part alone is not an object.
 PUT_PART = f"""
 create function headrace.put_part(
     of_log integer, of_taken text, of_name text, number integer, piece bytea) returns void

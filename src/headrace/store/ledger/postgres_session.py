@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 
 from headrace.store.errors import StoreError
-from headrace.store.ledger.port import Octets
+from headrace.store.ledger.port import BytesLike
 
 CONNECT_S = 3  # For each host of a list.
 ANSWER_S = 10.0
@@ -30,7 +30,7 @@ APPLICATION = "headrace"
 Row = tuple[bytes | None, ...]
 
 # A server that is gone is noticed within seconds, though the kernel would wait for minutes. What
-# the URL says goes before these.
+# the URL sets goes before these.
 CONNECTION_DEFAULTS: Mapping[str, str | int] = {
     "application_name": APPLICATION,
     "connect_timeout": CONNECT_S,
@@ -62,13 +62,13 @@ class Address:
         """
         check_quoting(url)
         try:
-            parameters = conninfo_to_dict(url)
+            fields = conninfo_to_dict(url)
         except psycopg.Error:  # Its text would quote the URL.
             raise StoreError(
                 "the URL of the cluster is not a PostgreSQL URL: it must begin with postgresql:// "
                 "and name user, hosts and database, as postgresql://user@host1,host2/database"
             ) from None
-        given = {name: value for name, value in parameters.items() if value is not None}
+        given = {name: value for name, value in fields.items() if value is not None}
         self.parameters: dict[str, str | int] = {**CONNECTION_DEFAULTS, **given}
         self.parameters["target_session_attrs"] = "read-write"
         host = str(given.get("host", given.get("hostaddr", "local socket")))
@@ -96,10 +96,10 @@ def check_quoting(url: str) -> None:
     Raises:
         StoreError: it has an @ or a / that is not percent-encoded.
     """
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, authority_and_path = url.partition("://")
     if not separator or scheme not in SCHEMES:
         return
-    servers, _, database = rest.partition("?")[0].partition("/")
+    servers, _, database = authority_and_path.partition("?")[0].partition("/")
     if servers.count("@") > 1 or "@" in database:
         raise StoreError(
             "the URL of the cluster has an @ or a / in the password, or in the name of the user or "
@@ -149,7 +149,7 @@ class Session:
 
         Raises:
             StatementError: the server refused it.
-            OSError: there is no answer: it is in doubt what became of it.
+            OSError: the server did not answer: the outcome is in doubt.
         """
         self.warnings.clear()
         self.send_text(statement, *values)
@@ -169,17 +169,17 @@ class Session:
 
     def send_text(self, statement: bytes, *values: str | int, result_format: int = 0) -> None:
         """Send a statement, its parameters in PostgreSQL's text."""
-        given = [str(value).encode() for value in values]
+        parameters = [str(value).encode() for value in values]
         with self.sending():
-            self.libpq.send_query_params(statement, given, result_format=result_format)
+            self.libpq.send_query_params(statement, parameters, result_format=result_format)
 
-    def send(self, name: bytes, values: Sequence[Octets]) -> None:
+    def send(self, name: bytes, values: Sequence[BytesLike]) -> None:
         """Send a prepared statement, its parameters in binary."""
         with self.sending():
             self.libpq.send_query_prepared(name, values, [BINARY] * len(values), BINARY)
 
     def sync(self) -> None:
-        """End the transaction of what was sent."""
+        """End the transaction of the sent statements."""
         with self.sending():
             self.libpq.pipeline_sync()
 
@@ -189,7 +189,7 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            raise self.broken(error) from None
+            raise self.fail(error) from None
 
     def answer(self) -> list[Row]:
         """Return the rows of the transaction whose answer is due.
@@ -198,7 +198,7 @@ class Session:
             StatementError, OSError: see query.
         """
         rows: list[Row] = []
-        refused: StatementError | None = None
+        statement_error: StatementError | None = None
         deadline = time.monotonic() + self.answer_s
         try:
             while (result := self.result(deadline)) is not None:
@@ -208,12 +208,12 @@ class Session:
                         tuple(result.get_value(row, column) for column in columns)
                         for row in range(result.ntuples)
                     ]
-                elif result.status == pq.ExecStatus.FATAL_ERROR and refused is None:
-                    refused = self.refused(result)
+                elif result.status == pq.ExecStatus.FATAL_ERROR and statement_error is None:
+                    statement_error = self.statement_error(result)
         except psycopg.Error as error:
-            raise self.broken(refused or error) from None
-        if refused is not None:
-            raise refused
+            raise self.fail(statement_error or error) from None
+        if statement_error is not None:
+            raise statement_error
         return rows
 
     def result(self, deadline: float) -> pq.abc.PGresult | None:
@@ -228,7 +228,7 @@ class Session:
             return None if result.status == pq.ExecStatus.PIPELINE_SYNC else result
 
     def wait(self, deadline: float) -> None:
-        """Send what is left, and wait until a result is here."""
+        """Send the unsent bytes, and wait for a result."""
         unsent = self.libpq.flush()
         while unsent or self.libpq.is_busy():
             self.poll.modify(self.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
@@ -238,14 +238,14 @@ class Session:
             self.libpq.consume_input()
             unsent = self.libpq.flush()
 
-    def refused(self, result: pq.abc.PGresult) -> StatementError:
+    def statement_error(self, result: pq.abc.PGresult) -> StatementError:
         """Return the error of a result."""
         field = pq.DiagnosticField
         text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message).decode()
         sqlstate = (result.error_field(field.SQLSTATE) or b"").decode()
         return StatementError(f"PostgreSQL at {self.address}: {text.strip()}", sqlstate)
 
-    def broken(self, error: Exception) -> OSError:
+    def fail(self, error: Exception) -> OSError:
         """Close the session; return an error with the reason."""
         self.close()
         if isinstance(error, StatementError):
@@ -259,11 +259,11 @@ class Session:
 
     def interrupt(self) -> None:
         """End the connection under a thread that waits for an answer."""
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.socket)) as own:
-            own.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.socket)) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the session; the server may still finish what was sent."""
+        """End the session; the server may still finish its statements."""
         self.connection.close()
 
 

@@ -3,12 +3,12 @@
 
 The ledger comes first: a group is an entry of the ledger before it is written to files, so that no
 file holds what the ledger lacks. The files are written without a sync, and are read as those of the
-plain disk are. A file beside them, ``applied``, says up to which entry they are durable; a start
-applies the entries behind it again.
+plain disk are. A file beside them, ``applied``, has the number of the entry up to which they are
+durable; a start applies the entries behind it again.
 
 Replicated are the segments of journals and streams, and the secret of the journal. Bodies of file
 messages are objects of the ledger (:mod:`headrace.store.ledger.object_files`). Everything else is
-of this machine alone: reserves, scratch files, spares, what a damaged file left.
+of this machine alone: reserves, scratch files, spares, quarantined bytes.
 """
 
 import errno
@@ -22,15 +22,15 @@ from headrace.store.ledger.entry import NO_CHAIN, DamagedEntryError, decode, enc
 from headrace.store.ledger.object_files import ObjectFiles
 from headrace.store.ledger.passing_disk import PassingDisk
 from headrace.store.ledger.port import (
+    BytesLike,
     Gap,
     Ledger,
     LedgerLost,
-    Octets,
     OtherHistory,
     Position,
     Stalled,
 )
-from headrace.store.replacement import NEW, make
+from headrace.store.replacement import NEW, make_file
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ STREAMS = "streams"
 BODIES = "staging"
 BODY = ".body"
 ADOPTED = 1 << 20  # Bytes of an entry with a part of a file that was here before.
-MARK_EVERY = 64 << 20  # Bytes written between two marks of what is durable here.
+MARK_EVERY = 64 << 20  # Bytes written between two writes of ``applied``.
 
 
 class ReplicatedDisk(PassingDisk):
@@ -57,7 +57,7 @@ class ReplicatedDisk(PassingDisk):
         self.bodies = self.object_files(ledger)  # Of file messages.
         self.lost: LedgerLost | None = None  # Why this node may write nothing more.
         self.epoch = 0
-        self.applied = Applied(0, NO_CHAIN, {})  # What the files have, durable or not.
+        self.applied = Applied(0, NO_CHAIN, {})  # The entries in the files, durable or not.
         self.marked = 0  # The last entry that is durable here.
         self.mark_every = MARK_EVERY
         self.since_mark = 0  # Bytes written since.
@@ -67,9 +67,9 @@ class ReplicatedDisk(PassingDisk):
         self.paths: dict[int, str] = {}  # Of open replicated files.
         # Files that this process made or copied, so that no earlier failed sync can take from them.
         self.fresh: set[str] = set()
-        self.missing: set[str] = set()  # Files of which a part is not there.
-        self.suspect: set[str] = set()  # Files that failed to be synced,
-        self.stale: set[int] = set()  # and open files of these: no write to them may count.
+        self.missing: set[str] = set()  # Files of which a part is missing.
+        self.suspect: set[str] = set()  # Files that failed to be synced.
+        self.stale: set[int] = set()  # Open files of these: no write to them may count.
 
     # --- Taking the ledger ------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class ReplicatedDisk(PassingDisk):
         self.release()
 
     def adopt(self) -> None:
-        """Give an empty ledger the files that are here.
+        """Send the local files to an empty ledger.
 
         Raises:
             OSError: the engine does not answer. The ledger has a part of the files then.
@@ -110,18 +110,18 @@ class ReplicatedDisk(PassingDisk):
                     self.adopt_file(path)
 
     def adopt_file(self, path: str) -> None:
-        """Give the ledger a file that is here."""
+        """Send a local file to the ledger."""
         handle = self.local.open(path)
         try:
             size = self.local.size(handle)
-            for at in range(0, max(size, 1), ADOPTED):
-                piece = self.local.read(handle, min(ADOPTED, size - at), at)
-                self.append([Change(WRITE, path, at, [piece])])
+            for offset in range(0, max(size, 1), ADOPTED):
+                chunk = self.local.read(handle, min(ADOPTED, size - offset), offset)
+                self.append([Change(WRITE, path, offset, [chunk])])
         finally:
             self.local.close(handle)
 
     def follow(self) -> int:
-        """Apply what another owner has added; return the number of entries.
+        """Apply the entries that another owner has added; return their number.
 
         Raises:
             Gap: this node has entries that the ledger lacks.
@@ -135,7 +135,7 @@ class ReplicatedDisk(PassingDisk):
         return self.applied.number - before
 
     def begin_applied(self) -> None:
-        """Read what the files have, unless it is known."""
+        """Read the number of the last entry that is in the files, unless it is known."""
         if self.applied.number == 0:
             self.applied = read_applied(self.local, self.home) or self.applied
             self.marked = self.applied.number
@@ -148,20 +148,20 @@ class ReplicatedDisk(PassingDisk):
             raise self.other_history(f"ends at entry {position.last}")
         if self.applied.number < self.front - 1:
             self.begin_empty()
-        self.apply_rest(position)
+        self.apply_entries(position)
         if not self.is_complete():
             self.begin_empty()
-            self.apply_rest(position)
+            self.apply_entries(position)
 
-    def apply_rest(self, position: Position) -> None:
+    def apply_entries(self, position: Position) -> None:
         """Apply all entries behind the last one that was applied."""
-        for number, octets in self.ledger.read(max(self.applied.number, self.front - 1)):
-            self.apply(number, octets)
+        for number, data in self.ledger.read(max(self.applied.number, self.front - 1)):
+            self.apply(number, data)
         if self.applied.number < position.last >= self.front:
             raise Gap(f"the ledger has no entry {self.applied.number + 1} of {position.last}")
 
     def is_complete(self) -> bool:
-        """Return True if all files are there, and none is too short."""
+        """Return True if all files exist, and none is too short."""
         for path, file in self.applied.files.items():
             try:
                 handle = self.local.open(os.path.join(self.home, path))
@@ -196,10 +196,10 @@ class ReplicatedDisk(PassingDisk):
                 self.local.sync_directory(home)
         self.applied = Applied(self.front - 1, NO_CHAIN, {})
 
-    def apply(self, number: int, octets: bytes) -> None:
+    def apply(self, number: int, data: bytes) -> None:
         """Make the changes of an entry that another owner wrote, or that were lost here."""
         try:
-            entry = decode(number, octets)
+            entry = decode(number, data)
         except DamagedEntryError as error:
             raise Gap(str(error)) from error
         if self.applied.chain not in (NO_CHAIN, entry.before):
@@ -225,15 +225,15 @@ class ReplicatedDisk(PassingDisk):
         handle = self.local.open(path, create=True)
         try:
             if change.kind == TRUNCATE:
-                self.local.truncate(handle, change.at)
+                self.local.truncate(handle, change.offset)
             else:
-                self.local.write(handle, change.pieces, change.at)
+                self.local.write(handle, change.buffers, change.offset)
         finally:
             self.local.close(handle)
         self.local.sync_directory(os.path.dirname(path))
 
     def renew(self, path: str) -> None:
-        """Put a copy in a file's place: what a failed sync lost stays lost in the file itself.
+        """Replace a file by a copy: bytes that a failed sync lost stay lost in the file itself.
 
         See :mod:`headrace.store.replacement`.
         """
@@ -247,7 +247,7 @@ class ReplicatedDisk(PassingDisk):
                 self.missing.add(self.relative(path))
                 return
             try:
-                made, _, lost = make(self.local, path, handle, file.size, [], 0)
+                made, _, lost = make_file(self.local, path, handle, file.size, [], 0)
                 self.local.close(made)
                 if lost:
                     log.error("%s: %d bytes of the old file could not be read", path, lost)
@@ -256,7 +256,7 @@ class ReplicatedDisk(PassingDisk):
         self.fresh.add(path)
 
     def other_history(self, how: str) -> OtherHistory:
-        """Return the error for a ledger that lost what it had confirmed."""
+        """Return the error for a ledger that lost confirmed entries."""
         return OtherHistory(
             f"{self.home} has entry {self.applied.number} of the ledger, which {how}: the engine "
             "lost what it had confirmed, as a standby does that was promoted and did not have all"
@@ -272,9 +272,9 @@ class ReplicatedDisk(PassingDisk):
         number = self.applied.number
         if self.applied.chain == NO_CHAIN or not position.front <= number <= position.last:
             return
-        for entry_number, octets in self.ledger.read(number - 1):
+        for entry_number, data in self.ledger.read(number - 1):
             try:
-                entry = decode(entry_number, octets)
+                entry = decode(entry_number, data)
             except DamagedEntryError as error:
                 raise Gap(str(error)) from error
             if entry.chain != self.applied.chain:
@@ -309,20 +309,20 @@ class ReplicatedDisk(PassingDisk):
         if self.lost is not None:
             raise self.lost
         number = self.applied.number + 1
-        own = [change._replace(path=self.relative(change.path)) for change in changes]
-        pieces, chain = encode(number, self.applied.chain, own)
+        relative_changes = [change._replace(path=self.relative(change.path)) for change in changes]
+        buffers, chain = encode(number, self.applied.chain, relative_changes)
         try:
             if self.doubtful not in (NO_CHAIN, chain):
                 raise Gap(f"entry {number} was given to the ledger with other changes")
             self.doubtful = chain
-            self.ledger.append(number, pieces)
+            self.ledger.append(number, buffers)
         except LedgerLost as error:
             self.lost = error
             raise
         except OSError as error:
             raise Stalled(str(error)) from error
         self.doubtful = NO_CHAIN
-        self.note(number, chain, own)
+        self.note(number, chain, relative_changes)
 
     def note(self, number: int, chain: bytes, changes: Sequence[Change]) -> None:
         """Note an entry, and the files that it changes."""
@@ -330,22 +330,22 @@ class ReplicatedDisk(PassingDisk):
         for change in changes:
             path, file = change.path, files.get(change.path)
             if change.kind == WRITE:
-                size = sum(map(len, change.pieces))
+                size = sum(map(len, change.buffers))
                 self.since_mark += size
                 self.dirty.add(path)
                 if file is None:
-                    files[path] = ReplicatedFile(number, change.at + size)
-                elif change.at + size > file.size:
-                    files[path] = file._replace(size=change.at + size)
+                    files[path] = ReplicatedFile(number, change.offset + size)
+                elif change.offset + size > file.size:
+                    files[path] = file._replace(size=change.offset + size)
             elif change.kind == TRUNCATE:
                 self.dirty.add(path)
                 if file is not None:
-                    files[path] = file._replace(size=change.at)
+                    files[path] = file._replace(size=change.offset)
             else:
-                gone = [path]
+                removed = [path]
                 if change.kind == REMOVE_DIRECTORY:
-                    gone = [name for name in files if name.startswith(f"{path}/")]
-                for name in gone:
+                    removed = [name for name in files if name.startswith(f"{path}/")]
+                for name in removed:
                     files.pop(name, None)
                     self.missing.discard(name)
                     self.dirty.discard(name)
@@ -488,8 +488,8 @@ class ReplicatedDisk(PassingDisk):
         finally:
             self.local.close(handle)
 
-    def write(self, handle: int, pieces: Sequence[Octets], at: int) -> None:
+    def write(self, handle: int, buffers: Sequence[BytesLike], offset: int) -> None:
         """See :class:`Disk`."""
         if handle in self.stale:
             raise OSError(errno.EIO, f"{self.paths[handle]} failed to be synced")
-        self.local.write(handle, pieces, at)
+        self.local.write(handle, buffers, offset)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks of segments in the object store, kept in files here while they are read.
 
-A block that is not here is asked for, and the read ends with :class:`NotHere`. A thread fetches the
-block and the three behind it; then the stream's readers are woken and read again. Segments that
-were read longest ago leave when there is more than ``size_max``. What a file holds is not durable:
-a start removes it.
+A read of a block that is missing here raises :class:`BlockPending`. A thread fetches the block and
+the three behind it; then the stream's readers are woken and read again. Blocks of the segments that
+were read longest ago are evicted when there are more than ``size_max`` bytes. The files are not
+durable: a start removes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.store.offload.sidecar import Places, Sidecar, SidecarError
+from headrace.store.offload.sidecar import RecordIndex, Sidecar, SidecarError
 
 if TYPE_CHECKING:
     from headrace.store.disk import Disk
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 BLOCK = 4 << 20  # Bytes.
 READ_AHEAD = 3  # Blocks fetched behind one that is read.
-PLACES_MAX = 32  # Segments whose places of records are in memory.
+INDEXES_MAX = 32  # Segments whose record index is in memory.
 SUFFIX = ".cache"
 PAUSES_S = (0.1, 0.5, 2, 5, 15)  # Before a fetch is tried again; the last one for good.
 
 Post = Callable[[Callable[[], None]], None]
 
 
-class NotHere(Exception):  # It is no error: the block is on its way.
+class BlockPending(Exception):  # It is not an error: the block is on its way.
     """A block is being fetched; read again once the readers are woken."""
 
 
@@ -50,9 +50,9 @@ class OffloadedSegment:
         sidecar: Sidecar,
         size: int,
         groups: int,
-        arrived: Callable[[], None] | None = None,
+        on_fetched: Callable[[], None] | None = None,
     ) -> None:
-        """``name`` is the object's, ``path`` the segment's file that left; ``arrived`` is called
+        """``name`` is the object's, ``path`` the segment's file that left; ``on_fetched`` is called
         when blocks were fetched. Without a cache nothing can be read.
         """
         self.cache = cache
@@ -62,64 +62,64 @@ class OffloadedSegment:
         self.sidecar = sidecar
         self.size = size
         self.groups = groups
-        self.arrived = arrived
+        self.on_fetched = on_fetched
         self.handle = -1
         self.present: set[int] = set()  # Blocks.
         self.pending: set[int] = set()
         self.lost: set[int] = set()  # Blocks that the store does not have.
-        self.gone = False  # Retention removed the segment.
+        self.removed = False  # Retention removed the segment.
 
-    def read(self, size: int, place: int) -> bytes:
+    def read(self, size: int, file_offset: int) -> bytes:
         """Return bytes of the segment; fewer where the store has lost some.
 
         Raises:
-            NotHere: they are being fetched.
+            BlockPending: they are being fetched.
             OSError: the file of the cache cannot be read.
         """
-        size = min(size, self.size - place)
+        size = min(size, self.size - file_offset)
         if self.cache is None or size <= 0:
             return b""
-        first, last = place // BLOCK, (place + size - 1) // BLOCK
+        first, last = file_offset // BLOCK, (file_offset + size - 1) // BLOCK
         for block in range(first, last + 1):
             if block in self.lost:
-                size = max(0, block * BLOCK - place)
+                size = max(0, block * BLOCK - file_offset)
                 last = block - 1
                 break
         missing = [block for block in range(first, last + 1) if block not in self.present]
         if missing:
             self.cache.fetch(self, range(missing[0], last + 1 + READ_AHEAD))
-            raise NotHere
+            raise BlockPending
         if size == 0:
             return b""
         self.cache.use(self, last)
         if self.handle < 0:
             self.handle = self.disk.open(self.path)
-        return self.disk.read(self.handle, size, place)
+        return self.disk.read(self.handle, size, file_offset)
 
-    def places(self) -> Places | None:
-        """Return where the records are; None where the sidecar is damaged."""
+    def record_index(self) -> RecordIndex | None:
+        """Return the record index; None if the sidecar is damaged."""
         try:
             if self.cache is None:
-                return Places(self.sidecar, self.groups)
-            return self.cache.places(self)
+                return RecordIndex(self.sidecar, self.groups)
+            return self.cache.record_index(self)
         except (OSError, SidecarError) as error:
             log.error("damaged: %s", error)
             return None
 
-    def find(self, column: int, least: int) -> tuple[int, int]:
-        """Return offset and place of a record; see :meth:`Places.find`."""
-        places = self.places()
+    def find(self, column: int, minimum: int) -> tuple[int, int]:
+        """Return offset and file offset of a record; see :meth:`RecordIndex.find`."""
+        record_index = self.record_index()
         try:
-            return (-1, -1) if places is None else places.find(column, least)
+            return (-1, -1) if record_index is None else record_index.find(column, minimum)
         except (OSError, SidecarError) as error:
             log.error("damaged: %s", error)
             return -1, -1
 
-    def at(self, place: int) -> tuple[int, int]:
-        """Return offset and place of the record at a place; see :meth:`Places.at`."""
-        places = self.places()
+    def record_at(self, file_offset: int) -> tuple[int, int]:
+        """Return offset and file offset of a record; see :meth:`RecordIndex.record_at`."""
+        record_index = self.record_index()
         try:
-            return (-1, -1) if places is None else places.at(place)
+            return (-1, -1) if record_index is None else record_index.record_at(file_offset)
         except (OSError, SidecarError) as error:
             log.error("damaged: %s", error)
             return -1, -1
@@ -130,7 +130,7 @@ class OffloadedSegment:
             self.disk.close(self.handle)
             self.handle = -1
 
-    def leave(self) -> None:
+    def remove_file(self) -> None:
         """Remove the file of the cache; later reads fetch again."""
         self.close()
         self.present.clear()
@@ -151,16 +151,16 @@ class BlockCache:
         self.post = post
         self.size = 0  # Bytes of all blocks that are here.
         self.used: OrderedDict[OffloadedSegment, None] = OrderedDict()  # The latest last.
-        self.recent: OrderedDict[OffloadedSegment, Places] = OrderedDict()
+        self.recent: OrderedDict[OffloadedSegment, RecordIndex] = OrderedDict()
         self.stopping = threading.Event()
         self.trouble = ""  # The error of the store while it does not answer.
 
     def fetch(self, segment: OffloadedSegment, blocks: range) -> None:
-        """Ask for those blocks that are neither here nor on their way."""
+        """Fetch those blocks that are neither here nor on their way."""
         for block in blocks:
             handled = segment.present | segment.pending | segment.lost
-            wanted = block not in handled and not segment.gone and not self.stopping.is_set()
-            if wanted and block * BLOCK < segment.size:
+            missing = block not in handled and not segment.removed and not self.stopping.is_set()
+            if missing and block * BLOCK < segment.size:
                 segment.pending.add(block)
                 self.threads.submit(self.run, segment, block)
 
@@ -170,34 +170,34 @@ class BlockCache:
             self.used.move_to_end(segment)
         self.fetch(segment, range(block + 1, block + 1 + READ_AHEAD))
 
-    def places(self, segment: OffloadedSegment) -> Places:
-        """Return where the records of a segment are, from memory or its sidecar."""
-        places = self.recent.pop(segment, None)
-        if places is None:
-            places = Places(segment.sidecar, segment.groups)
-        self.recent[segment] = places
-        while len(self.recent) > PLACES_MAX:
+    def record_index(self, segment: OffloadedSegment) -> RecordIndex:
+        """Return the record index of a segment, from memory or its sidecar."""
+        record_index = self.recent.pop(segment, None)
+        if record_index is None:
+            record_index = RecordIndex(segment.sidecar, segment.groups)
+        self.recent[segment] = record_index
+        while len(self.recent) > INDEXES_MAX:
             self.recent.popitem(last=False)
-        return places
+        return record_index
 
     def run(self, segment: OffloadedSegment, block: int) -> None:
-        """Fetch a block; on a thread. It is tried until it is there, lost, or not wanted."""
-        lo = block * BLOCK
-        hi = min(lo + BLOCK, segment.size)
+        """Fetch a block; on a thread. Retry until it is here, lost, or no longer needed."""
+        start = block * BLOCK
+        end = min(start + BLOCK, segment.size)
         tries = 0
-        while not self.stopping.is_set() and not segment.gone:
+        while not self.stopping.is_set() and not segment.removed:
             try:
-                octets = self.store.read(segment.name, lo, hi)
+                data = self.store.read(segment.name, start, end)
             except FileNotFoundError:
-                octets = b""
+                data = b""
             except OSError as error:
                 self.note(error.strerror or str(error))
                 self.stopping.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
                 tries += 1
                 continue
             try:
-                if len(octets) == hi - lo:
-                    self.keep(segment, lo, octets)
+                if len(data) == end - start:
+                    self.write_block(segment, start, data)
             except OSError as error:  # The disk may be full.
                 self.note(f"{segment.path}: {error.strerror or error}")
                 self.post(partial(self.evict, 0, segment))
@@ -205,20 +205,20 @@ class BlockCache:
                 tries += 1
                 continue
             self.note("")
-            self.post(partial(self.arrive, segment, block, len(octets)))
+            self.post(partial(self.arrive, segment, block, len(data)))
             return
         self.post(partial(self.give_up, segment, block))
 
-    def keep(self, segment: OffloadedSegment, place: int, octets: bytes) -> None:
+    def write_block(self, segment: OffloadedSegment, file_offset: int, data: bytes) -> None:
         """Write a block to the file of the cache; on a thread."""
         handle = segment.disk.open(segment.path, create=True)
         try:
-            segment.disk.write(handle, [octets], place)
+            segment.disk.write(handle, [data], file_offset)
         finally:
             segment.disk.close(handle)
 
     def note(self, trouble: str) -> None:
-        """Log that blocks cannot be had, or can be had again; once each."""
+        """Log that fetches fail, or succeed again; once each."""
         if trouble and not self.trouble:
             log.error("readers of old offsets wait for the stream store: %s", trouble)
         elif self.trouble and not trouble:
@@ -228,14 +228,14 @@ class BlockCache:
     def arrive(self, segment: OffloadedSegment, block: int, size: int) -> None:
         """Note a block that was fetched, and wake the readers of its stream."""
         segment.pending.discard(block)
-        if segment.gone:
+        if segment.removed:
             self.forget(segment)
             return
-        wanted = min(BLOCK, segment.size - block * BLOCK)
-        if size != wanted:
+        expected_size = min(BLOCK, segment.size - block * BLOCK)
+        if size != expected_size:
             log.error(
                 "damaged: the stream store has %d of %d bytes of %s at byte %d: they are left out",
-                *(size, wanted, segment.name, block * BLOCK),
+                *(size, expected_size, segment.name, block * BLOCK),
             )
             segment.lost.add(block)
         else:
@@ -244,33 +244,33 @@ class BlockCache:
             self.used[segment] = None
             self.used.move_to_end(segment)
             self.evict(self.size_max, segment)
-        if segment.arrived is not None:
-            segment.arrived()
+        if segment.on_fetched is not None:
+            segment.on_fetched()
 
     def give_up(self, segment: OffloadedSegment, block: int) -> None:
-        """Note a block that is not wanted any more."""
+        """Note a block that is no longer needed."""
         segment.pending.discard(block)
-        if segment.gone:
+        if segment.removed:
             self.forget(segment)
 
-    def evict(self, size_max: int, but: OffloadedSegment) -> None:
-        """Let segments leave that were read longest ago, except one."""
+    def evict(self, size_max: int, reading: OffloadedSegment) -> None:
+        """Remove the blocks of the segments that were read longest ago, except ``reading``."""
         for segment in list(self.used):
             if self.size <= size_max:
                 return
-            if segment is not but and not segment.pending:
+            if segment is not reading and not segment.pending:
                 self.remove(segment)
 
     def remove(self, segment: OffloadedSegment) -> None:
-        """Let the blocks of a segment leave."""
+        """Remove the blocks of a segment."""
         if self.used.pop(segment, segment) is None:
             blocks = segment.present
             self.size -= sum(min(BLOCK, segment.size - block * BLOCK) for block in blocks)
-        segment.leave()
+        segment.remove_file()
 
     def forget(self, segment: OffloadedSegment) -> None:
-        """Remove what is here of a segment that retention removed."""
-        segment.gone = True
+        """Remove the blocks of a segment that retention removed."""
+        segment.removed = True
         self.recent.pop(segment, None)
         if not segment.pending:  # Otherwise when the last of them has ended.
             self.remove(segment)

@@ -27,16 +27,16 @@ RETRY_S = 10  # How long one call is repeated by itself; callers go on after tha
 class ObjectStore(Protocol):
     """Objects by name. Each call raises OSError when the store does not answer, or refuses."""
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """Write an object, replacing one of that name; it is durable then."""
 
-    def put_new(self, name: str, octets: bytes) -> bool:
-        """Write an object unless there is one of that name; return whether it was written."""
+    def put_new(self, name: str, data: bytes) -> bool:
+        """Write an object unless there is one of that name; return True if it was written."""
 
     def size(self, name: str) -> int:
         """Return the bytes of an object; -1 if there is none."""
 
-    def read(self, name: str, lo: int, hi: int) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         """Return a range of an object, fewer bytes at its end.
 
         Raises:
@@ -47,7 +47,7 @@ class ObjectStore(Protocol):
         """Return the names of all objects below a prefix, which ends at a slash."""
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete objects; one that is missing is no error."""
+        """Delete objects; a missing one is not an error."""
 
 
 class RemoteStore:
@@ -84,14 +84,14 @@ class RemoteStore:
         #: A directory's files are not synced by obstore.
         self._directory = url.removeprefix("file://") if scheme == "file" else ""
 
-    def put(self, name: str, pieces: Iterable[bytes]) -> None:
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
         """See :class:`ObjectStore`."""
         try:
-            self._calls.put(self._store, name, iter(pieces))
+            self._calls.put(self._store, name, iter(chunks))
             if self._directory:
                 self._sync(name)
         except self._errors as error:
-            raise translated(error) from None
+            raise to_os_error(error) from None
 
     def _sync(self, name: str) -> None:
         path = os.path.join(self._directory, name)
@@ -103,14 +103,14 @@ class RemoteStore:
                 os.close(handle)
             path = os.path.dirname(path)
 
-    def put_new(self, name: str, octets: bytes) -> bool:
+    def put_new(self, name: str, data: bytes) -> bool:
         """See :class:`ObjectStore`."""
         try:
-            self._calls.put(self._store, name, octets, mode="create", use_multipart=False)
+            self._calls.put(self._store, name, data, mode="create", use_multipart=False)
         except self._exists:
             return False
         except self._errors as error:
-            raise translated(error) from None
+            raise to_os_error(error) from None
         return True
 
     def size(self, name: str) -> int:
@@ -120,16 +120,16 @@ class RemoteStore:
         except self._missing:
             return -1
         except self._errors as error:
-            raise translated(error) from None
+            raise to_os_error(error) from None
 
-    def read(self, name: str, lo: int, hi: int) -> bytes:
+    def read(self, name: str, start: int, end: int) -> bytes:
         """See :class:`ObjectStore`."""
         try:
-            return bytes(self._calls.get_range(self._store, name, start=lo, end=hi))
+            return bytes(self._calls.get_range(self._store, name, start=start, end=end))
         except self._missing as error:
             raise FileNotFoundError(errno.ENOENT, first_line(error)) from None
         except self._errors as error:
-            raise translated(error) from None
+            raise to_os_error(error) from None
 
     def names(self, prefix: str) -> list[str]:
         """See :class:`ObjectStore`."""
@@ -137,7 +137,7 @@ class RemoteStore:
             pages = self._calls.list(self._store, prefix)
             return [entry["path"] for page in pages for entry in page]
         except self._errors as error:
-            raise translated(error) from None
+            raise to_os_error(error) from None
 
     def delete(self, names: Sequence[str]) -> None:
         """See :class:`ObjectStore`."""
@@ -147,10 +147,10 @@ class RemoteStore:
             except self._missing:
                 continue
             except self._errors as error:
-                raise translated(error) from None
+                raise to_os_error(error) from None
 
 
-def translated(error: Exception) -> OSError:
+def to_os_error(error: Exception) -> OSError:
     """Return an error of the store as one of the disk."""
     return OSError(errno.EIO, first_line(error))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sidecars: what stays on disk of an offloaded segment, its header and places of records.
+"""Sidecars: the header and the record index of an offloaded segment, which stay on disk.
 
 The file ``0000000012.offloaded`` stands in place of ``0000000012.segment``::
 
@@ -8,10 +8,10 @@ The file ``0000000012.offloaded`` stands in place of ``0000000012.segment``::
     | "HEADTIER" | version | number | size | groups | header of a segment | zeros | check |
     +------------+---------+--------+------+--------+---------------------+-------+-------+
 
-Then each group of records (:mod:`headrace.store.offload.places`) in 28 bytes: first offset (8), its
-place (4), its time (8), where in this file its compressed rest is (4) and its bytes there (4). A
-check of them (8) follows, then the rests, which have checks of their own. A start reads the first
-part only.
+Then each group of records (:mod:`headrace.store.offload.record_groups`) in 28 bytes: first offset
+(8), its file offset (4), its time (8), and of its compressed entries the offset in this file (4)
+and the size (4). A check of them (8) follows, then the entries, which have checks of their own. A
+start reads the first part only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.store.offload.places import PlaceScan, find_in_group
+from headrace.store.offload.record_groups import GroupScan, find_in_group
 from headrace.store.replacement import write_whole
 from headrace.store.segment.record import residue
 from headrace.store.segment.segment import HEADER, Header, read_header
@@ -38,14 +38,14 @@ FIRST = struct.Struct(">8sIIQI64s4x")  # Without its check.
 GROUP = struct.Struct(">QIQII")
 CHECK = 8
 WINDOW = 1 << 20  # Bytes of a segment read at a time.
-OFFSET, PLACE, TIME = 0, 1, 2  # Columns of a group.
+OFFSET, FILE_OFFSET, TIME = 0, 1, 2  # Columns of a group.
 
 
 class SidecarError(Exception):
     """The file is damaged, or of a newer version; the text is the reason."""
 
 
-class Facts(NamedTuple):
+class SidecarHead(NamedTuple):
     """The first part of a sidecar."""
 
     header: Header  # Of the segment.
@@ -71,41 +71,42 @@ def make_sidecar(disk: Disk, source: str, path: str, size: int, seed: int) -> No
         header = read_header(head)
         if header is None:
             raise SidecarError(f"{source} has no intact header")
-        scan = scan_places(disk, handle, size, seed)
+        scan = scan_records(disk, handle, size, seed)
     finally:
         disk.close(handle)
     first = FIRST.pack(MAGIC, VERSION, header.number, size, len(scan.groups), head)
-    rests = [zlib.compress(rest, 1) for _, _, _, rest in scan.groups]
-    at = len(first) + CHECK + GROUP.size * len(rests) + CHECK
+    compressed = [zlib.compress(entries, 1) for _, _, _, entries in scan.groups]
+    offset_in_sidecar = len(first) + CHECK + GROUP.size * len(compressed) + CHECK
     groups = bytearray()
-    for (offset, place, arrived_ms, _), rest in zip(scan.groups, rests, strict=True):
-        groups += GROUP.pack(offset, place, arrived_ms, at, len(rest))
-        at += len(rest)
-    write_whole(disk, path + MADE, b"".join([first, check(first), groups, check(groups), *rests]))
+    for (offset, file_offset, arrived_ms, _), entries in zip(scan.groups, compressed, strict=True):
+        groups += GROUP.pack(offset, file_offset, arrived_ms, offset_in_sidecar, len(entries))
+        offset_in_sidecar += len(entries)
+    parts: list[bytes | bytearray] = [first, check(first), groups, check(groups), *compressed]
+    write_whole(disk, path + MADE, b"".join(parts))
 
 
-def scan_places(disk: Disk, handle: int, size: int, seed: int) -> PlaceScan:
+def scan_records(disk: Disk, handle: int, size: int, seed: int) -> GroupScan:
     """Read all records of a segment, in short steps, for the sake of other threads."""
-    scan = PlaceScan(seed)
-    begins = HEADER
+    scan = GroupScan(seed)
+    window_offset = HEADER
     window_size = WINDOW
-    while begins < size:
-        window = disk.read(handle, min(window_size, size - begins), begins)
-        last = begins + len(window) >= size or not window
-        at = 0
-        while (following := scan.read_group(window, at, begins, last)) > at:
-            at = following
+    while window_offset < size:
+        window = disk.read(handle, min(window_size, size - window_offset), window_offset)
+        last = window_offset + len(window) >= size or not window
+        position = 0
+        while (following := scan.read_group(window, position, window_offset, last)) > position:
+            position = following
         if last:
             break
-        window_size = WINDOW if at else 2 * window_size  # A record that is larger.
-        begins += at
+        window_size = WINDOW if position else 2 * window_size  # A record that is larger.
+        window_offset += position
     scan.end_group()
     return scan
 
 
-def check(octets: bytes | bytearray) -> bytes:
+def check(data: bytes | bytearray) -> bytes:
     """Return the check of a part."""
-    return residue(0, bytes(octets), 0, len(octets)).to_bytes(8, "big")
+    return residue(0, bytes(data), 0, len(data)).to_bytes(8, "big")
 
 
 class Sidecar:
@@ -115,16 +116,16 @@ class Sidecar:
         self.disk = disk
         self.path = path
 
-    def facts(self) -> Facts:
+    def read_head(self) -> SidecarHead:
         """Read the first part.
 
         Raises:
             SidecarError: it is damaged.
             OSError: it cannot be read.
         """
-        octets = self.read(FIRST.size + CHECK, 0)
-        first = octets[: FIRST.size]
-        if len(octets) < FIRST.size + CHECK or check(first) != octets[FIRST.size :]:
+        data = self.read(FIRST.size + CHECK, 0)
+        first = data[: FIRST.size]
+        if len(data) < FIRST.size + CHECK or check(first) != data[FIRST.size :]:
             raise SidecarError(f"{self.path} is damaged")
         magic, version, number, size, groups, head = FIRST.unpack(first)
         header = read_header(head)
@@ -132,79 +133,80 @@ class Sidecar:
             raise SidecarError(f"{self.path} is damaged")
         if version > VERSION:
             raise SidecarError(f"{self.path} was written by a newer version of Headrace")
-        return Facts(header, size, groups)
+        return SidecarHead(header, size, groups)
 
     def index(self, groups: int) -> list[tuple[int, int, int, int, int]]:
-        """Read the groups: first offset, place, time; place and bytes of the rest.
+        """Read the groups: first offset, file offset and time; offset and size of the entries.
 
         Raises:
-            SidecarError, OSError: see :meth:`facts`.
+            SidecarError, OSError: see :meth:`read_head`.
         """
-        octets = self.read(GROUP.size * groups + CHECK, FIRST.size + CHECK)
-        entries = octets[: GROUP.size * groups]
-        if len(octets) < len(entries) + CHECK or check(entries) != octets[len(entries) :]:
+        data = self.read(GROUP.size * groups + CHECK, FIRST.size + CHECK)
+        entries = data[: GROUP.size * groups]
+        if len(data) < len(entries) + CHECK or check(entries) != data[len(entries) :]:
             raise SidecarError(f"{self.path} is damaged")
         return list(GROUP.iter_unpack(entries))
 
-    def rest(self, at: int, size: int) -> bytes:
+    def read_group(self, offset: int, size: int) -> bytes:
         """Read the records of a group.
 
         Raises:
-            SidecarError, OSError: see :meth:`facts`.
+            SidecarError, OSError: see :meth:`read_head`.
         """
         try:
-            return zlib.decompress(self.read(size, at))
+            return zlib.decompress(self.read(size, offset))
         except zlib.error as error:
             raise SidecarError(f"{self.path} is damaged: {error}") from None
 
-    def read(self, size: int, at: int) -> bytes:
+    def read(self, size: int, offset: int) -> bytes:
         """Read bytes of the file."""
         handle = self.disk.open(self.path)
         try:
-            return self.disk.read(handle, size, at)
+            return self.disk.read(handle, size, offset)
         finally:
             self.disk.close(handle)
 
 
-class Places:
-    """The records of one segment that moved, found by offset, place or time."""
+class RecordIndex:
+    """The records of one offloaded segment, found by offset, file offset or time."""
 
     def __init__(self, sidecar: Sidecar, groups: int) -> None:
         self.sidecar = sidecar
         self.groups = sidecar.index(groups)
-        #: As a segment's own index has it: first offset, place, time.
+        #: In the form of a segment's own index: first offset, file offset, time.
         self.index = [entry[:3] for entry in self.groups]
 
-    def find(self, column: int, least: int) -> tuple[int, int]:
-        """Return offset and place of the first record with at least this offset, place or time.
+    def find(self, column: int, minimum: int) -> tuple[int, int]:
+        """Return offset and file offset of the first record whose column is at least ``minimum``.
 
         Both are -1 if there is none.
         """
         nearest = bisect.bisect_left if column == TIME else bisect.bisect_right
-        k = nearest(self.groups, least, key=lambda entry: entry[column]) - 1
-        for offset, place, arrived_ms, at, size in self.groups[max(k, 0) :]:
-            entries = self.sidecar.rest(at, size)
-            first = (offset, place, arrived_ms)[column]
-            found = find_in_group(entries, column, least - first, False)
-            if found[0] >= 0:
-                return offset + found[0], place + found[1]
+        k = nearest(self.groups, minimum, key=lambda entry: entry[column]) - 1
+        for offset, file_offset, arrived_ms, sidecar_offset, size in self.groups[max(k, 0) :]:
+            entries = self.sidecar.read_group(sidecar_offset, size)
+            first = (offset, file_offset, arrived_ms)[column]
+            record = find_in_group(entries, column, minimum - first, False)
+            if record[0] >= 0:
+                return offset + record[0], file_offset + record[1]
         return -1, -1
 
-    def at(self, place: int) -> tuple[int, int]:
-        """Return offset and place of the last record that begins at or before a place.
+    def record_at(self, file_offset: int) -> tuple[int, int]:
+        """Return offset and file offset of the last record that begins at or before a file offset.
 
         That is the first record if all begin behind it, and -1 and -1 if there is none.
         """
         if not self.groups:
             return -1, -1
-        k = max(bisect.bisect_right(self.groups, place, key=lambda entry: entry[PLACE]) - 1, 0)
-        offset, first, _, at, size = self.groups[k]
-        found = find_in_group(self.sidecar.rest(at, size), PLACE, place + 1 - first, True)
-        return offset + found[0], first + found[1]
+        k = bisect.bisect_right(self.groups, file_offset, key=lambda entry: entry[FILE_OFFSET]) - 1
+        offset, first, _, sidecar_offset, size = self.groups[max(k, 0)]
+        entries = self.sidecar.read_group(sidecar_offset, size)
+        record = find_in_group(entries, FILE_OFFSET, file_offset + 1 - first, True)
+        return offset + record[0], first + record[1]
 
     def end(self) -> int:
         """Return the offset behind the last record; -1 if there is none."""
-        offset, _ = self.at(1 << 40)
+        offset, _ = self.record_at(1 << 40)
         return offset + 1 if offset >= 0 else -1
 
 

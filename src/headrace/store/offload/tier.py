@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FETCHES = 4  # Blocks fetched at a time,
-UPLOADS = 1  # and segments uploaded. A buffer of each upload is below 10 MiB.
-PIECE = 8 << 20  # Bytes of an upload read at a time.
+FETCHES = 4  # Blocks fetched at a time.
+UPLOADS = 1  # Segments uploaded at a time. A buffer of each upload is below 10 MiB.
+CHUNK = 8 << 20  # Bytes of an upload read at a time.
 OWNER = "owner"
 TOKEN = "stream-store"  # noqa: S105  # The file of the data directory with its token.
 
@@ -58,7 +58,7 @@ class Tier:
         self.stopping = threading.Event()
         self.trouble = ""  # The error of the store while it accepts no segment.
 
-    def own(self, data: str) -> None:
+    def claim(self, data: str) -> None:
         """Take this identity's part of the store for a data directory, or recognize it.
 
         Raises:
@@ -105,7 +105,7 @@ class Tier:
         while not self.stopping.is_set() and not job.given_up:
             try:
                 make_sidecar(disk, path, sidecar, size, seed)
-                self.store.put(name, self._pieces(disk, path, size, job))
+                self.store.put(name, self._chunks(disk, path, size, job))
                 stored = self.store.size(name)
                 if stored != size:
                     raise OSError(f"{name} has {stored} bytes there, not {size}")
@@ -118,17 +118,17 @@ class Tier:
                 tries += 1
                 continue
             self._note("")
-            self.post(partial(job.done, True))
+            self.post(partial(job.then, True))
             return
-        self.post(partial(job.done, False))
+        self.post(partial(job.then, False))
 
-    def _pieces(self, disk: Disk, path: str, size: int, job: Upload) -> Iterator[bytes]:
+    def _chunks(self, disk: Disk, path: str, size: int, job: Upload) -> Iterator[bytes]:
         handle = disk.open(path)
         try:
-            for at in range(0, size, PIECE):
+            for offset in range(0, size, CHUNK):
                 if self.stopping.is_set() or job.given_up:
                     raise OSError("the upload was given up")  # It ends the put.
-                yield disk.read(handle, min(PIECE, size - at), at)
+                yield disk.read(handle, min(CHUNK, size - offset), offset)
         finally:
             disk.close(handle)
 
@@ -172,12 +172,12 @@ class Tier:
 
 
 class Upload:
-    """One segment on its way; ``done`` is called on the loop's thread."""
+    """One segment on its way; ``then`` is called on the loop's thread."""
 
-    def __init__(self, done: Callable[[bool], None]) -> None:
-        """``done`` gets whether the object and the sidecar are durable."""
-        self.done = done
-        self.given_up = False  # The segment is not needed any more.
+    def __init__(self, then: Callable[[bool], None]) -> None:
+        """``then`` is called with True if the object and the sidecar are durable."""
+        self.then = then
+        self.given_up = False  # The segment is no longer needed.
 
 
 def open_tier(url: str, identity: str, data: str, *, cache_size: int, post: Post) -> Tier:
@@ -191,5 +191,5 @@ def open_tier(url: str, identity: str, data: str, *, cache_size: int, post: Post
         tier = Tier(RemoteStore(url), identity, cache_size=cache_size, post=post)
     except ValueError as error:
         raise StoreError(f"stream_store: {error}") from None
-    tier.own(data)
+    tier.claim(data)
     return tier

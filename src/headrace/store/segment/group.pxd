@@ -5,11 +5,11 @@ from headrace.store.segment.segment cimport Segment
 ctypedef unsigned long long u64
 
 @cython.final
-cdef class Piece:
+cdef class SegmentWrite:
     cdef public Segment segment
     cdef public u64 offset
-    cdef public Py_ssize_t lo
-    cdef public Py_ssize_t hi
+    cdef public Py_ssize_t start
+    cdef public Py_ssize_t end
     cdef public list parts
     cdef public u64 size
 
@@ -17,18 +17,18 @@ cdef class Piece:
 cdef class WriteGroup:
     cdef public object files
     cdef public bytearray buffer
-    cdef public list pieces
+    cdef public list writes
     cdef public u64 appended
     cdef public list streams
     cdef public bint replicated
     cdef public Py_ssize_t streams_done
-    cdef public Py_ssize_t done
+    cdef public Py_ssize_t writes_done
 
     @cython.locals(segment=Segment, stop=Py_ssize_t)
     cpdef run(self, disk)
-    @cython.locals(piece=Piece)
+    @cython.locals(write=SegmentWrite)
     cpdef list changes(self)
-    @cython.locals(piece=Piece, k=Py_ssize_t)
+    @cython.locals(write=SegmentWrite, k=Py_ssize_t)
     cpdef write(self, disk, Segment segment, Py_ssize_t first, Py_ssize_t stop)
-    @cython.locals(piece=Piece, k=Py_ssize_t)
+    @cython.locals(write=SegmentWrite, k=Py_ssize_t)
     cpdef write_anew(self, Segment segment, Py_ssize_t first, Py_ssize_t stop)

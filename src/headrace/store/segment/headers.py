@@ -16,8 +16,8 @@ def read_headers(
 ) -> tuple[Headers, int]:
     """Return the header of each segment, and the number of the oldest needed one.
 
-    A header is None if it is damaged or from an earlier use of the file. ``secret`` is what the
-    file of that name has, if it is there.
+    A header is None if it is damaged or from an earlier use of the file. ``secret`` is the
+    contents of the file of that name, if it exists.
 
     Raises:
         StoreError: a segment has an unknown version, or is of another log.
@@ -56,11 +56,11 @@ def check_secrets(directory: str, headers: Headers, secret: int | None) -> None:
     paths = {number: os.path.join(directory, file_name(number)) for number in heads}
     votes = Counter(([] if secret is None else [secret]) + [h.secret for h in heads.values()])
     chosen = max(votes, key=votes.__getitem__, default=0)  # The first of several.
-    beside = [paths[number] for number, head in heads.items() if head.secret == chosen]
+    same_log = [paths[number] for number, head in heads.items() if head.secret == chosen]
     for number, head in heads.items():
         if head.secret != chosen:
-            other = beside[0] if beside else os.path.join(directory, "secret")
+            other_path = same_log[0] if same_log else os.path.join(directory, "secret")
             raise StoreError(
-                f"{paths[number]} is of another log than {other}: put back the right one, as from "
-                "a backup, or make the segment empty to continue without its records"
+                f"{paths[number]} is of another log than {other_path}: put back the right one, as "
+                "from a backup, or make the segment empty to continue without its records"
             )

@@ -22,35 +22,35 @@ QUEUES_MAX = 1000  # A record that names more is not believed.
 
 
 def put_aside(
-    disk: Disk, directory: str, name: str, segment: "Segment", d: bytearray, lo: int, hi: int
+    disk: Disk, directory: str, name: str, segment: "Segment", d: bytearray, start: int, end: int
 ) -> None:
     """Keep damaged bytes of a segment and log it; ``name`` is the journal's."""
-    place = os.path.join(directory, "quarantine")
-    path = os.path.join(place, f"{segment.number:010d}-{lo}")
-    disk.make_directory(place)
+    quarantine = os.path.join(directory, "quarantine")
+    path = os.path.join(quarantine, f"{segment.number:010d}-{start}")
+    disk.make_directory(quarantine)
     handle = disk.open(path, create=True)
     try:
-        disk.write(handle, [bytes(d[lo:hi])], 0)
+        disk.write(handle, [bytes(d[start:end])], 0)
     finally:
         disk.close(handle)
     log.error(
         "journal %s: damaged at byte %d of %s: %d bytes%s put aside in %s; the rest is used",
         name,
-        lo,
+        start,
         file_name(segment.number),
-        hi - lo,
-        concerned(d, lo, hi),
+        end - start,
+        describe_queues(d, start, end),
         path,
     )
 
 
-def concerned(d: bytearray, lo: int, hi: int) -> str:
+def describe_queues(d: bytearray, start: int, end: int) -> str:
     """Describe the queues of a damaged message, as far as they can be read."""
-    if hi - lo <= MESSAGE_HEAD or d[lo + 4] not in (MESSAGE, MOVED, RETURNED):
+    if end - start <= MESSAGE_HEAD or d[start + 4] not in (MESSAGE, MOVED, RETURNED):
         return ""
-    count = int.from_bytes(d[lo + 44 : lo + 48], "big")
-    at = lo + MESSAGE_HEAD
-    if not 0 < count < QUEUES_MAX or hi - at < 4 * count:
+    count = int.from_bytes(d[start + 44 : start + 48], "big")
+    offset = start + MESSAGE_HEAD
+    if not 0 < count < QUEUES_MAX or end - offset < 4 * count:
         return ""
-    ids = [int.from_bytes(d[at + 4 * k : at + 4 * k + 4], "big") for k in range(count)]
+    ids = [int.from_bytes(d[offset + 4 * k : offset + 4 * k + 4], "big") for k in range(count)]
     return f", perhaps of the queues with the ids {ids}"

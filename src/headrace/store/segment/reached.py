@@ -23,12 +23,12 @@ def read_reached(disk: Disk, directory: str) -> int:
         return 0
     handle = disk.open(os.path.join(directory, NAME))
     try:
-        octets = disk.read(handle, SIZE, 0)
+        data = disk.read(handle, SIZE, 0)
     finally:
         disk.close(handle)
-    if len(octets) < SIZE or octets[:8] != MAGIC or _check(octets[:16]) != octets[16:]:
+    if len(data) < SIZE or data[:8] != MAGIC or _check(data[:16]) != data[16:]:
         return 0
-    return int.from_bytes(octets[8:16], "big")
+    return int.from_bytes(data[8:16], "big")
 
 
 def write_reached(disk: Disk, directory: str, number: int) -> None:
@@ -37,11 +37,11 @@ def write_reached(disk: Disk, directory: str, number: int) -> None:
     Raises:
         OSError: it could not be written.
     """
-    octets = MAGIC + number.to_bytes(8, "big")
+    data = MAGIC + number.to_bytes(8, "big")
     new = NAME not in disk.names(directory)
     handle = disk.open(os.path.join(directory, NAME), create=True)
     try:
-        disk.write(handle, [octets + _check(octets)], 0)
+        disk.write(handle, [data + _check(data)], 0)
         disk.sync(handle)
     finally:
         disk.close(handle)
@@ -49,5 +49,5 @@ def write_reached(disk: Disk, directory: str, number: int) -> None:
         disk.sync_directory(directory)
 
 
-def _check(octets: bytes) -> bytes:
-    return residue(0, octets, 0, len(octets)).to_bytes(8, "big")
+def _check(data: bytes) -> bytes:
+    return residue(0, data, 0, len(data)).to_bytes(8, "big")

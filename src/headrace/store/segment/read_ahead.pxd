@@ -4,21 +4,21 @@ import cython
 ctypedef long long i64
 
 @cython.final
-cdef class Stretch:
+cdef class ReadBlock:
     cdef public i64 file
-    cdef public i64 lo
-    cdef public i64 hi
-    cdef public bytes octets
+    cdef public i64 start
+    cdef public i64 end
+    cdef public bytes data
     cdef public i64 used
 
 @cython.final
 cdef class ReadAhead:
-    cdef public list stretches
+    cdef public list blocks
 
-    @cython.locals(stretch=Stretch, i=Py_ssize_t)
-    cpdef Stretch find(self, i64 file, i64 at, i64 size)
-    @cython.locals(stretch=Stretch, i=Py_ssize_t, length=i64, ahead=i64)
-    cpdef Py_ssize_t plan(self, i64 file, i64 at, i64 size) except -1
-    @cython.locals(stretch=Stretch)
-    cpdef Stretch keep(self, i64 file, i64 lo, bytes octets)
+    @cython.locals(block=ReadBlock, i=Py_ssize_t)
+    cpdef ReadBlock find(self, i64 file, i64 offset, i64 size)
+    @cython.locals(block=ReadBlock, i=Py_ssize_t, length=i64, ahead=i64)
+    cpdef Py_ssize_t plan(self, i64 file, i64 offset, i64 size) except -1
+    @cython.locals(block=ReadBlock)
+    cpdef ReadBlock keep(self, i64 file, i64 start, bytes data)
     cpdef clear(self)

@@ -9,18 +9,18 @@ up to ``READ_AHEAD``, if at least one byte in ``WASTE_MAX`` of it was used; else
 
 READ_AHEAD = 256 << 10  # Bytes of one read, unless a message is larger.
 READ_MIN = 4096  # Bytes, a page of the kernel.
-STRETCHES = 4  # Reads kept, one for each sequential reader.
+BLOCKS_MAX = 4  # Blocks kept, one for each sequential reader.
 WASTE_MAX = 4  # Bytes read for each used one, while reads grow.
 
 
-class Stretch:
+class ReadBlock:
     """The bytes of one read."""
 
-    def __init__(self, file: int, lo: int, octets: bytes) -> None:
+    def __init__(self, file: int, start: int, data: bytes) -> None:
         self.file = file  # The number of the file.
-        self.lo = lo  # Start in the file,
-        self.hi = lo + len(octets)  # and end.
-        self.octets = octets
+        self.start = start  # Offset in the file.
+        self.end = start + len(data)
+        self.data = data
         self.used = 0  # Bytes used.
 
 
@@ -28,42 +28,42 @@ class ReadAhead:
     """The latest reads."""
 
     def __init__(self) -> None:
-        self.stretches: list[Stretch] = []  # The latest is last.
+        self.blocks: list[ReadBlock] = []  # The latest is last.
 
-    def find(self, file: int, at: int, size: int) -> Stretch | None:
-        """Return a read with ``size`` bytes from ``at`` on, if there is one."""
-        stretch: Stretch
-        i = len(self.stretches)
+    def find(self, file: int, offset: int, size: int) -> ReadBlock | None:
+        """Return a read with ``size`` bytes from ``offset`` on, if there is one."""
+        block: ReadBlock
+        i = len(self.blocks)
         while i:
             i -= 1
-            stretch = self.stretches[i]
-            if stretch.file == file and stretch.lo <= at and at + size <= stretch.hi:
-                return stretch
+            block = self.blocks[i]
+            if block.file == file and block.start <= offset and offset + size <= block.end:
+                return block
         return None
 
-    def plan(self, file: int, at: int, size: int) -> int:
-        """Return how many bytes to read at ``at``, where ``size`` are needed."""
-        stretch: Stretch
+    def plan(self, file: int, offset: int, size: int) -> int:
+        """Return how many bytes to read at ``offset``, where ``size`` are needed."""
+        block: ReadBlock
         size = max(size, READ_MIN)
-        i = len(self.stretches)
+        i = len(self.blocks)
         while i:
             i -= 1
-            stretch = self.stretches[i]
-            length = stretch.hi - stretch.lo
-            if stretch.file == file and stretch.lo <= at <= stretch.hi + length:
-                del self.stretches[i]  # The new read takes its place.
-                ahead = 2 * length if stretch.used * WASTE_MAX >= length else length >> 1
+            block = self.blocks[i]
+            length = block.end - block.start
+            if block.file == file and block.start <= offset <= block.end + length:
+                del self.blocks[i]  # The new read takes its place.
+                ahead = 2 * length if block.used * WASTE_MAX >= length else length >> 1
                 return max(size, min(ahead, READ_AHEAD))
         return size
 
-    def keep(self, file: int, lo: int, octets: bytes) -> Stretch:
+    def keep(self, file: int, start: int, data: bytes) -> ReadBlock:
         """Keep a read in place of the oldest."""
-        if len(self.stretches) == STRETCHES:
-            del self.stretches[0]
-        stretch = Stretch(file, lo, octets)
-        self.stretches.append(stretch)
-        return stretch
+        if len(self.blocks) == BLOCKS_MAX:
+            del self.blocks[0]
+        block = ReadBlock(file, start, data)
+        self.blocks.append(block)
+        return block
 
     def clear(self) -> None:
         """Forget all reads: the file changes."""
-        self.stretches = []
+        self.blocks = []

@@ -36,7 +36,7 @@ message that a lease gave back to its queue: it has the seq, and so the place, o
 the queue settled when the lease took it, and that other queues may still have.
 
 SETTLED and MARKED are runs of 16 bytes: queue id (4), first seq (8), number of seqs (4). RESERVED
-is zeros (4), a queue id (4), a seq (8); DROPPED likewise. GROUP is the number of a group (8), at
+is zeros (4), a queue id (4), a seq (8), and so is DROPPED. GROUP is the number of a group (8), at
 the start of every group that is written and synced at once; so a GROUP after a damaged place proves
 that the place had been synced. BEGIN and COMMIT enclose a transaction; if the log of a stream has a
 part of it, the BEGIN there and the COMMIT here have its number (8). SEALED ends a segment that is

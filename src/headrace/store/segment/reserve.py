@@ -27,8 +27,8 @@ class Reserve:
     def __init__(self, disk: Disk, directory: str) -> None:
         self.disk = disk
         self.path = os.path.join(directory, NAME)
-        self.size = 0  # Bytes of the file,
-        self.wanted = 0  # and bytes it should have; 0 for a journal without segments.
+        self.size = 0  # Bytes of the file.
+        self.target = 0  # Bytes that it should have; 0 for a journal without segments.
         if NAME in disk.names(directory):
             handle = disk.open(self.path)
             self.size = disk.size(handle)
@@ -36,31 +36,31 @@ class Reserve:
         self.spent = False  # A part was used, and is not reserved again.
         self.low = False  # All of it was used.
 
-    def want(self, held: int) -> None:
+    def set_target(self, allocated: int) -> None:
         """Set the size to half of the last segment's file, at least the present size."""
-        self.wanted = max(RESERVE_MIN, min(held // 2, RESERVE_MAX))
+        self.target = max(RESERVE_MIN, min(allocated // 2, RESERVE_MAX))
 
-    def keep(self, free: int) -> None:
+    def restore(self, free: int) -> None:
         """Make the file, if that many bytes are free; otherwise leave it."""
-        if self.size >= self.wanted:
+        if self.size >= self.target:
             self.spent = self.low = False
             return
-        if free < self.wanted - self.size:
+        if free < self.target - self.size:
             return
         with contextlib.suppress(OSError):
             handle = self.disk.open(self.path, create=True)
             try:
-                self.disk.allocate(handle, self.wanted)
+                self.disk.allocate(handle, self.target)
             finally:
                 self.disk.close(handle)
-            self.size = self.wanted
+            self.size = self.target
             self.spent = self.low = False
 
     def spend(self) -> bool:
         """Free half of the file, then the rest; return False if nothing is left."""
         if not self.size:
             return False
-        half = self.wanted // 2 if not self.spent else 0
+        half = self.target // 2 if not self.spent else 0
         if 0 < half < self.size:
             handle = self.disk.open(self.path)
             try:

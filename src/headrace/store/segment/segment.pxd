@@ -37,22 +37,22 @@ cdef class Segment:
     cdef public list marks
     cdef public list shared
     cdef public set facts
-    cdef public u64 fact_octets
+    cdef public u64 fact_bytes
     cdef public dict defined
     cdef public object counts
-    cdef public object count_places
+    cdef public object count_positions
     cdef public Py_ssize_t counts_room
 
     @cython.locals(i=u32)
-    cpdef u32 note(self, u64 offset, u32 owed, bytes ids) except? 0xFFFFFFFF
-    cpdef several(self, u32 i, u32 owed, bytes ids)
+    cpdef u32 note(self, u64 offset, u32 unsettled, bytes ids) except? 0xFFFFFFFF
+    cpdef several(self, u32 i, u32 unsettled, bytes ids)
     cpdef u32 offset(self, u32 i) except? 0xFFFFFFFF
     cpdef u32 unsettled_queues(self, u32 i) except? 0xFFFFFFFF
-    @cython.locals(owed=u32)
+    @cython.locals(unsettled=u32)
     cpdef int settle(self, u32 i, u32 queue_id) except -2
     @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)
     cdef int settle_one(self, u32 i, u32 queue_id) except -2
-    @cython.locals(owed=u32, bit=cython.int)
-    cpdef bint owes(self, u32 i, u32 queue_id) except -1
+    @cython.locals(unsettled=u32, bit=cython.int)
+    cpdef bint is_unsettled(self, u32 i, u32 queue_id) except -1
     @cython.locals(mask=u64)
-    cpdef bytes owing(self, u32 i, bytes ids)
+    cpdef bytes unsettled_ids(self, u32 i, bytes ids)

@@ -50,7 +50,7 @@ class Segment:
         self.seed = seed
         self.size = size  # Maximum size of the file in bytes.
         self.end = 0  # End of the last appended record.
-        self.written = 0  # End of what the file has.
+        self.written = 0  # End of the records that are in the file.
         self.heads = bytearray()  # By message: offset (4), number of queues left (4).
         self.room = 0  # Capacity of ``heads`` in messages.
         self.count = 0  # Messages.
@@ -72,17 +72,17 @@ class Segment:
         self.reserved: dict[int, int] | None = None  # Its RESERVED records: queue id to seq.
         self.shared: list[int] | None = None  # Its transactions with a part in a stream's log.
         self.marks: list[bytes] | None = None  # The runs of its MARKED records.
-        self.facts: set[bytes] | None = None  # Keys of current facts recorded in it,
-        self.fact_octets = 0  # and bytes of these and of current definitions.
+        self.facts: set[bytes] | None = None  # Keys of current facts recorded in it.
+        self.fact_bytes = 0  # Bytes of current facts and definitions recorded in it.
         self.defined: dict[bytes, bytes] | None = None  # Current definitions recorded in it.
-        self.counts: bytearray | None = None  # The entries of its COUNTED records,
-        self.count_places: bytearray | None = None  # the positions of their messages,
-        self.counts_room = 0  # and the bytes at which they are swept.
+        self.counts: bytearray | None = None  # The entries of its COUNTED records.
+        self.count_positions: bytearray | None = None  # The positions of their messages.
+        self.counts_room = 0  # Bytes of ``counts`` at which they are swept.
 
     def __repr__(self) -> str:
         return f"<Segment {self.number} live={self.live}/{self.count} end={self.end}>"
 
-    def note(self, offset: int, owed: int, ids: bytes) -> int:
+    def note(self, offset: int, unsettled: int, ids: bytes) -> int:
         """Add a message for the queues in ``ids`` to the index; return its index."""
         i = self.count
         if i == self.room:
@@ -91,23 +91,23 @@ class Segment:
             if self.masks is not None:
                 self.masks.extend(bytes(12 * (self.room - i)))
         put32(self.heads, 8 * i, offset)
-        put32(self.heads, 8 * i + 4, owed)
+        put32(self.heads, 8 * i + 4, unsettled)
         self.count = i + 1
-        if owed:
+        if unsettled:
             self.live += 1
-            if owed > 1:
-                self.several(i, owed, ids)
+            if unsettled > 1:
+                self.several(i, unsettled, ids)
         return i
 
-    def several(self, i: int, owed: int, ids: bytes) -> None:
+    def several(self, i: int, unsettled: int, ids: bytes) -> None:
         """Prepare to track which of several queues settle a message."""
-        put32(self.heads, 8 * i + 4, owed | C_SEVERAL)
+        put32(self.heads, 8 * i + 4, unsettled | C_SEVERAL)
         if self.masks is None:
             self.masks = bytearray(12 * self.room)
         number = self.routes.get(ids, -1)
         if number < 0:
             number = self.routes[ids] = len(self.bits)
-            queues = [get32(ids, at) for at in range(0, len(ids), 4)]
+            queues = [get32(ids, offset) for offset in range(0, len(ids), 4)]
             self.bits.append({queue_id: bit for bit, queue_id in enumerate(queues)})
         put32(self.masks, 12 * i, number)
         put64(self.masks, 12 * i + 4, 0)
@@ -128,15 +128,15 @@ class Segment:
         """
         if i >= self.count:
             return -1
-        owed = get32(self.heads, 8 * i + 4)
-        if owed == 0:
+        unsettled = get32(self.heads, 8 * i + 4)
+        if unsettled == 0:
             return -1
-        if owed & C_SEVERAL:
+        if unsettled & C_SEVERAL:
             if not self.settle_one(i, queue_id):
                 return -1
-            owed -= 1
-            if owed != C_SEVERAL:
-                put32(self.heads, 8 * i + 4, owed)
+            unsettled -= 1
+            if unsettled != C_SEVERAL:
+                put32(self.heads, 8 * i + 4, unsettled)
                 return 0
             if self.partial is not None:
                 self.partial.pop(i, None)
@@ -166,20 +166,20 @@ class Segment:
         put64(self.masks, 12 * i + 4, mask | flag)
         return 1
 
-    def owes(self, i: int, queue_id: int) -> bool:
+    def is_unsettled(self, i: int, queue_id: int) -> bool:
         """Return True if a queue has not settled a message."""
         if i >= self.count:
             return False
-        owed = get32(self.heads, 8 * i + 4)
-        if not owed & C_SEVERAL:
-            return owed > 0
+        unsettled = get32(self.heads, 8 * i + 4)
+        if not unsettled & C_SEVERAL:
+            return unsettled > 0
         assert self.masks is not None
         bit = self.bits[get32(self.masks, 12 * i)].get(queue_id, -1)
         if bit >= MASK_BITS:
             return queue_id not in (self.partial or {}).get(i, ())
         return bit >= 0 and not get64(self.masks, 12 * i + 4) >> bit & 1
 
-    def owing(self, i: int, ids: bytes) -> bytes:
+    def unsettled_ids(self, i: int, ids: bytes) -> bytes:
         """Return the ids of the queues that have not settled a message."""
         if not get32(self.heads, 8 * i + 4) & C_SEVERAL:
             return ids
@@ -189,8 +189,10 @@ class Segment:
         left = []
         for bit in range(len(ids) >> 2):
             id = ids[4 * bit : 4 * bit + 4]
-            gone = mask >> bit & 1 if bit < MASK_BITS else int.from_bytes(id, "big") in settled
-            if not gone:
+            is_settled = (
+                mask >> bit & 1 if bit < MASK_BITS else int.from_bytes(id, "big") in settled
+            )
+            if not is_settled:
                 left.append(id)
         return b"".join(left)
 
@@ -238,7 +240,7 @@ def file_name(number: int) -> str:
     return f"{number:010d}.segment"
 
 
-def numbered(names: list[str]) -> list[int]:
+def segment_numbers(names: list[str]) -> list[int]:
     """Return the sorted numbers of the segments among file names."""
     ends = [name.partition(".") for name in names]
     return sorted(int(n) for n, _, kind in ends if kind == "segment" and n.isdigit())

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Sequence
 
 from headrace.store.disk import Disk
-from headrace.store.replacement import NO_ROOM, Octets, write_anew
+from headrace.store.replacement import NO_ROOM, BytesLike, write_anew
 from headrace.store.segment.reached import write_reached
 from headrace.store.segment.segment import Segment, file_name
 
 SPARES_MAX = 2  # Recycled files kept for later segments.
 GROW_FROM = 64 << 10  # Bytes reserved in a new file.
-GROW_STEP = 4096  # If there is no room to double it.
+GROW_STEP = 4096  # Bytes reserved where the disk has no room to double the file.
 HANDLES_MAX = 64  # Files of old segments kept open.
 
 
@@ -75,7 +75,7 @@ class SegmentFiles:
 
     def grow(self, segment: Segment, end: int) -> None:
         """Reserve room up to ``end``, and more if possible; on the writer's thread."""
-        size = max(segment.allocated, GROW_FROM)  # A spare may have lost what was not synced.
+        size = max(segment.allocated, GROW_FROM)  # A spare may have lost unsynced bytes.
         while size < end:
             size *= 2
         try:
@@ -95,10 +95,10 @@ class SegmentFiles:
             with contextlib.suppress(OSError):
                 write_reached(self.disk, self.directory, number)
 
-    def begin_anew(self, segment: Segment, kept: int, octets: Sequence[Octets]) -> None:
-        """Continue in a new file with the durable part and ``octets``; on the writer's thread."""
+    def begin_anew(self, segment: Segment, kept_size: int, data: Sequence[BytesLike]) -> None:
+        """Continue in a new file with the durable part and ``data``; on the writer's thread."""
         path = self.path(segment)
-        handle = write_anew(self.disk, path, segment.handle, kept, octets, segment.allocated)
+        handle = write_anew(self.disk, path, segment.handle, kept_size, data, segment.allocated)
         self.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = self.disk.size(handle)

@@ -19,7 +19,7 @@ class StreamRecords(Protocol):
         """The files of the stream, which identify the stream."""
 
     def run(self, disk: Disk) -> None:
-        """Write and sync on the writer's thread, skipping what is durable."""
+        """Write and sync on the writer's thread, skipping durable writes."""
 
     def changes(self) -> list[Change]:
         """Return the changes of files."""
@@ -41,7 +41,7 @@ class JournaledStream(Protocol):
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off an uncommitted transaction and what follows it.
+        """Cut off an uncommitted transaction and all records behind it.
 
         ``committed`` is None if the journal is damaged. ``clean``: it was closed regularly.
         """

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.25
 FREE_CHECK_S = 1.0
-WAIT_S = 2.0  # How long a failing disk may delay a stop.
+WAIT_S = 2.0  # Seconds that a failing disk may delay a stop.
 STALLED = "the database of the cluster accepts a write (%s)"
 
 
@@ -43,15 +43,15 @@ class Job(Protocol):
         """
 
 
-class Followed:
+class ReportedJob:
     """A job whose end is reported on the loop's thread."""
 
     def run(self, disk: Disk) -> None:
         """See :class:`Job`."""
         raise NotImplementedError
 
-    def done(self) -> None:
-        """Go on; the job was run."""
+    def finish(self) -> None:
+        """Continue after the job."""
         raise NotImplementedError
 
 
@@ -132,7 +132,7 @@ class Writer:
         return True
 
     def _run_job(self, job: Job) -> None:
-        """Run a job, using the reserve if there is no room."""
+        """Run a job, using the reserve if the disk is full."""
         while True:
             try:
                 job.run(self.disk)
@@ -146,14 +146,14 @@ class Writer:
     def check_free(self) -> None:
         """Compare free space with the limit at intervals."""
         now = time.monotonic()
-        lacks = self.reserve is not None and self.reserve.size < self.reserve.wanted
+        lacks = self.reserve is not None and self.reserve.size < self.reserve.target
         if now - self._checked < FREE_CHECK_S and not self.short and not lacks:
             return
         self._checked = now
         free = self.disk.free(self.directory)
         short = free < self.free_min
         if self.reserve is not None:
-            self.reserve.keep(free - self.free_min)
+            self.reserve.restore(free - self.free_min)
             short = short or self.reserve.spent
         if short != self.short:
             self.short = short

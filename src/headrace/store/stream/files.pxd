@@ -26,14 +26,14 @@ cdef class StreamGroup:
     cdef public object files
     cdef public object finished
     cdef public bytearray buffer
-    cdef public list pieces
-    cdef public Py_ssize_t done
+    cdef public list writes
+    cdef public Py_ssize_t writes_done
     cdef public u64 next_offset
     cdef public u64 number
 
-    @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t, end=u64)
+    @cython.locals(segment=StreamSegment, file_offset=u64, start=Py_ssize_t, stop=Py_ssize_t, end=u64)
     cpdef run(self, disk)
     @cython.locals(end=u64)
-    cpdef write(self, disk, StreamSegment segment, u64 place, octets)
-    @cython.locals(segment=StreamSegment, place=u64, lo=Py_ssize_t, hi=Py_ssize_t)
+    cpdef write(self, disk, StreamSegment segment, u64 file_offset, data)
+    @cython.locals(segment=StreamSegment, file_offset=u64, start=Py_ssize_t, stop=Py_ssize_t)
     cpdef finish(self)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.store.disk import WRITE, Change, Disk
-from headrace.store.replacement import failed, prove, read_old, write_anew
+from headrace.store.replacement import may_have_damaged, prove, read_old, write_anew
 from headrace.store.segment.segment import file_name
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond what is written, at first,
-ALLOCATE_MAX = 1 << 20  # and for a segment of that size.
+ALLOCATE_MIN = 64 << 10  # Bytes reserved beyond the written ones in a small segment.
+ALLOCATE_MAX = 1 << 20  # The same for a segment of that size.
 HANDLES_MAX = 16  # Files of old segments that one stream keeps open.
 
 
@@ -33,7 +33,7 @@ class StreamSegment:
         self.end = 0  # End of the last appended record.
         self.written = 0  # End of the durable records in the file.
         self.allocated = 0
-        # Offset, place in the file, arrived_ms.
+        # Offset, file offset, arrived_ms.
         self.index: list[tuple[int, int, int]] | None = None
         self.handle = -1
         self.suspect = False  # A write failed: see headrace.store.replacement.
@@ -84,40 +84,40 @@ class StreamFiles:
             size = self.disk.read_into(self.handle(segment), buffer, segment.written)
             self.note_end(segment, size)
         except OSError:
-            octets = self.read_at(segment, segment.written, 0)
-            size = len(octets)
-            buffer[:size] = octets
+            data = self.read_at(segment, segment.written, 0)
+            size = len(data)
+            buffer[:size] = data
         return buffer, size
 
-    def read_at(self, segment: StreamSegment, size: int, place: int) -> bytes:
+    def read_at(self, segment: StreamSegment, size: int, file_offset: int) -> bytes:
         """Return bytes of a segment: zeros where it cannot be read, fewer at its end.
 
         Raises:
             NotHere: they are in the object store, and are being fetched.
         """
         if segment.offloaded is not None:
-            return self.read_offloaded(segment, size, place)
-        octets = b""
+            return self.read_offloaded(segment, size, file_offset)
+        data = b""
         try:
             handle = self.handle(segment)
             try:
-                octets = self.disk.read(handle, size, place)
+                data = self.disk.read(handle, size, file_offset)
             except OSError as error:
                 self.log_damage(
                     segment, "damaged: %s cannot be read whole: %s", segment.path, error
                 )
-                octets = read_old(self.disk, handle, size, place)[0]
+                data = read_old(self.disk, handle, size, file_offset)[0]
         except OSError as error:
             self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
-        if len(octets) < size:
-            self.note_end(segment, place + len(octets))
-        return octets
+        if len(data) < size:
+            self.note_end(segment, file_offset + len(data))
+        return data
 
-    def read_offloaded(self, segment: StreamSegment, size: int, place: int) -> bytes:
+    def read_offloaded(self, segment: StreamSegment, size: int, file_offset: int) -> bytes:
         """Read a segment that is in the object store; see :meth:`read_at`."""
         assert segment.offloaded is not None
         try:
-            return segment.offloaded.read(size, place)
+            return segment.offloaded.read(size, file_offset)
         except OSError as error:
             self.log_damage(segment, "damaged: %s is left out: %s", segment.path, error)
             return b""
@@ -172,7 +172,7 @@ class StreamGroup:
         files: StreamFiles,
         finished: Callable[["StreamGroup"], None],
         buffer: bytearray,
-        pieces: list[tuple[StreamSegment, int, int, int]],
+        writes: list[tuple[StreamSegment, int, int, int]],
         next_offset: int,
         number: int,
     ) -> None:
@@ -181,46 +181,46 @@ class StreamGroup:
         self.finished = finished
         self.number = number
         self.buffer = buffer
-        self.pieces = pieces
-        self.done = 0  # Durable pieces.
+        self.writes = writes
+        self.writes_done = 0  # Durable writes.
         self.next_offset = next_offset
 
     def changes(self) -> list[Change]:
         """Return the changes of files."""
         view = memoryview(self.buffer)
         return [
-            Change(WRITE, segment.path, place, [view[lo:hi]])
-            for segment, place, lo, hi in self.pieces
+            Change(WRITE, segment.path, file_offset, [view[start:stop]])
+            for segment, file_offset, start, stop in self.writes
         ]
 
     def run(self, disk: Disk) -> None:
-        """Write and sync on the writer's thread, skipping what is durable."""
+        """Write and sync on the writer's thread, skipping durable writes."""
         with memoryview(self.buffer) as view:
-            while self.done < len(self.pieces):
-                segment, place, lo, hi = self.pieces[self.done]
+            while self.writes_done < len(self.writes):
+                segment, file_offset, start, stop = self.writes[self.writes_done]
                 if segment.handle < 0:
                     self.files.create(segment)
-                end = place + hi - lo
-                with view[lo:hi] as octets:
+                end = file_offset + stop - start
+                with view[start:stop] as data:
                     if segment.suspect:
-                        self.begin_anew(disk, segment, place, octets)
+                        self.begin_anew(disk, segment, file_offset, data)
                     else:
-                        self.write(disk, segment, place, octets)
+                        self.write(disk, segment, file_offset, data)
                 if segment.sealed and end == segment.end:
                     self.cut(disk, segment)
-                self.done += 1
+                self.writes_done += 1
 
-    def write(self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview) -> None:
+    def write(self, disk: Disk, segment: StreamSegment, file_offset: int, data: memoryview) -> None:
         """Write to one segment, and sync it."""
-        end = place + len(octets)
+        end = file_offset + len(data)
         try:
             if end > segment.allocated:
                 size = end + min(max(end, ALLOCATE_MIN), ALLOCATE_MAX)
                 disk.allocate(segment.handle, size)
                 segment.allocated = size
-            disk.write(segment.handle, [octets], place)
+            disk.write(segment.handle, [data], file_offset)
         except OSError as error:
-            segment.suspect = segment.suspect or failed(error)
+            segment.suspect = segment.suspect or may_have_damaged(error)
             raise
         try:
             disk.sync(segment.handle)
@@ -237,10 +237,10 @@ class StreamGroup:
             raise
 
     def begin_anew(
-        self, disk: Disk, segment: StreamSegment, place: int, octets: memoryview
+        self, disk: Disk, segment: StreamSegment, file_offset: int, data: memoryview
     ) -> None:
         """Write to a new file, after a copy of the old one."""
-        handle = write_anew(disk, segment.path, segment.handle, place, [octets], 0)
+        handle = write_anew(disk, segment.path, segment.handle, file_offset, [data], 0)
         self.files.given_up.append(segment.handle)  # A reader may be using it.
         segment.handle = handle
         segment.allocated = disk.size(handle)
@@ -248,8 +248,8 @@ class StreamGroup:
 
     def finish(self) -> None:
         """Note that the group is durable; on the loop's thread."""
-        for segment, place, lo, hi in self.pieces:
-            segment.written = place + hi - lo
+        for segment, file_offset, start, stop in self.writes:
+            segment.written = file_offset + stop - start
         self.finished(self)
 
 

@@ -20,7 +20,7 @@ cdef class StreamIndex:
     cpdef tuple find(self, u64 offset)
     @cython.locals(left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, length=u32, size=Py_ssize_t,
                    seq=u64)
-    cpdef tuple walk(self, StreamSegment segment, u64 place, u64 offset, u64 limit)
-    @cython.locals(octets=u64, k=Py_ssize_t, segment=StreamSegment, active=bint,
+    cpdef tuple walk(self, StreamSegment segment, u64 file_offset, u64 offset, u64 limit)
+    @cython.locals(size=u64, k=Py_ssize_t, segment=StreamSegment, active=bint,
                    end=u64, last=u64, following=StreamSegment)
-    cpdef u64 roughly_from(self, u64 offset, u64 place, u64 next_offset) except? 0
+    cpdef u64 estimate_bytes_from(self, u64 offset, u64 file_offset, u64 next_offset) except? 0

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The index of a stream: positions by offset, time and bytes.
 
-Memory has one entry (offset, place, time) for about 64 KiB of a segment; from there the records are
-read one by one. An old segment is indexed on first use. Bytes count the segments' records with
-their heads, without the files' headers.
+Memory has one entry (offset, file offset, time) for about 64 KiB of a segment; from there the
+records are read one by one. An old segment is indexed on first use. Bytes count the segments'
+records with their heads, without the files' headers.
 """
 
 import bisect
@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.store.stream.scan import StreamScan
     from headrace.wire.memory import get64
 
-WALK_OCTETS = 128 << 10  # Bytes read at a time to find a record.
+WALK_SIZE = 128 << 10  # Bytes read at a time to find a record.
 
 
 class StreamIndex:
@@ -36,8 +36,8 @@ class StreamIndex:
     def of(self, segment: StreamSegment) -> list[tuple[int, int, int]]:
         """Return the index of a segment, making it on first use."""
         if segment.offloaded is not None:
-            places = segment.offloaded.places()
-            return [] if places is None else places.index
+            index = segment.offloaded.record_index()
+            return [] if index is None else index.index
         if segment.index is None:
             scan = StreamScan(segment)
             buffer, size = self.files.read(segment)
@@ -67,22 +67,22 @@ class StreamIndex:
         return following
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
-        """Return a segment and a place at or before an offset."""
-        k = bisect.bisect_right(self.segments, offset, key=first_of) - 1
+        """Return a segment and a file offset at or before an offset."""
+        k = bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1
         segment = self.segments[max(k, 0)]
         index = self.of(segment)
-        k = bisect.bisect_right(index, offset, key=first_in) - 1
+        k = bisect.bisect_right(index, offset, key=offset_of) - 1
         return segment, index[k][1] if k >= 0 else HEADER
 
-    def before(self, timestamp_ms: int) -> int:
+    def offset_before(self, timestamp_ms: int) -> int:
         """Return an offset at or before the first record of a time; there is a segment."""
-        k = bisect.bisect_left(self.segments, timestamp_ms, key=begun) - 1
+        k = bisect.bisect_left(self.segments, timestamp_ms, key=begun_ms_of) - 1
         segment = self.segments[max(k, 0)]
         index = self.of(segment)
-        k = bisect.bisect_left(index, timestamp_ms, key=arrived) - 1
+        k = bisect.bisect_left(index, timestamp_ms, key=arrived_ms_of) - 1
         return index[k][0] if k >= 0 else segment.first_offset
 
-    # --- Octets -----------------------------------------------------------------------------
+    # --- Bytes ------------------------------------------------------------------------------
 
     def written(self) -> int:
         """Return the bytes in all files."""
@@ -90,36 +90,40 @@ class StreamIndex:
 
     def position(self, offset: int) -> int:
         """Return the bytes before a written record."""
-        k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
+        k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
         segment = self.segments[k]
         index = self.of(segment)
-        i = bisect.bisect_right(index, offset, key=first_in) - 1
-        place, _ = self.walk(segment, index[i][1] if i >= 0 else HEADER, offset, segment.written)
-        return sum([each.written - HEADER for each in self.segments[:k]]) + place - HEADER
+        i = bisect.bisect_right(index, offset, key=offset_of) - 1
+        file_offset, _ = self.walk(
+            segment, index[i][1] if i >= 0 else HEADER, offset, segment.written
+        )
+        return sum([each.written - HEADER for each in self.segments[:k]]) + file_offset - HEADER
 
-    def across(self, stop: int) -> int:
+    def offset_across(self, stop: int) -> int:
         """Return the offset of the record that ends after so many bytes; -1 if none does."""
         for segment in self.segments:
             size = segment.written - HEADER
             if size > stop:
                 index = self.of(segment)
-                i = bisect.bisect_right(index, HEADER + stop, key=stands_at) - 1
-                place = index[i][1] if i >= 0 else HEADER
-                return self.walk(segment, place, 1 << 62, HEADER + stop)[1]
+                i = bisect.bisect_right(index, HEADER + stop, key=file_offset_of) - 1
+                file_offset = index[i][1] if i >= 0 else HEADER
+                return self.walk(segment, file_offset, 1 << 62, HEADER + stop)[1]
             stop -= size
         return -1
 
-    def walk(self, segment: StreamSegment, place: int, offset: int, limit: int) -> tuple[int, int]:
-        """Return place and offset of the first record from ``offset`` on, or beyond ``limit``.
+    def walk(
+        self, segment: StreamSegment, file_offset: int, offset: int, limit: int
+    ) -> tuple[int, int]:
+        """Return file offset and offset of the first record from ``offset``, or beyond ``limit``.
 
-        ``place`` is the start of a record. A record is beyond the limit if it ends after it. At the
-        segment's end the offset is -1.
+        ``file_offset`` is the start of a record. A record is beyond the limit if it ends after it.
+        At the segment's end the offset is -1.
         """
         if segment.offloaded is not None:
             return self.look_up(segment, offset, limit)
-        while place < segment.written:
-            left = segment.written - place
-            d = self.files.read_at(segment, min(WALK_OCTETS, left), place)
+        while file_offset < segment.written:
+            left = segment.written - file_offset
+            d = self.files.read_at(segment, min(WALK_SIZE, left), file_offset)
             end = len(d)
             at = 0
             while at + C_MESSAGE_HEAD <= end:
@@ -130,12 +134,12 @@ class StreamIndex:
                 size = (length + 7) & ~7
                 if d[at + 4] == C_MESSAGE:
                     seq = get64(d, at + 16)
-                    if seq >= offset or place + at + size > limit:
-                        return place + at, seq
+                    if seq >= offset or file_offset + at + size > limit:
+                        return file_offset + at, seq
                 at += size
             if at == 0:
                 break
-            place += at
+            file_offset += at
         return segment.written, -1
 
     def look_up(self, segment: StreamSegment, offset: int, limit: int) -> tuple[int, int]:
@@ -145,19 +149,19 @@ class StreamIndex:
         """
         assert segment.offloaded is not None
         if limit < segment.written:
-            first, place = segment.offloaded.at(limit)
+            first, file_offset = segment.offloaded.record_at(limit)
         else:
-            first, place = segment.offloaded.find(OFFSET, offset)
-        return (segment.written, -1) if first < 0 else (place, first)
+            first, file_offset = segment.offloaded.find(OFFSET, offset)
+        return (segment.written, -1) if first < 0 else (file_offset, first)
 
-    def moment(self, offset: int, timestamp_ms: int) -> tuple[int, int]:
+    def find_time(self, offset: int, timestamp_ms: int) -> tuple[int, int]:
         """Return the first record of a time in the segment of an offset, if it is offloaded.
 
         Returns:
             Its offset, and 0; -1 and the next segment's first offset if it has none; -1 and -1 if
             the segment is here, or is the last.
         """
-        k = max(bisect.bisect_right(self.segments, offset, key=first_of) - 1, 0)
+        k = max(bisect.bisect_right(self.segments, offset, key=first_offset_of) - 1, 0)
         segment = self.segments[k]
         if segment.offloaded is None:
             return -1, -1
@@ -166,62 +170,65 @@ class StreamIndex:
             return first, 0
         return -1, self.segments[k + 1].first_offset if k + 1 < len(self.segments) else -1
 
-    def roughly_from(self, offset: int, place: int, next_offset: int) -> int:
+    def estimate_bytes_from(self, offset: int, file_offset: int, next_offset: int) -> int:
         """Return the approximate bytes from an offset on, without reading.
 
-        ``place`` is the present end of the last segment, ``next_offset`` that of the next record.
+        ``file_offset`` is the present end of the last segment, ``next_offset`` the offset of the
+        next record.
         """
-        octets = 0
+        size = 0
         for k in range(len(self.segments) - 1, -1, -1):
             segment = self.segments[k]
             active = k + 1 == len(self.segments)
-            end = place if active else segment.end
+            end = file_offset if active else segment.end
             if segment.first_offset >= offset:
-                octets += end
+                size += end
                 continue
             last = next_offset
             if not active:
                 following = self.segments[k + 1]
                 last = following.first_offset
             if offset < last:
-                octets += self.rest_of(segment, offset, end, last)
+                size += self.estimate_segment_bytes(segment, offset, end, last)
             break
-        return octets
+        return size
 
-    def rest_of(self, segment: StreamSegment, offset: int, end: int, last: int) -> int:
+    def estimate_segment_bytes(
+        self, segment: StreamSegment, offset: int, end: int, last: int
+    ) -> int:
         """Return the approximate bytes of a segment from an offset on, without reading."""
-        first, place = segment.first_offset, HEADER
+        first, file_offset = segment.first_offset, HEADER
         after, stop = last, end
         if segment.index:
-            k = bisect.bisect_right(segment.index, offset, key=first_in)
+            k = bisect.bisect_right(segment.index, offset, key=offset_of)
             if k:
-                first, place = segment.index[k - 1][:2]
+                first, file_offset = segment.index[k - 1][:2]
             if k < len(segment.index):
                 after, stop = segment.index[k][:2]
-        part = (stop - place) * (after - offset) // (after - first) if after > first else 0
+        part = (stop - file_offset) * (after - offset) // (after - first) if after > first else 0
         return end - stop + part
 
 
-def first_of(segment: StreamSegment) -> int:
+def first_offset_of(segment: StreamSegment) -> int:
     """Return the sort key of a segment by offset."""
     return segment.first_offset
 
 
-def begun(segment: StreamSegment) -> int:
+def begun_ms_of(segment: StreamSegment) -> int:
     """Return the sort key of a segment by time."""
     return segment.begun_ms
 
 
-def first_in(entry: tuple[int, int, int]) -> int:
+def offset_of(entry: tuple[int, int, int]) -> int:
     """Return the sort key of an index entry by offset."""
     return entry[0]
 
 
-def arrived(entry: tuple[int, int, int]) -> int:
+def arrived_ms_of(entry: tuple[int, int, int]) -> int:
     """Return the sort key of an index entry by time."""
     return entry[2]
 
 
-def stands_at(entry: tuple[int, int, int]) -> int:
-    """Return the sort key of an index entry by place."""
+def file_offset_of(entry: tuple[int, int, int]) -> int:
+    """Return the sort key of an index entry by file offset."""
     return entry[1]

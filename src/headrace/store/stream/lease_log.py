@@ -13,7 +13,7 @@ from headrace.model.lease.log import Render, as_it_is
 
 if not cython.compiled:
     from headrace.model.lease.log import TAIL as C_TAIL
-    from headrace.model.lease.log import shown
+    from headrace.model.lease.log import render_records
     from headrace.store.journal.journal import Journal
     from headrace.store.stream.log import DiskStreamLog
 
@@ -30,20 +30,20 @@ class DiskLeaseLog(DiskStreamLog):
             StoreError, OSError: it cannot be read.
         """
         self.render: Render = as_it_is
-        self.floor = 0  # Offsets below it are durably settled,
-        # and (position, offset) pairs that will raise it.
+        self.floor = 0  # Offsets below it are durably settled.
+        # Log positions and the offsets to which ``floor`` is raised when these are durable.
         self.waiting: deque[tuple[int, int]] = deque()
         DiskStreamLog.__init__(
             self, directory, journal, segment_size=min(segment_size, SEGMENT_SIZE)
         )
         self.tail = C_TAIL
 
-    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
-        return shown(DiskStreamLog.read(self, offset, octets_max), self.render)
+    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
+        return render_records(DiskStreamLog.read(self, offset, bytes_max), self.render)
 
-    def read_raw(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read_raw(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """See :class:`LeaseLog`."""
-        return DiskStreamLog.read(self, offset, octets_max)
+        return DiskStreamLog.read(self, offset, bytes_max)
 
     def forget_below(self, offset: int, position: int) -> None:
         """See :class:`LeaseLog`."""

@@ -17,7 +17,7 @@ ctypedef unsigned long long u64
 cdef class DiskStreamLog(StreamLog):
     cdef public Journal journal
     cdef public object files
-    cdef public StreamIndex where
+    cdef public StreamIndex stream_index
     cdef public StreamReader reader
     cdef public u64 segment_size
     cdef public u64 segment_size_max
@@ -29,10 +29,10 @@ cdef class DiskStreamLog(StreamLog):
     cdef public Py_ssize_t capacity
     cdef public object spare
     cdef public Py_ssize_t at
-    cdef public list pieces
-    cdef public Py_ssize_t piece_lo
-    cdef public u64 piece_place
-    cdef public u64 place
+    cdef public list writes
+    cdef public Py_ssize_t write_start
+    cdef public u64 write_offset
+    cdef public u64 file_offset
     cdef public u64 indexed
     cdef public list index
     cdef public u64 groups
@@ -56,8 +56,8 @@ cdef class DiskStreamLog(StreamLog):
     cpdef begin_transaction(self, u64 number)
     cpdef trim(self, long long now_ms)
     cpdef drop(self, Py_ssize_t count)
-    cpdef long long octets_from(self, unsigned long long offset) except -1
-    cpdef list read(self, unsigned long long offset, Py_ssize_t octets_max)
+    cpdef long long bytes_from(self, unsigned long long offset) except -1
+    cpdef list read(self, unsigned long long offset, Py_ssize_t bytes_max)
     @cython.locals(after=u64)
     cpdef unsigned long long pour(
         self, unsigned long long offset, unsigned long long end, Consumer consumer
@@ -67,6 +67,6 @@ cdef class DiskStreamLog(StreamLog):
     cpdef unsigned long long offset_at(self, long long timestamp_ms) except? 0
     cpdef long long measure(self, long long first, long long last) except -1
     cpdef long long position(self, u64 offset) except -1
-    cpdef long long within(self, long long first, long long last, long long octets_max) except -1
+    cpdef long long within(self, long long first, long long last, long long bytes_max) except -1
     cpdef close(self)
     cpdef delete(self)

@@ -13,7 +13,7 @@ Transactions. A stream is written before the journal, whose COMMIT decides. So t
 transaction here follow a BEGIN record with its number. At the start, the last group is cut back to
 the first BEGIN whose COMMIT the journal lacks: nothing after it was durable. Earlier groups need no
 check, because the journal was written before the next group began; a GROUP record that only
-continues a group in a new segment says so.
+continues a group in a new segment has a bit for that.
 
 Retention removes whole segments, oldest first, never the last one; so offsets are never reused,
 even when everything is removed. If the last segment is lost, a definition in the journal has the
@@ -29,7 +29,7 @@ from collections.abc import Iterator
 import cython
 
 from headrace.store.journal.definition_records import read_stream, stream_key, stream_value
-from headrace.store.offload.block_cache import NotHere
+from headrace.store.offload.block_cache import BlockPending
 from headrace.store.offload.tier import Tier
 from headrace.store.segment.record import segment_seed
 from headrace.store.segment.segment import HEADER, header
@@ -57,8 +57,8 @@ if not cython.compiled:
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE = 64 << 10
-BUFFER_KEPT = 4 << 20  # Bytes of a buffer that is used again,
-BUFFER_USED = 4  # and how many times more than its last group these may be.
+BUFFER_KEPT = 4 << 20  # Bytes of the largest buffer that is used again.
+BUFFER_USED = 4  # A buffer more than so many times larger than its last group is not used again.
 SEGMENT_MIN = 64 << 10
 
 
@@ -84,8 +84,8 @@ class DiskStreamLog(StreamLog):
         self.journal = journal
         self.files = StreamFiles(journal.disk, directory)
         self.segments: list[StreamSegment] = []
-        self.where = StreamIndex(self.files, self.segments)
-        self.reader = StreamReader(self.files, self.where)
+        self.stream_index = StreamIndex(self.files, self.segments)
+        self.reader = StreamReader(self.files, self.stream_index)
         self.segment_size_usual = segment_size
         self.segment_size_max = segment_size
         self.offloading = (
@@ -99,11 +99,11 @@ class DiskStreamLog(StreamLog):
         self.capacity = BUFFER_SIZE
         self.spare: bytearray | None = None
         self.at = 0
-        self.pieces: list[tuple[StreamSegment, int, int, int]] = []
-        self.piece_lo = 0
-        self.piece_place = 0
-        self.place = 0  # Place of the next record.
-        self.indexed = 0  # Place of the last index entry.
+        self.writes: list[tuple[StreamSegment, int, int, int]] = []
+        self.write_start = 0
+        self.write_offset = 0
+        self.file_offset = 0  # Of the next record.
+        self.indexed = 0  # File offset of the last index entry.
         self.index: list[tuple[int, int, int]] = []  # Of the last segment.
         self.groups = 0  # Number of the latest group.
         self.bracket = 0  # Transaction of the last BEGIN.
@@ -133,8 +133,8 @@ class DiskStreamLog(StreamLog):
             self.begin_group(arrived_ms)
         if self.journal.transaction != 0 and self.journal.transaction != self.bracket:
             self.begin_transaction(self.journal.transaction)
-        full = self.place + size + 32 > self.segment_size or arrived_ms > self.roll_ms
-        if full and self.place > HEADER + 64:
+        full = self.file_offset + size + 32 > self.segment_size or arrived_ms > self.roll_ms
+        if full and self.file_offset > HEADER + 64:
             self.roll(arrived_ms)
         if self.at + size + 128 > self.capacity:
             self.grow(size)
@@ -153,12 +153,12 @@ class DiskStreamLog(StreamLog):
         b[at + 55] = 0
         copy(b, at + C_MESSAGE_HEAD, data, 0, n)
         seal(b, at, self.seed, length, C_MESSAGE)
-        if self.place >= self.indexed + C_INDEX_STEP or self.indexed == 0:
-            self.indexed = self.place
-            self.index.append((offset, self.place, arrived_ms))
+        if self.file_offset >= self.indexed + C_INDEX_STEP or self.indexed == 0:
+            self.indexed = self.file_offset
+            self.index.append((offset, self.file_offset, arrived_ms))
         self.at = at + size
-        self.place += size
-        self.octets += size
+        self.file_offset += size
+        self.size += size
         self.journal.appended += size
         self.journal.promising = self.journal.appended
         self.newest_ms = arrived_ms
@@ -189,8 +189,8 @@ class DiskStreamLog(StreamLog):
             self.begin_segment(self.lost + 1, arrived_ms, False)
             self.lost = 0
             return
-        self.piece_lo = self.at
-        self.piece_place = self.place
+        self.write_start = self.at
+        self.write_offset = self.file_offset
         self.mark_group(False)
 
     def begin_transaction(self, number: int) -> None:
@@ -203,8 +203,8 @@ class DiskStreamLog(StreamLog):
         put64(self.buffer, self.at + C_HEAD, number)
         seal(self.buffer, self.at, self.seed, C_HEAD + 8, C_BEGIN)
         self.at += C_HEAD + 8
-        self.place += C_HEAD + 8
-        self.octets += C_HEAD + 8
+        self.file_offset += C_HEAD + 8
+        self.size += C_HEAD + 8
 
     def doubts(self, number: int) -> bool:
         """Return True if a transaction is in the last group, so that its COMMIT is needed."""
@@ -218,8 +218,8 @@ class DiskStreamLog(StreamLog):
         put64(b, self.at + C_HEAD, self.groups | (GOES_ON if goes_on else 0))
         seal(b, self.at, self.seed, C_HEAD + 8, C_GROUP)
         self.at += C_HEAD + 8
-        self.place += C_HEAD + 8
-        self.octets += C_HEAD + 8
+        self.file_offset += C_HEAD + 8
+        self.size += C_HEAD + 8
 
     def begin_segment(self, number: int, arrived_ms: int, goes_on: bool) -> None:
         """Begin a segment in the buffer; the writer makes its file."""
@@ -233,17 +233,17 @@ class DiskStreamLog(StreamLog):
         oldest, secret = self.segments[0].number, self.files.secret
         first = header(number, secret, self.next_offset, oldest, arrived_ms)
         copy(self.buffer, self.at, first, 0, HEADER)
-        self.piece_lo = self.at
-        self.piece_place = 0
+        self.write_start = self.at
+        self.write_offset = 0
         self.at += HEADER
-        self.place = HEADER
-        self.octets += HEADER
+        self.file_offset = HEADER
+        self.size += HEADER
         self.indexed = 0
         self.mark_group(goes_on)
 
-    def limit_segments(self, octets: int) -> None:
+    def limit_segments(self, size: int) -> None:
         """See :class:`StreamLog`."""
-        self.segment_size_max = octets or self.segment_size_usual
+        self.segment_size_max = size or self.segment_size_usual
         self.size_segments()
 
     def limit(self, max_length_bytes: int, max_age_ms: int) -> None:
@@ -257,7 +257,7 @@ class DiskStreamLog(StreamLog):
         if self.offloading is None:
             if max_length_bytes >= 0 or max_age_ms >= 0:
                 log.warning(
-                    "stream '%s': its segments stay here: this broker has no stream_store",
+                    "stream %r: its segments stay here: this broker has no stream_store",
                     self.name,
                 )
             return
@@ -290,34 +290,34 @@ class DiskStreamLog(StreamLog):
     def roll(self, arrived_ms: int) -> None:
         """Continue in a new segment."""
         old = self.active()
-        self.end_piece()
+        self.end_write()
         old.sealed = True
         self.files.open.append(old)
         if self.at + 256 > self.capacity:
             self.grow(256)
         self.begin_segment(old.number + 1, arrived_ms, True)
 
-    def end_piece(self) -> None:
+    def end_write(self) -> None:
         """End a run of bytes that is contiguous in the file."""
         segment = self.active()
-        segment.end = self.place
-        if self.at > self.piece_lo:
-            self.pieces.append((segment, self.piece_place, self.piece_lo, self.at))
-        self.piece_lo = self.at
-        self.piece_place = self.place
+        segment.end = self.file_offset
+        if self.at > self.write_start:
+            self.writes.append((segment, self.write_offset, self.write_start, self.at))
+        self.write_start = self.at
+        self.write_offset = self.file_offset
 
     def hand_over(self) -> StreamGroup:
         """Pass the appended records to the journal's next group."""
-        self.end_piece()
+        self.end_write()
         group = StreamGroup(
             self.files,
             self.finished,
             self.buffer,
-            self.pieces,
+            self.writes,
             self.next_offset,
             self.groups,
         )
-        self.pieces = []
+        self.writes = []
         self.buffer = self.spare if self.spare is not None else bytearray(BUFFER_SIZE)
         self.spare = None
         self.capacity = len(self.buffer)
@@ -344,7 +344,7 @@ class DiskStreamLog(StreamLog):
         self.committed_offset = group.next_offset
         while self.doubtful and self.doubtful[0][0] < group.number:
             self.doubtful.popleft()
-        used = group.pieces[len(group.pieces) - 1][3] if group.pieces else 0
+        used = group.writes[len(group.writes) - 1][3] if group.writes else 0
         if len(group.buffer) <= min(BUFFER_KEPT, max(BUFFER_SIZE, BUFFER_USED * used)):
             self.spare = group.buffer
         if len(self.segments) > 1:
@@ -361,18 +361,18 @@ class DiskStreamLog(StreamLog):
         """Remove the oldest segments beyond the limits."""
         gone = 0
         segments = self.segments
-        octets = self.octets
+        size = self.size
         while gone < len(segments) - 1 and segments[gone].written == segments[gone].end:
             following = segments[gone + 1]
             if following.first_offset > self.committed_offset:
                 break
-            too_long = 0 <= self.max_length_bytes < octets
+            too_long = 0 <= self.max_length_bytes < size
             too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 break
-            if self.holds_back(following.first_offset, octets):
+            if self.holds_back(following.first_offset, size):
                 break
-            octets -= segments[gone].end
+            size -= segments[gone].end
             gone += 1
         if not gone:
             return
@@ -384,24 +384,24 @@ class DiskStreamLog(StreamLog):
         dropped = self.segments[:count]
         del self.segments[:count]
         for segment in dropped:
-            self.octets -= segment.end
+            self.size -= segment.end
             self.files.close(segment)
             if self.offloading is not None:
-                self.offloading.dropped(segment)
+                self.offloading.drop(segment)
         self.reader.forget()
         self.journal.writer.submit(Removal([segment.path for segment in dropped], None))
 
     # --- Reading ----------------------------------------------------------------------------
 
-    def read(self, offset: int, octets_max: int) -> list[tuple[int, bytes, int, int, int]]:
+    def read(self, offset: int, bytes_max: int) -> list[tuple[int, bytes, int, int, int]]:
         """See :class:`StreamLog`."""
         if offset < self.first_offset:
             offset = self.first_offset
         if offset >= self.committed_offset:
             return []
         try:
-            return self.reader.read(offset, self.committed_offset, octets_max)
-        except NotHere:
+            return self.reader.read(offset, self.committed_offset, bytes_max)
+        except BlockPending:
             return []
 
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
@@ -412,7 +412,7 @@ class DiskStreamLog(StreamLog):
             return offset
         try:
             after = self.reader.pour(offset, end, self.tail, consumer)
-        except NotHere:
+        except BlockPending:
             return offset
         if after == offset:
             return self.pour_one_by_one(offset, end, consumer)
@@ -431,11 +431,11 @@ class DiskStreamLog(StreamLog):
         """See :class:`StreamLog`."""
         if not self.segments:
             return self.next_offset
-        offset = self.where.before(timestamp_ms)
+        offset = self.stream_index.offset_before(timestamp_ms)
         while offset < self.committed_offset:
-            found_offset, following = self.where.moment(offset, timestamp_ms)
-            if found_offset >= 0:
-                return found_offset
+            record_offset, following = self.stream_index.find_time(offset, timestamp_ms)
+            if record_offset >= 0:
+                return record_offset
             if following >= 0:
                 offset = following
                 continue
@@ -450,9 +450,9 @@ class DiskStreamLog(StreamLog):
 
     # --- Measuring --------------------------------------------------------------------------
 
-    def octets_from(self, offset: int) -> int:
+    def bytes_from(self, offset: int) -> int:
         """See :class:`StreamLog`; exact to about an index entry where there is an index."""
-        return self.where.roughly_from(offset, self.place, self.next_offset)
+        return self.stream_index.estimate_bytes_from(offset, self.file_offset, self.next_offset)
 
     def measure(self, first: int, last: int) -> int:
         """See :class:`StreamLog`; bytes are those of the segments, with the records' heads."""
@@ -464,19 +464,19 @@ class DiskStreamLog(StreamLog):
     def position(self, offset: int) -> int:
         """Return the bytes of the kept segments before a record."""
         if offset >= self.committed_offset:
-            return self.where.written()
-        return self.where.position(offset)
+            return self.stream_index.written()
+        return self.stream_index.position(offset)
 
-    def within(self, first: int, last: int, octets_max: int) -> int:
+    def within(self, first: int, last: int, bytes_max: int) -> int:
         """See :class:`StreamLog`."""
         last = min(last, self.committed_offset)
         if first + 1 >= last:
             return last
-        stop = self.position(first) + octets_max
+        stop = self.position(first) + bytes_max
         if self.position(last) <= stop:
             return last
-        across = self.where.across(stop)
-        return last if across < 0 else max(first + 1, min(across, last))
+        boundary = self.stream_index.offset_across(stop)
+        return last if boundary < 0 else max(first + 1, min(boundary, last))
 
     # --- The start --------------------------------------------------------------------------
 
@@ -484,7 +484,7 @@ class DiskStreamLog(StreamLog):
         """Load the existing segments."""
         recovery = StreamRecovery(self.files)
         self.segments[:] = recovery.segments
-        self.octets = recovery.octets
+        self.size = recovery.size
         self.groups = max(self.groups, recovery.groups)
         self.begun = recovery.begun
         self.doubtful = deque((self.groups, number) for number, _, _ in recovery.begun)
@@ -504,7 +504,7 @@ class DiskStreamLog(StreamLog):
         self.index = recovery.last.index
         self.seed = last.seed
         self.limit_age(last.begun_ms)
-        self.place = last.end
+        self.file_offset = last.end
         self.indexed = self.index[len(self.index) - 1][1] if self.index else 0
         self.see_end()
 
@@ -515,7 +515,7 @@ class DiskStreamLog(StreamLog):
         for segment in self.segments:
             if segment.offloaded is not None:
                 recovered = segment.offloaded
-                segment.offloaded = self.offloading.opened(
+                segment.offloaded = self.offloading.open_offloaded(
                     segment, recovered.sidecar, recovered.groups
                 )
         for number in recovery.forgotten:
@@ -525,12 +525,12 @@ class DiskStreamLog(StreamLog):
         """Continue behind the segments in the object store: those that were here are lost."""
         last = self.active()
         assert last.offloaded is not None
-        places = last.offloaded.places()
+        index = last.offloaded.record_index()
         log.error(
             "damaged: all segments of %s behind %d are lost", self.files.directory, last.number
         )
         self.next_offset = self.committed_offset = max(
-            last.first_offset, -1 if places is None else places.end()
+            last.first_offset, -1 if index is None else index.end()
         )
         self.lost = last.number
 
@@ -550,7 +550,7 @@ class DiskStreamLog(StreamLog):
         self.doubtful.clear()
 
     def resolve(self, committed: set[int] | None, clean: bool) -> None:
-        """Cut off an uncommitted transaction and what follows it.
+        """Cut off an uncommitted transaction and all records behind it.
 
         If the journal is damaged, nothing is cut. Unless the journal was closed
         regularly (``clean``), verify that the last segment is durable.
@@ -560,22 +560,22 @@ class DiskStreamLog(StreamLog):
             self.files.prove(self.active())
         if committed is None:
             return
-        for number, segment, place in begun:
+        for number, segment, file_offset in begun:
             if number not in committed:
-                self.cut_back(segment, place)
+                self.cut_back(segment, file_offset)
                 return
 
-    def cut_back(self, segment: StreamSegment, place: int) -> None:
-        """Cut the log at a place, and read it again."""
+    def cut_back(self, segment: StreamSegment, file_offset: int) -> None:
+        """Cut the log at a file offset, and read it again."""
         disk = self.files.disk
         while self.active() is not segment:
             later = self.segments.pop()
             self.files.close(later)
             disk.remove(later.path)
             disk.sync_directory(self.files.directory)
-        disk.truncate(self.files.handle(segment), place)
-        for each in self.segments:
-            self.files.close(each)
+        disk.truncate(self.files.handle(segment), file_offset)
+        for kept in self.segments:
+            self.files.close(kept)
         self.files.open.clear()
         self.reader.forget()
         self.start()

@@ -16,7 +16,7 @@ from headrace.store.offload.block_cache import OffloadedSegment
 from headrace.store.offload.sidecar import Sidecar, complete, sidecar_path
 from headrace.store.offload.tier import Tier, Upload
 from headrace.store.segment.segment import file_name
-from headrace.store.segment.writer import Followed
+from headrace.store.segment.writer import ReportedJob
 from headrace.store.stream.files import Removal, StreamSegment
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Offloading:
         return self.prefix + file_name(number)
 
     def start_moves(self, now_ms: int) -> None:
-        """Begin to move what is beyond the limits."""
+        """Begin to move the segments beyond the limits."""
         self.now_ms = now_ms
         if self.ended or (self.max_length_bytes < 0 and self.max_age_ms < 0):
             return
         here = [segment for segment in self.segments if segment.offloaded is None]
-        octets = sum(segment.end for segment in here if segment not in self.moving)
+        size = sum(segment.end for segment in here if segment not in self.moving)
         for k, segment in enumerate(here[:-STAY]):
             if len(self.moving) >= MOVING_MAX:
                 return
@@ -80,16 +80,16 @@ class Offloading:
             following = here[k + 1]
             if segment.written != segment.end or following.written == 0:
                 return
-            too_long = 0 <= self.max_length_bytes < octets
+            too_long = 0 <= self.max_length_bytes < size
             too_old = self.max_age_ms >= 0 and following.begun_ms < now_ms - self.max_age_ms
             if not too_long and not too_old:
                 return
-            octets -= segment.end
+            size -= segment.end
             self.move(segment)
 
     def move(self, segment: StreamSegment) -> None:
         """Upload a segment."""
-        upload = Upload(partial(self.uploaded, segment))
+        upload = Upload(partial(self.finish_upload, segment))
         self.moving[segment] = upload
         disk, path = self.files.disk, segment.path
         name = self.name(segment.number)
@@ -101,18 +101,18 @@ class Offloading:
         """Return the sidecar of a segment."""
         return Sidecar(self.files.disk, sidecar_path(segment.path))
 
-    def uploaded(self, segment: StreamSegment, done: bool) -> None:
+    def finish_upload(self, segment: StreamSegment, durable: bool) -> None:
         """Give the sidecar its name, once the object is durable."""
-        if not done or self.ended:  # What is there is written again, or deleted with the stream.
+        if not durable or self.ended:  # The object is written again, or deleted with the stream.
             self.moving.pop(segment, None)
         elif segment not in self.segments:
             self.moving.pop(segment, None)
             self.tier.delete([self.name(segment.number)])
         else:
-            job = Move(self.sidecar(segment).path, partial(self.moved, segment))
+            job = NameSidecar(self.sidecar(segment).path, partial(self.finish_move, segment))
             self.writer.submit(job)
 
-    def moved(self, segment: StreamSegment) -> None:
+    def finish_move(self, segment: StreamSegment) -> None:
         """Read the segment from the store from now on, and remove its file."""
         self.moving.pop(segment, None)
         if self.ended:
@@ -121,7 +121,7 @@ class Offloading:
         if segment not in self.segments:  # Retention came first.
             self.remove(sidecar.path, self.name(segment.number))
             return
-        segment.offloaded = self.opened(segment, sidecar, sidecar.facts().groups)
+        segment.offloaded = self.open_offloaded(segment, sidecar, sidecar.read_head().groups)
         segment.index = None
         self.files.close(segment)
         if segment in self.files.open:
@@ -130,21 +130,23 @@ class Offloading:
         self.writer.submit(Removal([segment.path], None))
         self.start_moves(self.now_ms)
 
-    def opened(self, segment: StreamSegment, sidecar: Sidecar, groups: int) -> OffloadedSegment:
+    def open_offloaded(
+        self, segment: StreamSegment, sidecar: Sidecar, groups: int
+    ) -> OffloadedSegment:
         """Return the reader of a segment in the store."""
         name, disk = self.name(segment.number), self.files.disk
         cache, size = self.tier.cache, segment.end
         return OffloadedSegment(
-            cache, disk, name, segment.path, sidecar, size, groups, self.arrived
+            cache, disk, name, segment.path, sidecar, size, groups, self.wake_readers
         )
 
-    def arrived(self) -> None:
+    def wake_readers(self) -> None:
         """Wake the stream's readers: blocks are here."""
-        if not self.ended and self.log.arrived is not None:
-            self.log.arrived()
+        if not self.ended and self.log.on_arrival is not None:
+            self.log.on_arrival()
 
-    def dropped(self, segment: StreamSegment) -> None:
-        """Remove what the store has of a segment that retention removes."""
+    def drop(self, segment: StreamSegment) -> None:
+        """Remove the object and the sidecar of a segment that retention removes."""
         upload = self.moving.get(segment)
         if upload is not None:
             upload.given_up = True
@@ -178,7 +180,7 @@ class Offloading:
             self.tier.delete_all(self.prefix)
 
 
-class Move(Followed):
+class NameSidecar(ReportedJob):
     """Gives a sidecar its name; a job of the writer."""
 
     def __init__(self, path: str, then: Callable[[], None]) -> None:
@@ -192,12 +194,12 @@ class Move(Followed):
         except FileNotFoundError:
             disk.close(disk.open(self.path))
 
-    def done(self) -> None:
-        """See :class:`Followed`."""
+    def finish(self) -> None:
+        """See :class:`ReportedJob`."""
         self.then()
 
 
-class RemoveSidecar(Followed):
+class RemoveSidecar(ReportedJob):
     """Removes a sidecar durably; a job of the writer."""
 
     def __init__(self, path: str, then: Callable[[], None]) -> None:
@@ -209,6 +211,6 @@ class RemoveSidecar(Followed):
         disk.remove(self.path)
         disk.sync_directory(self.path.rpartition("/")[0])
 
-    def done(self) -> None:
-        """See :class:`Followed`."""
+    def finish(self) -> None:
+        """See :class:`ReportedJob`."""
         self.then()

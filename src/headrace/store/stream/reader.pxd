@@ -9,7 +9,7 @@ from headrace.store.stream.files cimport StreamSegment
 from headrace.store.stream.index cimport StreamIndex
 from headrace.wire.memory cimport cut, get16, get32, get64
 
-cdef Py_ssize_t READ_OCTETS
+cdef Py_ssize_t READ_SIZE
 
 ctypedef unsigned int u32
 ctypedef unsigned long long u64
@@ -19,25 +19,25 @@ cdef class StreamReader:
     cdef object files
     cdef object disk
     cdef StreamIndex index
-    cdef object places
+    cdef object positions
     cdef object recent
 
     cpdef forget(self)
-    @cython.locals(records=list, segment=StreamSegment, following=StreamSegment, place=u64, after=u64)
-    cdef list read(self, u64 offset, u64 committed, Py_ssize_t octets_max)
+    @cython.locals(records=list, segment=StreamSegment, following=StreamSegment, file_offset=u64, after=u64)
+    cdef list read(self, u64 offset, u64 committed, Py_ssize_t bytes_max)
     @cython.locals(
         segment=StreamSegment, following=StreamSegment,
-        begun=u64, place=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
-        length=u32, seq=u64, lo=Py_ssize_t, hi=Py_ssize_t,
+        begun=u64, file_offset=u64, left=u64, d=bytes, stop=Py_ssize_t, at=Py_ssize_t, seed=u64,
+        length=u32, seq=u64, start=Py_ssize_t, end_of_data=Py_ssize_t,
     )
     cdef u64 pour(self, u64 offset, u64 end, Py_ssize_t tail, Consumer consumer) except? 0
-    cdef leave_off(self, u64 offset, StreamSegment segment, u64 place)
+    cdef remember(self, u64 offset, StreamSegment segment, u64 file_offset)
     cdef tuple find(self, u64 offset)
     @cython.locals(
-        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, octets=Py_ssize_t, seed=u64, length=u32,
-        seq=u64, lo=Py_ssize_t, n=Py_ssize_t,
+        left=u64, d=bytes, end=Py_ssize_t, at=Py_ssize_t, size=Py_ssize_t, seed=u64, length=u32,
+        seq=u64, start=Py_ssize_t, n=Py_ssize_t,
     )
     cdef u64 read_some(
-        self, StreamSegment segment, u64 place, u64 offset, u64 committed, Py_ssize_t octets_max,
+        self, StreamSegment segment, u64 file_offset, u64 offset, u64 committed, Py_ssize_t bytes_max,
         list records,
     ) except? 0

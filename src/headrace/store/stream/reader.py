@@ -27,8 +27,8 @@ if not cython.compiled:
 
 log = logging.getLogger(__name__)
 
-PLACES_MAX = 4096  # Remembered positions of readers.
-READ_OCTETS = 256 << 10  # Bytes read at a time for one reader.
+POSITIONS_MAX = 4096  # Remembered positions of readers.
+READ_SIZE = 256 << 10  # Bytes read at a time for one reader.
 RECENT = 8  # Reads kept for other readers.
 
 
@@ -39,7 +39,7 @@ class StreamReader:
         self.files = files
         self.disk = files.disk
         self.index = index
-        self.places: OrderedDict[int, tuple[StreamSegment, int]] = OrderedDict()
+        self.positions: OrderedDict[int, tuple[StreamSegment, int]] = OrderedDict()
         self.recent: deque[tuple[int, int, list[tuple[int, bytes, int, int, int]]]] = deque(
             maxlen=RECENT
         )
@@ -47,31 +47,31 @@ class StreamReader:
     def forget(self) -> None:
         """Forget positions and reads: segments were removed."""
         self.recent.clear()
-        self.places.clear()
+        self.positions.clear()
 
     def read(
-        self, offset: int, committed: int, octets_max: int
+        self, offset: int, committed: int, bytes_max: int
     ) -> list[tuple[int, bytes, int, int, int]]:
         """See :class:`StreamLog`; ``offset`` exists, and is below ``committed``."""
-        for first, wanted, earlier in self.recent:
-            if first == offset and wanted == octets_max:
+        for first, earlier_max, earlier in self.recent:
+            if first == offset and earlier_max == bytes_max:
                 return list(earlier)
-        segment, place = self.find(offset)
+        segment, file_offset = self.find(offset)
         records: list[tuple[int, bytes, int, int, int]] = []
         while not records:
-            if place >= segment.written:
+            if file_offset >= segment.written:
                 following = self.index.follow(segment, offset)
                 if following is None:
                     return []
-                segment, place = following, HEADER
+                segment, file_offset = following, HEADER
                 continue
-            after = self.read_some(segment, place, offset, committed, octets_max, records)
-            if after == place and not records:
+            after = self.read_some(segment, file_offset, offset, committed, bytes_max, records)
+            if after == file_offset and not records:
                 return []
-            place = after
+            file_offset = after
         last = records[len(records) - 1][0]
-        self.leave_off(last + 1, segment, place)
-        self.recent.append((offset, octets_max, records))
+        self.remember(last + 1, segment, file_offset)
+        self.recent.append((offset, bytes_max, records))
         return list(records)
 
     def pour(self, offset: int, end: int, tail: int, consumer: Consumer) -> int:
@@ -81,16 +81,16 @@ class StreamReader:
         large, damaged, or needs conversion.
         """
         begun = offset
-        segment, place = self.find(offset)
+        segment, file_offset = self.find(offset)
         while offset == begun:
-            if place >= segment.written:
+            if file_offset >= segment.written:
                 following = self.index.follow(segment, offset)
                 if following is None:
                     return offset
-                segment, place = following, HEADER
+                segment, file_offset = following, HEADER
                 continue
-            left = segment.written - place
-            d = self.files.read_at(segment, min(READ_OCTETS + 4096, left), place)
+            left = segment.written - file_offset
+            d = self.files.read_at(segment, min(READ_SIZE + 4096, left), file_offset)
             stop = len(d) & ~7
             seed = segment.seed
             at = 0
@@ -105,60 +105,64 @@ class StreamReader:
                     if seq >= offset:
                         if not consumer.can():
                             break
-                        lo = at + C_MESSAGE_HEAD
-                        hi = lo + get32(d, at + 48) - tail
-                        if tail and d[hi + 16] & (C_KIND_MASK | C_REDELIVERED):
+                        start = at + C_MESSAGE_HEAD
+                        end_of_data = start + get32(d, at + 48) - tail
+                        if tail and d[end_of_data + 16] & (C_KIND_MASK | C_REDELIVERED):
                             break  # It needs conversion.
-                        consumer.put_record(d, lo, get16(d, at + 52), hi, seq, get64(d, at + 24))
+                        consumer.put_record(
+                            d, start, get16(d, at + 52), end_of_data, seq, get64(d, at + 24)
+                        )
                         offset = seq + 1
                 at += (length + 7) & ~7
             if at == 0:
                 return offset
-            place += at
-        self.leave_off(offset, segment, place)
+            file_offset += at
+        self.remember(offset, segment, file_offset)
         return offset
 
-    def leave_off(self, offset: int, segment: StreamSegment, place: int) -> None:
-        """Remember where a reader will continue."""
-        self.places[offset] = (segment, place)
-        while len(self.places) > PLACES_MAX:
-            self.places.popitem(last=False)
+    def remember(self, offset: int, segment: StreamSegment, file_offset: int) -> None:
+        """Remember the file offset at which a reader will continue."""
+        self.positions[offset] = (segment, file_offset)
+        while len(self.positions) > POSITIONS_MAX:
+            self.positions.popitem(last=False)
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
-        """Return a segment and a place at or before an offset."""
-        place = self.places.pop(offset, None)
-        return place if place is not None else self.index.find(offset)
+        """Return a segment and a file offset at or before an offset."""
+        file_offset = self.positions.pop(offset, None)
+        return file_offset if file_offset is not None else self.index.find(offset)
 
     def read_some(
         self,
         segment: StreamSegment,
-        place: int,
+        file_offset: int,
         offset: int,
         committed: int,
-        octets_max: int,
+        bytes_max: int,
         records: list[tuple[int, bytes, int, int, int]],
     ) -> int:
-        """Read records from ``offset`` on, starting at a place; return where to continue."""
-        left = segment.written - place
-        d = self.files.read_at(segment, min(octets_max + 4096, left), place)
+        """Read records from ``offset`` on, starting at a file offset; return where to continue."""
+        left = segment.written - file_offset
+        d = self.files.read_at(segment, min(bytes_max + 4096, left), file_offset)
         end = len(d) & ~7
         if end == 0:
             return segment.written  # It is shorter than before.
         at = 0
-        octets = 0
+        size = 0
         seed = segment.seed
-        while at < end and octets < octets_max:
+        while at < end and size < bytes_max:
             length = intact(d, at, end, seed)
             if length == 0:
                 if at and end < left:
                     break  # Cut off by this read, or damaged: seen next time.
                 length = plausible(d, at, left, seed) if end - at >= C_HEAD else 0
                 if length > end and end < left:
-                    d = self.files.read_at(segment, (length + 7) & ~7, place)
+                    d = self.files.read_at(segment, (length + 7) & ~7, file_offset)
                     end = len(d) & ~7
                     if intact(d, 0, end, seed):
                         continue
-                log.error("damaged record in %s near octet %d is left out", segment.path, place)
+                log.error(
+                    "damaged record in %s near byte %d is left out", segment.path, file_offset
+                )
                 at = next_intact(d, at + 8, end, seed)
                 continue
             if d[at + 4] == C_MESSAGE:
@@ -166,17 +170,17 @@ class StreamReader:
                 if seq >= committed:
                     break
                 if seq >= offset:
-                    lo = at + C_MESSAGE_HEAD
+                    start = at + C_MESSAGE_HEAD
                     n = get32(d, at + 48)
                     records.append(
                         (
                             seq,
-                            cut(d, lo, lo + n),
+                            cut(d, start, start + n),
                             get16(d, at + 52),
                             get32(d, at + 40),
                             get64(d, at + 24),
                         )
                     )
-                    octets += n
+                    size += n
             at += (length + 7) & ~7
-        return place + at
+        return file_offset + at

@@ -7,12 +7,12 @@ import secrets
 
 from headrace.store.offload.block_cache import SUFFIX as CACHE
 from headrace.store.offload.block_cache import OffloadedSegment
-from headrace.store.offload.sidecar import MADE, Facts, Sidecar, SidecarError, sidecar_path
+from headrace.store.offload.sidecar import MADE, Sidecar, SidecarError, SidecarHead, sidecar_path
 from headrace.store.offload.sidecar import SUFFIX as SIDECAR
 from headrace.store.replacement import NEW
 from headrace.store.segment.headers import read_headers
 from headrace.store.segment.record import segment_seed
-from headrace.store.segment.segment import numbered
+from headrace.store.segment.segment import segment_numbers
 from headrace.store.stream.files import StreamFiles, StreamSegment
 from headrace.store.stream.scan import StreamScan
 
@@ -29,13 +29,13 @@ class StreamRecovery:
             StoreError, OSError: it cannot be read.
         """
         self.files = files
-        self.octets = 0
+        self.size = 0
         self.segments: list[StreamSegment] = []
-        self.offloaded: dict[int, Facts] = {}  # By number.
+        self.offloaded: dict[int, SidecarHead] = {}  # By number.
         self.forgotten: list[int] = []  # Offloaded segments that retention had removed.
         self.last: StreamScan | None = None  # The records of the last segment.
-        self.groups = 0  # Number of the latest group,
-        self.begun: list[tuple[int, StreamSegment, int]] = []  # and its transactions.
+        self.groups = 0  # Number of the latest group.
+        self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
         self.find_segments()
         if self.segments and self.segments[-1].offloaded is None:
             self.last = self.read_last(self.segments[-1])
@@ -51,7 +51,7 @@ class StreamRecovery:
                 disk.remove(os.path.join(directory, name))  # It was incomplete, or fetched.
         self.find_offloaded(names)
         headers, oldest = read_headers(
-            disk, directory, [n for n in numbered(names) if n not in self.offloaded]
+            disk, directory, [n for n in segment_numbers(names) if n not in self.offloaded]
         )
         headers |= {n: (facts.size, facts.header) for n, facts in self.offloaded.items()}
         numbers = sorted(headers)
@@ -79,7 +79,7 @@ class StreamRecovery:
                     directory,
                     segment.first_offset,
                 )
-            self.octets += size
+            self.size += size
             self.segments.append(segment)
 
     def find_offloaded(self, names: list[str]) -> None:
@@ -90,7 +90,7 @@ class StreamRecovery:
             number = name.removesuffix(SIDECAR)
             segment = f"{number}.segment"
             try:
-                facts = Sidecar(disk, path).facts()
+                facts = Sidecar(disk, path).read_head()
             except (OSError, SidecarError) as error:
                 if segment in names:
                     log.warning("%s: %s stays instead", error, segment)
@@ -103,7 +103,7 @@ class StreamRecovery:
                 disk.remove(os.path.join(directory, segment))
 
     def remove_left(self, number: int) -> None:
-        """Remove what was left of a segment that retention had removed."""
+        """Remove the file or sidecar of a segment that retention had removed."""
         path = self.files.path(number)
         if number in self.offloaded:
             self.files.disk.remove(sidecar_path(path))
@@ -155,12 +155,12 @@ class StreamRecovery:
             self.files.open.remove(segment)
 
     def read_last(self, last: StreamSegment) -> StreamScan:
-        """Read the last segment, and cut off what was torn."""
+        """Read the last segment, and cut off a torn write."""
         scan = StreamScan(last, last=True)
         end = scan.read(*self.files.read(last))
         if end < last.written:
             self.files.disk.truncate(self.files.handle(last), end)
-            self.octets -= last.written - end
+            self.size -= last.written - end
         last.index = scan.index
         last.end = last.written = last.allocated = end
         last.sealed = False
@@ -170,7 +170,7 @@ class StreamRecovery:
     def find_begun(self, last: StreamScan) -> list[tuple[int, StreamSegment, int]]:
         """Return the transactions of the last group, which may begin in an earlier segment.
 
-        Each is its number, and the segment and place of its BEGIN.
+        Each is its number, and the segment and file offset of its BEGIN.
         """
         scan, begun = last, last.begun
         for segment in reversed(self.segments[:-1]):

@@ -25,4 +25,4 @@ cdef class StreamScan:
         length=u32, seq=u64, seed=u64,
     )
     cpdef Py_ssize_t read(self, bytearray d, Py_ssize_t size) except -1
-    cdef note(self, u32 type, u64 number, Py_ssize_t place)
+    cdef note(self, u32 type, u64 number, Py_ssize_t file_offset)

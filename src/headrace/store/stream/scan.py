@@ -33,7 +33,7 @@ class StreamScan:
         """``last``: a crash may have torn its end."""
         self.segment = segment
         self.last = last
-        self.index: list[tuple[int, int, int]] = []  # Offset, place, arrived_ms.
+        self.index: list[tuple[int, int, int]] = []  # Offset, file offset, arrived_ms.
         self.next_offset = segment.first_offset
         self.groups = 0  # Number of the latest group.
         self.begun: list[tuple[int, StreamSegment, int]] = []  # Transactions of that group.
@@ -74,10 +74,10 @@ class StreamScan:
             at += (length + 7) & ~7
         return at
 
-    def note(self, type: int, number: int, place: int) -> None:
+    def note(self, type: int, number: int, file_offset: int) -> None:
         """Note a GROUP or BEGIN record."""
         if type == C_BEGIN:
-            self.begun.append((number, self.segment, place))
+            self.begun.append((number, self.segment, file_offset))
         elif type == C_GROUP:
             self.groups = max(self.groups, number & ~GOES_ON)
             if not number & GOES_ON:

@@ -87,7 +87,7 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive
     subscription.arguments = arguments
-    choice.give(subscription)
+    choice.apply(subscription)
     try:
         session.vhost.check_consumer(subscription)
     except ModelError as error:

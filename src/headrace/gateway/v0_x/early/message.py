@@ -157,7 +157,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     consumer.selective = method.no_local or channel.prefetch_size > 0
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
-    choice.give(consumer)
+    choice.apply(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch

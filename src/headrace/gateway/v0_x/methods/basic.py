@@ -138,7 +138,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.filters
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
-    choice.give(consumer)
+    choice.apply(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         if counts_channels(connection):  # No consumer has its own.

@@ -15,7 +15,7 @@ from headrace.user_tags import LOOK
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.model.exchange.deduplication import Ids
+    from headrace.model.exchange.deduplication import IdCache
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answer, Call, Steps
 
@@ -52,7 +52,7 @@ def list_deduplication(call: Call) -> Steps:
 
 
 def describe(
-    vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: Ids | None
+    vhost: VirtualHost, kind: str, name: str, arguments: Mapping[str, object], ids: IdCache | None
 ) -> Answer:
     """Return the ids that a queue or an exchange remembers; ``held`` is beside ``remembered``."""
     return {

@@ -51,7 +51,7 @@ def stream_facts(stream: Stream) -> Row:
         "first_offset": log.first_offset,
         "next_offset": log.next_offset,
         "durable_offset": log.committed_offset,
-        "bytes": log.octets,
+        "bytes": log.size,
         "max_bytes": log.max_length_bytes,
         "max_age_ms": log.max_age_ms,
     }

@@ -54,7 +54,7 @@ def list_vhosts(call: Call) -> Steps:
             "bytes": size,
             "connections": connections,
             "exchanges": len(vhost.exchanges),
-            "definitions_bytes": vhost.definition_octets,
+            "definitions_bytes": vhost.definition_memory,
             "full": bool(vhost.store.full),
             **metadata_of(call.broker, vhost),
         }

@@ -91,7 +91,7 @@ class QueueRow(QueueNumbers):
         """Begin with a queue; until the first measurement, its consumers have room."""
         self.looked_ms = queue.counters.now_ms
         if queue.round is not None:
-            self.waited_ms = queue.round.waited()
+            self.waited_ms = queue.round.total_wait_ms()
             self.values[C_UTILISATION] = C_PER_MILLE
 
     def leave(self, sums: QueueNumbers) -> None:
@@ -135,7 +135,7 @@ class QueueRow(QueueNumbers):
         passed_ms = now_ms - self.looked_ms
         if passed_ms < C_SHORTEST_MS:  # The last measurement stays; a new consumer had room.
             return C_PER_MILLE if self.waited_ms == C_UNKNOWN else self.values[C_UTILISATION]
-        waited_ms = queue.round.waited()
+        waited_ms = queue.round.total_wait_ms()
         waiting_ms = max(0, waited_ms - max(0, self.waited_ms))
         self.looked_ms = now_ms
         self.waited_ms = waited_ms
@@ -150,7 +150,7 @@ def gather(queue: Queue, numbers: QueueNumbers) -> int:
     values[C_READY] += queue.message_count() if queue.is_stream else ready
     values[C_UNACKED] += queue.unacked_count
     values[C_HELD] += queue.pending_count
-    values[C_READY_BYTES] += queue.log.octets if isinstance(queue, Stream) else queue.ready.bytes
+    values[C_READY_BYTES] += queue.log.size if isinstance(queue, Stream) else queue.ready.bytes
     values[C_UNACKED_BYTES] += queue.unacked_bytes
     if queue.round is not None:
         values[C_CONSUMERS] += len(queue.round.consumers)

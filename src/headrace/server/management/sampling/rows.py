@@ -154,7 +154,7 @@ def lease_values(lease: Lease, vhost: VirtualHost) -> Values:
     leased = lease.count()
     return (
         leased,
-        lease.log.octets_from(lease.settled) if leased else 0,
+        lease.log.bytes_from(lease.settled) if leased else 0,
         lease.source.ready_count,
         lease.log.next_offset,
         lease.settled,
