@@ -182,7 +182,7 @@ class Rig:
         """Do as the event loop does after each read."""
         self.store.start_write()
         self.staging.woken()
-        self.context.line("/").advance()
+        self.context.pending_confirms("/").advance()
         self.context.pool.dirty.clear()
 
     def tell(self, connection: GatewayConnection, octets: bytes) -> bytes:

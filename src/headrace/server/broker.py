@@ -660,7 +660,7 @@ class Broker:
         managed = self.managed
         assert managed is not None
         reactor = managed.reactor
-        managed.context.line(name).advance()
+        managed.context.pending_confirms(name).advance()
         if managed.storage.stores[name].full or reactor.blocked:
             managed.alarms.check()
         reactor.turn()

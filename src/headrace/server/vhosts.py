@@ -114,7 +114,7 @@ class VirtualHosts:
         Pipeline(context, vhost)
         self._agents[name] = self._serve_beside(vhost)
         reactor.stores.append(store)
-        reactor.lines.append(context.line(name))
+        reactor.lines.append(context.pending_confirms(name))
         store.notify = partial(self._stored, name)
         if store.wake_fd >= 0:
             reactor.loop.add_reader(store.wake_fd, store.woken)
@@ -194,7 +194,7 @@ class VirtualHosts:
             transport.connection.force_close(reason)
             transport.connection.forgo_answers()
         self._shared_0_10.drop_vhost(vhost)
-        reactor.lines.remove(context.lines.pop(name))
+        reactor.lines.remove(context.confirms_by_vhost.pop(name))
         store = storage.stores[name]
         reactor.stores.remove(store)
         if store.wake_fd >= 0:

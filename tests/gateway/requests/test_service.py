@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.messages.pending_confirms import PendingConfirms
 from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
 from headrace.gateway.requests.requests import REQUESTS_MAX, RequestCall, Service, Steps
 from headrace.gateway.requests.transactions import QUEUE, Coordinator
@@ -63,14 +63,14 @@ class Broker:
         self.vhost = VirtualHost(
             "/", store=self.store, counters=Counters(now_ms=1_000_000), contents=Contents()
         )
-        line = ConfirmLine(self.store)
+        confirms = PendingConfirms(self.store)
         context: Any = SimpleNamespace(
             connections={n: Connection(n) for n in (1, 2)},
             access=SimpleNamespace(allowed=lambda user, *_: user == 1, audit=SILENT),
-            line=lambda _: line,
+            pending_confirms=lambda _: confirms,
             refused=lambda *_: None,
         )
-        self.line = line
+        self.confirms = confirms
         self.context = context
         self.coordinator = Coordinator(context, self.vhost)
         self.answers = self.vhost.declare_queue("answers")
@@ -131,7 +131,7 @@ def test_an_outcome_is_answered_when_it_is_durable() -> None:
     broker.turn()
     assert broker.answered() == []
     broker.store.synced = 100
-    broker.line.advance()
+    broker.confirms.advance()
     assert broker.answered() == [{"status": "xa-ok"}]
 
 

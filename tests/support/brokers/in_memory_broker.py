@@ -121,7 +121,7 @@ class Rig:
         waking = self.counters.waking
         while waking:
             waking.pop().drain()
-        self.context.line("/").advance()
+        self.context.pending_confirms("/").advance()
         self.context.pool.dirty.clear()
 
     def pass_time(self, ms: int) -> None:

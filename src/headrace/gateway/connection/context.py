@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Required, TypedDict
 
 from headrace.gateway.connection.connection_events import ConnectionEvents
 from headrace.gateway.connection.offers import Offers
-from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.messages.pending_confirms import PendingConfirms
 from headrace.gateway.security.limits import Quotas
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.model.events import Events
@@ -129,7 +129,7 @@ class Context:
     ) -> None:
         self.access = access
         self.vhosts = vhosts
-        self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
+        self.confirms_by_vhost = {name: PendingConfirms(store) for name, store in stores.items()}
         self.stores = stores
         self.counters = counters
         self.authenticate = authenticate
@@ -179,12 +179,12 @@ class Context:
         virtual_host = self.vhosts.get(vhost)
         return virtual_host is not None and not virtual_host.frozen
 
-    def line(self, vhost: str) -> ConfirmLine:
-        """The confirm line of a virtual host's store."""
-        line = self.lines.get(vhost)
-        if line is None:
-            line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
-        return line
+    def pending_confirms(self, vhost: str) -> PendingConfirms:
+        """Return the confirms that wait for a virtual host's store."""
+        confirms = self.confirms_by_vhost.get(vhost)
+        if confirms is None:
+            confirms = self.confirms_by_vhost[vhost] = PendingConfirms(self.stores[vhost])
+        return confirms
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
     def introduction(self, connection: Client) -> dict[str, object]:

@@ -364,7 +364,7 @@ class Answer:
     def send(self, answer: RequestAnswer) -> None:
         """Send the answer once all that the store has so far is durable."""
         self.body = json.dumps(answer, separators=(",", ":")).encode()
-        self.service.context.line(self.service.vhost.name).join(self, 0)
+        self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)
 
     def released(self, token: int) -> None:
         """Send it."""

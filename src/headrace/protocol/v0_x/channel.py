@@ -178,7 +178,7 @@ class DeferredAnswer:
         self.error: AmqpError | None = None
 
     def released(self, token: int) -> None:
-        """Send it, once those before it are sent; ``token`` is the confirm line's."""
+        """Send it, once those before it are sent."""
         self.ready = True
         self.connection.send_answers(self.channel)
 

@@ -17,13 +17,13 @@ FAILING_TICKS = 4  # A change is refused after a store has failed for so many ti
 
 
 class SyncWaiter:
-    """Waits in a confirm line until a change is durable."""
+    """Waits in the queue of pending confirms until a change is durable."""
 
     def __init__(self) -> None:
         self.synced = asyncio.Event()
 
     def released(self, token: int) -> None:
-        """Called by the confirm line: the change is durable."""
+        """Called by the queue of pending confirms: the change is durable."""
         self.synced.set()
 
 

@@ -106,7 +106,9 @@ class OperatorSession:
         connection = GatewayConnection(self.context, self.number, True)
         connection.user = self.user
         name = self.vhost.name
-        connection.open_host(self.vhost, self.context.stores[name], self.context.line(name))
+        connection.open_host(
+            self.vhost, self.context.stores[name], self.context.pending_confirms(name)
+        )
         channel = Channel(0, connection)
         refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
         connection.drop()  # The message, if it came back.

@@ -44,7 +44,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.exact_json import UnfitValue, read_json
-from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.requests.requests import code_of
 from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
@@ -299,7 +299,7 @@ class Client:
             self.turn()
             # Reading operations are answered while the disk fails: they are needed then.
             if not is_read_only(operation.name) and not await broker.unsynced.wait():
-                await self.fail("precondition", NOT_KEPT)
+                await self.fail("precondition", NOT_DURABLE)
                 return
             await self.send(json.dumps({"done": answer}))
 

@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.wire.memory import copy, cut
 
 if TYPE_CHECKING:
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Reactor:
         self.view = memoryview(self.buffer)
         self.held: list[Any] = []  # Transports that wait for a store before they send.
         self.stores: list[Any] = []
-        self.lines: list[ConfirmLine] = []  # Answers that wait for these stores.
+        self.lines: list[PendingConfirms] = []  # Answers that wait for these stores.
         self.links: list[Watched] = []  # Streams that carry many connections each.
         self.alarms: Any = None  # Knows ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Somewhere publishers must wait.

@@ -142,4 +142,4 @@ class Reply(Answer):
             content_type=kind, headers=headers, correlation_id=self.correlation_id, app_id="qmf2"
         )
         self._waiting.append(made(self.exchange, self.reply_to, properties, body))
-        self.service.context.line(self.service.vhost.name).join(self, 0)
+        self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)

@@ -48,7 +48,7 @@ from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.elsewhere import Elsewhere
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
     from headrace.gateway.v0_10.session.completion import Completion
@@ -88,10 +88,10 @@ class Connection010(Connection):
         self.limit(context.output_max)
         self.reader.hold_above = 2 * context.output_max
         self.counters = context.counters
-        # The store of its virtual host and that store's line: set by connection.open, before
-        # any session attaches.
+        # The store of its virtual host and the confirms that wait for it. connection.open sets
+        # them, before any session attaches.
         self.store: Store = None  # type: ignore[assignment]
-        self.line: ConfirmLine = None  # type: ignore[assignment]
+        self.pending_confirms: PendingConfirms = None  # type: ignore[assignment]
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
         self.qpid_client = False  # One of Qpid's own clients.
@@ -232,7 +232,7 @@ class Connection010(Connection):
             raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
         self.vhost = context.vhosts[name]
         self.store = context.stores[name]
-        self.line = context.line(name)
+        self.pending_confirms = context.pending_confirms(name)
         if self.transport is not None:
             self.transport.opened()
         context.connection_events.connection_opened(

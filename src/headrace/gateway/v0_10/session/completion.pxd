@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.gateway.v0_10.session.context cimport SessionContext
 
 cdef class Batch:
@@ -17,7 +17,7 @@ cdef class Batch:
 @cython.final
 cdef class Completion:
     cdef SessionContext session
-    cdef public ConfirmLine line
+    cdef public PendingConfirms pending_confirms
     cdef public Batch batch
     cdef public object batches
     cdef public unsigned int changes

@@ -11,7 +11,7 @@ from collections import deque
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.v0_10.session.context import SessionContext
 
 from headrace.protocol.codec_0_10 import MessageAccept, Struct
@@ -38,10 +38,10 @@ class Batch:
 class Completion:
     """Completes the commands of a session in order, each when its effects are durable."""
 
-    def __init__(self, session: SessionContext, line: ConfirmLine) -> None:
-        """``line`` is that of the virtual host's store."""
+    def __init__(self, session: SessionContext, pending_confirms: PendingConfirms) -> None:
+        """``pending_confirms`` are those of the virtual host's store."""
         self.session = session
-        self.line = line
+        self.pending_confirms = pending_confirms
         self.batch: Batch | None = None  # Of this read.
         self.batches: deque[Batch] = deque()  # Waiting for the disk.
         self.changes = 0  # How many of them change definitions.
@@ -56,7 +56,7 @@ class Completion:
         batch = self.batch
         if batch is None:
             batch = self.batch = Batch(number, number, None, None)
-            batch.store_turn = self.line.store.turn
+            batch.store_turn = self.pending_confirms.store.turn
             session.connection.unflushed.append(self)
         batch.last = number
         if wants_accept:
@@ -72,7 +72,7 @@ class Completion:
             self.batch = None
             is_first = not self.batches
             self.batches.append(batch)
-            self.line.join_publishes(self, batch.last, batch.store_turn, is_first)
+            self.pending_confirms.join_publishes(self, batch.last, batch.store_turn, is_first)
 
     def later(self, result: Struct | None = None) -> bool:
         """Complete the current command, with its result, once all so far is durable.
@@ -82,7 +82,7 @@ class Completion:
         number = self.session.command_id
         self.close_batch()
         self.batches.append(Batch(number, number, None, result))
-        self.line.join(self, number)
+        self.pending_confirms.join(self, number)
         return False
 
     def promise(self, code: int) -> None:
@@ -123,7 +123,7 @@ class Completion:
         batch = Batch(number, number, None, None)
         batch.is_error = True
         self.batches.append(batch)
-        self.line.join(self, number)
+        self.pending_confirms.join(self, number)
         return True
 
     def end_for_failure(self) -> None:

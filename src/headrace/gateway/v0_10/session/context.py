@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.permissions import Rights
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.fragments import Fragments
@@ -49,7 +49,7 @@ class AttachingConnection(Protocol):
     vhost: Any
     counters: Counters
     store: Store
-    line: ConfirmLine
+    pending_confirms: PendingConfirms
 
     @property
     def shared(self) -> SharedState:

@@ -23,7 +23,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.session.session import Session
     from headrace.wire.memory import get32
 
-from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.v0_10.errors import translate
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import parts_of
@@ -52,7 +52,7 @@ class Session010(SessionContext):
         SessionContext.__init__(self, name, connection)
         self.deliveries = Deliveries(self)
         self.windows = WindowCredit()
-        self.completion = Completion(self, connection.line)
+        self.completion = Completion(self, connection.pending_confirms)
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
@@ -212,7 +212,7 @@ class Session010(SessionContext):
             return
         batch = completion.first_change()
         if batch is not None and not self.over:
-            error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
+            error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_DURABLE)
             completion.fail_for(error, batch.change, batch.first)
 
     # --- Ends ---------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.conversion.convert cimport Converter
 from headrace.gateway.v0_x.peer cimport Peer

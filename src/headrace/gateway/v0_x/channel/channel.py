@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.pending_confirms import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.messages.unsettled import SETTLE_ACCEPT as C_ACCEPT
     from headrace.gateway.messages.unsettled import SETTLE_REQUEUE as C_REQUEUE
     from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
@@ -46,8 +46,8 @@ class Channel(Deliveries):
         self.confirms = False
         self.seq = 0  # Publishes seen in confirm mode.
         self.confirmed = 0  # Confirmed to the client.
-        self.queued = 0  # Put in the confirm line.
-        self.unflushed = False  # Publishes of this read are not in the line yet.
+        self.queued = 0  # Put into the queue of pending confirms.
+        self.unflushed = False  # Publishes of this read are not in the queue yet.
         self.store_turn = 0  # The store's turn in which the first of them came.
         self.tx = False
         self.tx_publishes: list[Publish] | None = None
@@ -265,25 +265,27 @@ class Channel(Deliveries):
         self.seq += 1
         if not self.unflushed:
             self.unflushed = True
-            self.store_turn = self.connection.line.store.turn
+            self.store_turn = self.connection.pending_confirms.store.turn
             self.connection.unflushed.append(self)
 
     def publish_refused(self) -> None:
         """Nack a publish that an overflow policy or a full store rejected."""
         self.seq += 1
-        line = self.connection.line
+        pending_confirms = self.connection.pending_confirms
         if self.seq - 1 > self.queued:
-            line.join(self, self.seq - 1)
+            pending_confirms.join(self, self.seq - 1)
         self.queued = self.seq
-        line.join(self, self.seq | C_ANSWER_NACK)
+        pending_confirms.join(self, self.seq | C_ANSWER_NACK)
 
     def flush_confirms(self) -> None:
-        """Join the confirm line once for all publishes of a read."""
+        """Join the queue of pending confirms once for all publishes of a read."""
         self.unflushed = False
         if self.seq > self.queued:
             is_first = self.confirmed == self.queued
             self.queued = self.seq
-            self.connection.line.join_publishes(self, self.seq, self.store_turn, is_first)
+            self.connection.pending_confirms.join_publishes(
+                self, self.seq, self.store_turn, is_first
+            )
 
     def released(self, token: int) -> None:
         """Confirm or refuse publishes: the log is durable, or consumers have settled them."""

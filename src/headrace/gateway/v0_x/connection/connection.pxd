@@ -36,7 +36,7 @@ cdef class GatewayConnection(Peer):
     cdef public dict client_properties
     cdef public object quirks
 
-    cpdef open_host(self, object vhost, Store store, object line)
+    cpdef open_host(self, object vhost, Store store, object pending_confirms)
     @cython.locals(ours=Channel)
     cpdef answer(self, object channel, unsigned long long token)
     @cython.locals(out="unsigned char*", at=Py_ssize_t)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.pending_confirms import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
@@ -33,7 +33,7 @@ if not cython.compiled:
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
 
-from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.v0_x.connection import login
 from headrace.gateway.v0_x.connection.context import V0xContext
 from headrace.gateway.v0_x.quirks import NONE
@@ -57,7 +57,7 @@ from headrace.spec.tables import V0_9, V0_10
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.user import User
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -102,11 +102,13 @@ class GatewayConnection(Peer):
         self.client_properties: Mapping[str, object] = {}
         self.quirks = NONE  # Those of the client's product, after connection.start-ok.
 
-    def open_host(self, vhost: "VirtualHost", store: "Store", line: "ConfirmLine") -> None:
-        """Let the client use a virtual host, whose store and confirm line these are."""
+    def open_host(
+        self, vhost: "VirtualHost", store: "Store", pending_confirms: "PendingConfirms"
+    ) -> None:
+        """Let the client use a virtual host; ``store`` and ``pending_confirms`` are its own."""
         self.vhost = vhost
         self.store = store
-        self.line = line
+        self.pending_confirms = pending_confirms
         self.publisher.distributor.vhost = vhost
         self.publisher.distributor.store = store
 
@@ -210,7 +212,9 @@ class GatewayConnection(Peer):
 
     def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
         """Answer once all that the store was given so far is on disk."""
-        self.line.join(self.defer_answer(channel, encode_method(self.version, method)), 0)
+        self.pending_confirms.join(
+            self.defer_answer(channel, encode_method(self.version, method)), 0
+        )
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """The queue is gone: say so to a client that can hear it."""
@@ -288,7 +292,7 @@ class GatewayConnection(Peer):
     def cannot_keep(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
             self.drop_promised()
-            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
+            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_DURABLE, scope=Scope.CONNECTION))
 
     def farewell(self) -> None:
         if self.state_number == STATE_OPEN:

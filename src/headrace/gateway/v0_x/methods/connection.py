@@ -147,7 +147,7 @@ def open_vhost(
             ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
         )
     context.quotas.admit(connection, context.vhosts[name])
-    connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
+    connection.open_host(context.vhosts[name], context.stores[name], context.pending_confirms(name))
     if connection.transport is not None:
         connection.transport.opened()
     context.connection_events.connection_opened(
