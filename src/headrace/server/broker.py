@@ -279,7 +279,7 @@ class Broker:
         from headrace.server.cluster_relay.relays import Relays
 
         assert self.login is not None
-        self.relays = managed.context.elsewhere = Relays(
+        self.relays = managed.context.cluster = Relays(
             managed.context,
             managed.access,
             managed.reactor,

@@ -68,7 +68,7 @@ class Broker:
             connections={n: Connection(n) for n in (1, 2)},
             access=SimpleNamespace(allowed=lambda user, *_: user == 1, audit=SILENT),
             pending_confirms=lambda _: confirms,
-            refused=lambda *_: None,
+            record_refusal=lambda *_: None,
         )
         self.confirms = confirms
         self.context = context

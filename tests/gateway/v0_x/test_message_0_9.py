@@ -734,7 +734,7 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
 def test_the_last_checkpoint_counts_and_takes_what_there_is_room_for(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.gateway.v0_x.early.references.CHECKPOINT_OCTETS_MAX", 8)
+    monkeypatch.setattr("headrace.gateway.v0_x.early.references.CHECKPOINT_BYTES_MAX", 8)
     opened(client, b"12345")
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.call(MessageAppend(reference=NAME, data=b"67890"), MessageOk)

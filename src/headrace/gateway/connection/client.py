@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Client(ClientConnection, Protocol):
     """A connection."""
 
-    user: Any  # As headrace.protocol.endpoint has them: None before the login,
-    vhost: Any  # and before connection.open.
+    user: Any  # As in headrace.protocol.endpoint; None before the login.
+    vhost: Any  # None before connection.open.
     transport: Any
     current: int  # Number of the method that is handled.
 

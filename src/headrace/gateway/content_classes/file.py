@@ -427,7 +427,7 @@ class FileClass(FilePort):
 
     # --- Transactions ---------------------------------------------------------------------------
 
-    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+    def defer_publish(self, message: Message, queues: list[Queue]) -> None:
         """In a transaction: keep the publish for the commit."""
         if self.ended:
             return
@@ -441,7 +441,7 @@ class FileClass(FilePort):
         publishes, settles = self.tx_publishes, self.tx_settles
         self.forget()
         for message, queues in publishes:
-            self.uploads.publish_now(message, [queue for queue in queues if not queue.deleted])
+            self.uploads.publish_routed(message, [queue for queue in queues if not queue.deleted])
         for tag, outcome in settles.items():
             self.settle([tag], outcome)
         self.refresh()

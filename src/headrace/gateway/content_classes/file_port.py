@@ -61,6 +61,6 @@ class FilePort(ContentClassPort):
         """Return True if publishes and outcomes wait for :meth:`commit`."""
         return False
 
-    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+    def defer_publish(self, message: Message, queues: list[Queue]) -> None:
         """In a transaction: keep the publish for the commit."""
         raise NotImplementedError

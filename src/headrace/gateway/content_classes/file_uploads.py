@@ -292,12 +292,12 @@ class FileUploads:
         if transaction is not None:
             transaction.publish(message, queues, True)
         elif self.files.transactional():
-            self.files.publish_later(message, queues)
+            self.files.defer_publish(message, queues)
         else:
-            self.publish_now(message, queues)
+            self.publish_routed(message, queues)
         return False
 
-    def publish_now(self, message: Message, queues: list[Queue]) -> None:
+    def publish_routed(self, message: Message, queues: list[Queue]) -> None:
         """Give a file to the queues that it was routed to."""
         self.vhost.counters.count_publish(message.body_size)
         if queues:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number that a publisher gave a message: taken out of its headers.
+"""The publishing id of a message of 0-x: read and removed from its headers.
 
-``x-publisher-name`` stays, ``x-publishing-id`` goes: a consumer that publishes what it got, headers
-and all, does not pass for the first publisher, whose ids were all taken. Of names that begin with
-``amq.headrace.``, those of our own tools, nothing stays.
+``x-publishing-id`` is removed, ``x-publisher-name`` stays: a consumer that republishes a message
+with all its headers is not taken for the first publisher, whose ids are used up. A name that begins
+with ``amq.headrace.``, of our own tools, is removed, too.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class RequestCall:
     def refuse(self, code: str, text: str) -> NoReturn:
         """End the call with an error."""
         if code == "refused":
-            self.context.refused(self.connection, text)
+            self.context.record_refusal(self.connection, text)
         raise RequestRefused(code, text)
 
     def allow(self, permission: str, name: str) -> None:

@@ -25,15 +25,15 @@ class Identified(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number, which no other connection of this broker has."""
+        """Its number, unique in this broker."""
 
     @property
     def user(self) -> User | None:
-        """None before the login."""
+        """The user; None before the login."""
 
     @property
     def vhost(self) -> VirtualHost | None:
-        """None before it is open."""
+        """The virtual host; None before connection.open."""
 
 
 class ClientConnection(Identified, Protocol):
@@ -57,7 +57,7 @@ class ClientConnection(Identified, Protocol):
     def login_refused(self) -> None:
         """Refuse the login."""
 
-    def challenge(self, octets: bytes) -> None:
+    def challenge(self, data: bytes) -> None:
         """Send a challenge of the SASL mechanism."""
 
     def renewed(self, user: User) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Handler = Callable[[Session010, Any, bytes, tuple[bytes, ...]], bool | None]
 
 
-class Commands:
+class CommandHandlers:
     """The handlers of commands by name."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
     try:
         yield host
     except ModelError as error:
-        blamed = (part for part in (host.part, "name") if part in command.FIELDS)
+        blamed = (field for field in (host.blamed_field, "name") if field in command.FIELDS)
         raise translate(error, command, next(blamed, "")) from None
 
 

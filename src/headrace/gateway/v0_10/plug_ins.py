@@ -14,13 +14,16 @@ from headrace.gateway.v0_10.commands import dtx, exchange, message, queue, tx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_10.handlers import Commands
+    from headrace.gateway.v0_10.handlers import CommandHandlers
 
 
-def register_commands(commands: Commands) -> None:
+def register_commands(commands: CommandHandlers) -> None:
     """Add the handlers of the commands that are no plug-in's."""
     for module in (message, exchange, queue, tx, dtx):
         commands.handlers.update(module.HANDLERS)
 
 
-SERVED: tuple[Callable[[Commands], None], ...] = (register_commands, content_classes.register)
+SERVED: tuple[Callable[[CommandHandlers], None], ...] = (
+    register_commands,
+    content_classes.register,
+)

@@ -11,7 +11,7 @@ cdef class Peer(Connection):
     cdef public PendingConfirms pending_confirms
     cdef public list unflushed
     cdef public list paused
-    cdef public bint speaks_more
+    cdef public bint speaks_extensions
     cdef public bytes plain_from
     cdef public bytes plain_to
 

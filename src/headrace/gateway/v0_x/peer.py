@@ -22,16 +22,16 @@ class ConfirmingChannel(Protocol):
 
 
 class Peer(Connection):
-    """A client's connection, seen from its channels."""
+    """A client's connection, as its channels use it."""
 
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
     pending_confirms: PendingConfirms  # Those of its virtual host's store.
     unflushed: list[ConfirmingChannel]  # Channels with publishes that are not in the queue yet.
     paused: list[ProtocolChannel]  # Busy until the client has read.
-    speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
-    plain_from: bytes | None  # The content header that was last made plain,
-    plain_to: bytes  # and what became of it.
+    speaks_extensions: bool  # 0-8 or 0-9 with methods and types that clients in use have added.
+    plain_from: bytes | None  # The content header that was last converted to plain types.
+    plain_to: bytes  # The result of that conversion.
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method on a channel, after the answers that it owes."""

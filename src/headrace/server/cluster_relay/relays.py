@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.gateway.connection.client import Client, RelayableClient
+    from headrace.gateway.connection.cluster_port import ServingBroker
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.connection.elsewhere import ServingBroker
     from headrace.gateway.security.access import Access
     from headrace.gateway.v0_x.connection.context import V0xContext
     from headrace.protocol.endpoint import Endpoint
@@ -99,7 +99,7 @@ class Relays:
     # --- Waiting ----------------------------------------------------------------------------
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._wait(connection, vhost, served)))
 
@@ -124,7 +124,7 @@ class Relays:
     # --- The relaying broker ----------------------------------------------------------------
 
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._relay(connection, vhost, served)))
 
@@ -287,7 +287,7 @@ class Relays:
             if account is None:
                 raise PreambleError(f"user '{preamble.user}' is not known here")
             return User(self._access, account.name, account.tags, peer)
-        grants = Scopes.again(preamble.scopes or ())
+        grants = Scopes.from_texts(preamble.scopes or ())
         user = User(
             self._access,
             preamble.user,
@@ -310,5 +310,5 @@ def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     connection.quirks = quirks_of(cast("Table", properties))
-    connection.speaks_more = connection.early and connection.quirks.qpid
-    connection.publisher.takes_moments = connection.quirks.expiration_moment
+    connection.speaks_extensions = connection.early and connection.quirks.qpid
+    connection.publisher.absolute_expirations = connection.quirks.expiration_moment

@@ -59,7 +59,7 @@ class UnsyncedChanges:
     async def wait_for(self, name: str) -> bool:
         """Wait until all that a virtual host has written is durable; False as :meth:`wait`."""
         waiter = SyncWaiter()
-        self._context.line(name).join(waiter, 0)
+        self._context.pending_confirms(name).join(waiter, 0)
         while not waiter.synced.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(waiter.synced.wait(), self._tick_s)

@@ -110,9 +110,9 @@ class OperatorSession:
             self.vhost, self.context.stores[name], self.context.pending_confirms(name)
         )
         channel = Channel(0, connection)
-        refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
+        refused = connection.publisher.publish_content(channel, data, len(address), len(body), None)
         connection.drop()  # The message, if it came back.
-        tally = channel.tallied()
+        tally = channel.update_tally()
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
 

@@ -281,7 +281,7 @@ class Client:
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.noted = ""  # It is for connections.
+            broker.access.last_audited = ""  # It is for connections.
             await self.fail(code_of(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)

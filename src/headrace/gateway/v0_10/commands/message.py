@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.consumer_timeout import (
+    ConsumerTimeout,
+    start_timer,
+    timeout_error,
+    timeout_of,
+)
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.messages.unsettled import (
     SETTLE_ACCEPT,
@@ -177,12 +182,12 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
-            subscription.failed(closing(0, timeout_ms))
+            subscription.failed(timeout_error(0, timeout_ms))
         else:
             for holder in late:
                 session.return_late(cast("Subscription", holder), last)
 
-    def goes_on() -> bool:
+    def is_active() -> bool:
         if session.over:
             return False
         is_subscribed = session.subscriptions.get(subscription.tag) is subscription
@@ -193,9 +198,9 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
         timeout_ms,
         newest=lambda: (session.sent.next_id - 1) & 0xFFFFFFFF,
         overdue=overdue,
-        goes_on=goes_on,
+        is_active=is_active,
     )
-    watch(session.vhost.scheduler, timeout, session.counters.now_ms)
+    start_timer(session.vhost.scheduler, timeout, session.counters.now_ms)
 
 
 # Keeps 0-10/s096.

@@ -19,7 +19,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.session.session import Session as ProtocolSession
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
-from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.context import CHANGES, is_durable_change
 from headrace.gateway.v0_10.errors import translate
 from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
 from headrace.model.errors import ModelError
@@ -47,7 +47,7 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.elsewhere import Elsewhere
+    from headrace.gateway.connection.cluster_port import ClusterPort
     from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
@@ -107,7 +107,7 @@ class Connection010(Connection):
         context = self.context
         self.send_control(
             ConnectionStart(
-                server_properties=self.shared.introduction(self),
+                server_properties=self.shared.server_properties_for(self),
                 mechanisms=context.offered(self.number),
                 locales=[LOCALE],
             )
@@ -138,7 +138,7 @@ class Connection010(Connection):
 
     # Keeps 0-10/s012.
     def on_not_offered(self, mechanism: str) -> None:
-        self.context.not_offered(self, mechanism)
+        self.context.record_unknown_mechanism(self, mechanism)
 
     # Keeps 0-10/s014.
     def logged_in(self, user: "User") -> None:
@@ -214,10 +214,10 @@ class Connection010(Connection):
             self.send_control(ConnectionRedirect(host=host, known_hosts=others))
             self.on_closed()
             return
-        elsewhere = context.elsewhere
+        cluster = context.cluster
         is_known = context.access.vhost_exists(name) and self.user.may_open(name)
-        if elsewhere is not None and is_known and not context.serves(name):
-            self.open_elsewhere(name, control, elsewhere)
+        if cluster is not None and is_known and not context.serves(name):
+            self.open_elsewhere(name, control, cluster)
             return
         if name not in context.vhosts or not context.access.vhost_exists(name):
             raise CloseError(CloseCode.INVALID_PATH, f"vhost {name} not found")
@@ -238,22 +238,22 @@ class Connection010(Connection):
         context.connection_events.connection_opened(
             self, "0-10", context.frame_max, context.channel_max
         )
-        self.send_control(ConnectionOpenOk(known_hosts=context.hosts_known(name)))
+        self.send_control(ConnectionOpenOk(known_hosts=context.known_hosts(name)))
 
-    def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
+    def open_elsewhere(self, name: str, control: ConnectionOpen, cluster: "ClusterPort") -> None:
         """The virtual host is served by another broker, or by none at the moment."""
-        broker = elsewhere.serving(name)
+        broker = cluster.serving(name)
         if broker is None:
-            elsewhere.wait(self, name, lambda: self.open_at_last(control))
+            cluster.wait(self, name, lambda: self.open_when_served(control))
         elif control.insist:
             reason = f"vhost '{name}' is served by broker '{broker.name}' at {broker}"
             raise CloseError(CloseCode.CONNECTION_FORCED, reason)
         else:
-            hosts = [str(each) for each in elsewhere.brokers()]
+            hosts = [str(each) for each in cluster.brokers()]
             self.send_control(ConnectionRedirect(host=str(broker), known_hosts=hosts))
             self.on_closed()
 
-    def open_at_last(self, control: ConnectionOpen) -> None:
+    def open_when_served(self, control: ConnectionOpen) -> None:
         """The virtual host that the client waited for is served now."""
         try:
             self.open_vhost(control)
@@ -319,7 +319,7 @@ class Connection010(Connection):
         level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
-            self.context.refused(self, error.text)
+            self.context.record_refusal(self, error.text)
         target: Session010 = cython.cast(Session010, session)
         target.wind_up()
 
@@ -404,7 +404,11 @@ class Connection010(Connection):
             events.actor = None
         if done is not False:
             store = target.store
-            if store.defined > store.synced and command.NAME in CHANGES and waits(command):
+            if (
+                store.defined > store.synced
+                and command.NAME in CHANGES
+                and is_durable_change(command)
+            ):
                 target.completion.promise(self.current)
             else:
                 session.complete(number)
@@ -479,7 +483,7 @@ class Connection010(Connection):
     def on_failed(self, error: CloseError) -> None:
         log.warning("connection %d: %s", self.number, error)
         if self.vhost is None and error.close_code in REFUSALS_TO_OPEN:
-            self.context.refused(self, error.text)
+            self.context.record_refusal(self, error.text)
         self.end()
         if self.transport is not None:
             self.transport.close_soon()

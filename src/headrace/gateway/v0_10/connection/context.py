@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.handlers import Commands
+from headrace.gateway.v0_10.handlers import CommandHandlers
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
@@ -33,7 +33,7 @@ class Context010:
     def __init__(
         self,
         context: Context,
-        served: Iterable[Callable[[Commands], None]],
+        served: Iterable[Callable[[CommandHandlers], None]],
         *,
         default_vhost: str = "/",
         session_timeout_s: int = 3600,
@@ -50,7 +50,7 @@ class Context010:
         self.context = context
         self.access = context.access
         self.default_vhost = default_vhost
-        self.commands = Commands()
+        self.commands = CommandHandlers()
         for register in served:
             register(self.commands)
         self.handlers = self.commands.handlers
@@ -85,10 +85,12 @@ class Context010:
         assert self.attaching is not None
         return Session010(name, self.attaching)
 
-    def introduction(self, connection: Client) -> Map:
+    def server_properties_for(self, connection: Client) -> Map:
         """Return the server properties for a client."""
-        introduced = self.context.introduction(connection)
-        properties = {key: value for key, value in introduced.items() if isinstance(value, str)}
+        server_properties = self.context.take_server_properties(connection)
+        properties = {
+            key: value for key, value in server_properties.items() if isinstance(value, str)
+        }
         return {
             **properties,
             "host": socket.gethostname(),

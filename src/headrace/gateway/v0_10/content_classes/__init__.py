@@ -15,14 +15,14 @@ from headrace.protocol.errors import AmqpError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_10.handlers import Commands, Handler
+    from headrace.gateway.v0_10.handlers import CommandHandlers, Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.codec_0_10 import Command
 
 Class = TypeVar("Class")
 
 
-def register(commands: Commands) -> None:
+def register(commands: CommandHandlers) -> None:
     """Add the handlers of these classes."""
     handlers: dict[str, Handler] = {
         **{name: on_session(file.files_of, on_file) for name, on_file in FILE_HANDLERS.items()},

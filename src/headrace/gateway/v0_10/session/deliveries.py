@@ -155,7 +155,7 @@ class Deliveries:
                     acquired.append((number, number))
         return acquired
 
-    def note_returns(self, first: int, last: int, outcome: int) -> None:
+    def record_returns(self, first: int, last: int, outcome: int) -> None:
         """Note the release of accepted messages: it happens if the transaction is rolled back."""
         size = (last - first) & SERIAL_MASK
         for number in self.tx_settled:

@@ -7,7 +7,7 @@ A question says the name in the routing key of its reply-to; the exchange is lef
 
 from __future__ import annotations
 
-from headrace.gateway.messages.direct_reply_to import REPLY_TO, Asker, answers_to
+from headrace.gateway.messages.direct_reply_to import REPLY_TO, Requester, reply_address
 from headrace.gateway.v0_10.session.transfer_header import malformed
 from headrace.model.errors import PreconditionFailed
 from headrace.protocol.codec_0_10 import (
@@ -23,7 +23,7 @@ from headrace.wire.errors import MalformedError
 ENTRY = bytes((len(REPLY_TO),)) + REPLY_TO.encode()  # What a header segment with it contains.
 
 
-def name_answers(session: Asker, segment: bytes) -> bytes:
+def set_reply_address(session: Requester, segment: bytes) -> bytes:
     """Return a question's header segment with the name of the session's own queue in it.
 
     Raises:
@@ -39,7 +39,7 @@ def name_answers(session: Asker, segment: bytes) -> bytes:
         if struct.reply_to.routing_key != REPLY_TO or struct.reply_to.exchange:
             continue
         try:
-            name = answers_to(session)
+            name = reply_address(session)
         except PreconditionFailed as error:
             raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, error.text) from None
         struct.reply_to = ReplyTo(exchange=struct.reply_to.exchange, routing_key=name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
+    from headrace.gateway.messages.distributor import Distributor, Publish, ready_queues
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
@@ -184,13 +184,13 @@ class Publisher:
                 transfer.parts = None
         self.distributor.position = 0
         interception = route.interception
-        if route.count and transfer.immediate and len(at_once(route.queues)) < route.count:
+        if route.count and transfer.immediate and len(ready_queues(route.queues)) < route.count:
             self.refuse_number()
             self.unroutable(route, REJECT_IMMEDIATE, "a queue has no subscription with credit")
             return
         if route.count == 0 and (interception is None or not interception.is_duplicate()):
             if interception is not None:
-                self.pass_on(route, body)
+                self.intercept(route, body)
             else:
                 self.counters.count_publish(transfer.body_size)
                 self.distributor.count_routed(route, 0)
@@ -201,7 +201,7 @@ class Publisher:
             self.publish_in(session.transaction, route, body)
             self.finish(0)
         elif interception is not None:
-            if self.pass_on(route, body):
+            if self.intercept(route, body):
                 self.turn_away("a queue is full")
             else:
                 self.completion.join(transfer.explicit)
@@ -231,13 +231,13 @@ class Publisher:
         data = distributor.message_data(self.transfer, body, 0, len(body))
         return distributor.message_of(self.transfer, data)
 
-    def pass_on(self, route: Route, body: bytes) -> int:
+    def intercept(self, route: Route, body: bytes) -> int:
         """Give a transfer to its interception; return how many queues refused it."""
         transfer = self.transfer
         distributor = self.distributor
         data = distributor.message_data(transfer, body, 0, len(body))
         source = self.source()
-        return distributor.pass_on(
+        return distributor.intercept(
             transfer, route, route.queues, data, transfer.publishing, source, False
         )
 

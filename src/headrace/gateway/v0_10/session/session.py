@@ -96,7 +96,7 @@ class Session010(SessionContext):
             if deliveries.browsed and outcome != ACCEPT:
                 deliveries.forget_browsed(first, last)
             if deliveries.tx_settled and outcome != ACCEPT and outcome != DISCARD:
-                deliveries.note_returns(first, last, outcome)
+                deliveries.record_returns(first, last, outcome)
         self.finish_settling()
 
     def finish_settling(self) -> None:

@@ -25,10 +25,10 @@ if not cython.compiled:
     )
 
 from headrace.gateway.messages.delay_header import ENTRY as DELAY_ENTRY
-from headrace.gateway.messages.delay_header import account_of, delayed, signed_0_10
+from headrace.gateway.messages.delay_header import account_of, add_publisher_0_10, delayed_route
 from headrace.gateway.messages.publishing_id import ID_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import ENTRY as REPLY_ENTRY
-from headrace.gateway.v0_10.session.direct_reply_to import name_answers
+from headrace.gateway.v0_10.session.direct_reply_to import set_reply_address
 from headrace.gateway.v0_10.session.publish_copies import BCC_ENTRY, CC_ENTRY, take_copies
 from headrace.gateway.v0_10.session.publishing_id import take_number_0_10
 from headrace.gateway.v0_10.session.transfer_header import TransferHeaders
@@ -89,7 +89,7 @@ class ParsedTransfer(Publish):
         if ID_ENTRY in header:
             bare, read.publishing = take_number_0_10(bare)
         if REPLY_ENTRY in header:
-            bare = name_answers(session, bare)
+            bare = set_reply_address(session, bare)
         read.read(bare)
         self.fragment = None
         if not (read.first and read.last):
@@ -127,7 +127,7 @@ class ParsedTransfer(Publish):
         self.header = header
         delay_ms = 0
         if DELAY_ENTRY in header:
-            delay_ms = self.delay_in(read.rest)
+            delay_ms = self.read_delay(read.rest)
         if copies:
             route = self.route_copies(route, exchange, key, copies, read.rest)
             self.persistent = self.persistent or route.keeps
@@ -152,8 +152,8 @@ class ParsedTransfer(Publish):
         session = self.session
         self.ttl_ms = -1  # It counts from then on.
         self.deadline_ms = due_ms
-        route = delayed(session.vhost, route)
-        self.delivered_header = signed_0_10(self.delivered_header, account_of(session.user))
+        route = delayed_route(session.vhost, route)
+        self.delivered_header = add_publisher_0_10(self.delivered_header, account_of(session.user))
         size = len(self.delivered_header).to_bytes(4, "big")
         self.prefix = address + b"\x00\x00" + size + self.delivered_header
         return route
@@ -164,7 +164,7 @@ class ParsedTransfer(Publish):
         self.routes = {}
         self.until_ms = 0
 
-    def delay_in(self, rest: bytes) -> int:
+    def read_delay(self, rest: bytes) -> int:
         """Return the delay that a header segment asks for, in milliseconds; 0 when it does not."""
         try:
             return delay_of(TransferHeaders(rest)())

@@ -42,7 +42,7 @@ cdef class GatewayConnection(Peer):
     @cython.locals(out="unsigned char*", at=Py_ssize_t)
     cdef write_ack(self, Channel channel, unsigned long long seq)
     cpdef object explain(self, error)
-    cpdef inject(self, bytes octets)
+    cpdef inject(self, bytes frames)
     @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)

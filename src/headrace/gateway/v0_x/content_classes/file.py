@@ -127,8 +127,8 @@ class ChannelFiles(ChannelPort, FileClass):
             return
         connection, channel = self.connection, self.channel
         channel.busy &= ~FOR_BODY
-        owed, channel.owed = channel.owed, None
-        for token in owed or ():
+        deferred, channel.deferred_confirms = channel.deferred_confirms, None
+        for token in deferred or ():
             connection.answer(channel, token)
         connection.resume(channel, FOR_BODY)
         for consumer in list(self.consumers()):
@@ -141,7 +141,7 @@ class ChannelFiles(ChannelPort, FileClass):
         if self.reader is not None:
             self.reader.close()
             self.channel.flow = self.flowing
-        self.channel.owed = None
+        self.channel.deferred_confirms = None
 
     def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection

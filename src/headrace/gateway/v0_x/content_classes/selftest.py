@@ -39,13 +39,13 @@ U64 = 0xFFFFFFFFFFFFFFFF
 def integer(connection: GatewayConnection, channel: Channel, method: TestInteger) -> MethodBase:
     """Add four integers, or find the lowest or highest."""
     values = (method.integer_1, method.integer_2, method.integer_3, method.integer_4)
-    return TestIntegerOk(result=of_integers(values, method.operation))
+    return TestIntegerOk(result=operate_on_integers(values, method.operation))
 
 
 def string(connection: GatewayConnection, channel: Channel, method: TestString) -> MethodBase:
     """Join two strings, or find the shorter or longer."""
     values = (method.string_1.encode(), as_bytes(method.string_2))
-    return TestStringOk(result=of_strings(values, method.operation))
+    return TestStringOk(result=operate_on_strings(values, method.operation))
 
 
 def table(connection: GatewayConnection, channel: Channel, method: TestTable) -> MethodBase:
@@ -54,8 +54,8 @@ def table(connection: GatewayConnection, channel: Channel, method: TestTable) ->
     numbers = [int(v) for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
     strings = [as_bytes(v) for v in values if isinstance(v, str | bytes)]
     return TestTableOk(
-        integer_result=of_integers(numbers, method.integer_op),
-        string_result=of_strings(strings, method.string_op),
+        integer_result=operate_on_integers(numbers, method.integer_op),
+        string_result=operate_on_strings(strings, method.string_op),
     )
 
 
@@ -68,37 +68,37 @@ def content(
     )
 
 
-def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """An answer to what we never ask."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 
-def content_unasked(
+def refuse_content_answer(
     connection: GatewayConnection, channel: Channel, method: MethodBase, header: bytes, body: bytes
 ) -> None:
     """Refuse an answer with content that answers nothing."""
-    unasked(connection, channel, method)
+    refuse_answer(connection, channel, method)
 
 
-def of_integers(values: Sequence[int], operation: int) -> int:
+def operate_on_integers(values: Sequence[int], operation: int) -> int:
     """The result of an operation on integers, as 64 bits."""
     if not values:
         return 0
-    if known(operation) == ADD:
+    if check_operation(operation) == ADD:
         return sum(values) & U64
     return (min(values) if operation == MIN else max(values)) & U64
 
 
-def of_strings(values: Sequence[bytes], operation: int) -> bytes:
+def operate_on_strings(values: Sequence[bytes], operation: int) -> bytes:
     """The result of an operation on strings."""
     if not values:
         return b""
-    if known(operation) == ADD:
+    if check_operation(operation) == ADD:
         return b"".join(values)
     return min(values, key=len) if operation == MIN else max(values, key=len)
 
 
-def known(operation: int) -> int:
+def check_operation(operation: int) -> int:
     """Refuse operations that the standard does not name."""
     if operation > MAX:
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown operation {operation}")
@@ -112,13 +112,13 @@ def as_bytes(value: bytes | str) -> bytes:
 
 HANDLERS: dict[str, Handler] = {
     "test.integer": integer,
-    "test.integer-ok": unasked,
+    "test.integer-ok": refuse_answer,
     "test.string": string,
-    "test.string-ok": unasked,
+    "test.string-ok": refuse_answer,
     "test.table": table,
-    "test.table-ok": unasked,
+    "test.table-ok": refuse_answer,
 }
 CONTENT_HANDLERS: dict[str, ContentHandler] = {
     "test.content": content,
-    "test.content-ok": content_unasked,
+    "test.content-ok": refuse_content_answer,
 }

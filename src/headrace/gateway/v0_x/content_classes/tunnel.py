@@ -3,7 +3,7 @@
 
 A request without a proxy name holds AMQP: one method, or the frames of a method with its content.
 It is executed as if it had come on the channel by itself. Any other block goes to the proxy that is
-named: to a client that gave this name in the property ``tunnel-proxy`` when it connected (to all of
+named: to a client with this name in its client property ``tunnel-proxy`` (to all of
 them, if the block's ``broadcast`` is set), or into the queue that is configured for the name.
 """
 
@@ -56,7 +56,7 @@ def request(
         execute(connection, channel, body)
         return
     name = properties.proxy_name
-    proxies = connected(connection, name)
+    proxies = find_proxies(connection, name)
     if proxies:
         for proxy, number in proxies if properties.broadcast else proxies[:1]:
             proxy.send_content(number, method, header, body)
@@ -99,7 +99,7 @@ def check_tunnelled(payload: bytes) -> None:
         raise AmqpError(ReplyCode.COMMAND_INVALID, f"class {class_id} may not be tunnelled")
 
 
-def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
+def find_proxies(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
     """The clients of the same virtual host that are proxies of that name, with a channel each."""
     proxies = []
     for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():

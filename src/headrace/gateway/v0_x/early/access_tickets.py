@@ -53,7 +53,7 @@ READ = "read"
 PERMISSIONS = {ACTIVE: "configure", WRITE: "write", READ: "read"}
 
 # What each method asks of its ticket: the right, the kind of resource, and where its name is.
-NEEDS: dict[str, tuple[str, str, str]] = {
+REQUIRED_RIGHTS: dict[str, tuple[str, str, str]] = {
     "exchange.declare": (ACTIVE, "exchange", "exchange"),
     "exchange.delete": (ACTIVE, "exchange", "exchange"),
     "queue.declare": (ACTIVE, "queue", "queue"),
@@ -303,7 +303,7 @@ class Tickets:
         number = getattr(method, "ticket", 0)
         if number < TICKET_MIN:
             return
-        need = NEEDS.get(method.NAME)
+        need = REQUIRED_RIGHTS.get(method.NAME)
         if need is None:
             return
         right, kind, field = need

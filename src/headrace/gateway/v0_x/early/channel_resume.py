@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPENDED_MAX = 4096  # Channels of one broker; beyond it channels end with their connection.
-ID_OCTETS = 16
+ID_BYTES = 16
 
 
 class ResumeId(ChannelState):
@@ -44,30 +44,30 @@ class ResumeId(ChannelState):
     value = b""
 
 
-class Suspended(NamedTuple):
+class SuspendedChannel(NamedTuple):
     """A channel that waits to be resumed."""
 
     channel: Channel
     connection: GatewayConnection  # The one that was lost.
 
 
-class Suspensions:
+class SuspendedChannels:
     """The channels of one broker that wait to be resumed."""
 
     def __init__(self, keep_ms: Callable[[], int]) -> None:
         """Channels are kept for ``keep_ms()`` milliseconds; 0 keeps none."""
         self.keep_ms = keep_ms
-        self.waiting: dict[bytes, Suspended] = {}
+        self.waiting: dict[bytes, SuspendedChannel] = {}
 
-    def fresh_id(self) -> bytes:
+    def new_id(self) -> bytes:
         """Return an id that cannot be guessed."""
-        return secrets.token_urlsafe(ID_OCTETS).encode()
+        return secrets.token_urlsafe(ID_BYTES).encode()
 
     def suspend(self, connection: GatewayConnection, channel: Channel) -> bool:
         """Keep a channel whose connection is lost; return True if it is kept."""
         channel_id = state_of(channel, ResumeId, ResumeId).value
         keep_ms = self.keep_ms()
-        if not keep_ms or not channel_id or connection.speaks_more:
+        if not keep_ms or not channel_id or connection.speaks_extensions:
             return False  # Qpid's clients never resume: they want their messages back at once.
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
@@ -78,7 +78,7 @@ class Suspensions:
         for state in states_of(channel):
             if isinstance(state, ResumableState):
                 state.suspend()
-        self.waiting[channel_id] = Suspended(channel, connection)
+        self.waiting[channel_id] = SuspendedChannel(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
         connection.vhost.scheduler.put(
@@ -96,7 +96,7 @@ class Suspensions:
             suspended.connection.context.end_channel(suspended.connection, suspended.channel)
         return 0
 
-    def take(self, connection: GatewayConnection, channel_id: bytes) -> Suspended:
+    def take(self, connection: GatewayConnection, channel_id: bytes) -> SuspendedChannel:
         """Remove and return the channel that waits under an id.
 
         Raises:
@@ -114,7 +114,7 @@ class Suspensions:
         return suspended
 
 
-def resume(connection: GatewayConnection, fresh: Channel, suspended: Suspended) -> Channel:
+def resume(connection: GatewayConnection, fresh: Channel, suspended: SuspendedChannel) -> Channel:
     """Put a suspended channel in the place of the one just opened; its consumers still wait."""
     channel = suspended.channel
     number = fresh.number
@@ -146,7 +146,7 @@ def restart(channel: Channel) -> None:
         queue.drain()
 
 
-def opening(suspensions: Suspensions, handler: Handler) -> Handler:
+def opening(suspended_channels: SuspendedChannels, handler: Handler) -> Handler:
     """Return a handler of channel.open that gives channels of 0-9 an id to resume them by."""
 
     def channel_open(
@@ -155,19 +155,21 @@ def opening(suspensions: Suspensions, handler: Handler) -> Handler:
         reply = handler(connection, channel, method)
         if connection.version is V0_9 and isinstance(reply, ChannelOpenOk):
             state = state_of(channel, ResumeId, ResumeId)
-            state.value = reply.channel_id = suspensions.fresh_id()
+            state.value = reply.channel_id = suspended_channels.new_id()
         return reply
 
     return channel_open
 
 
-def resuming(suspensions: Suspensions) -> Handler:
+def resuming(suspended_channels: SuspendedChannels) -> Handler:
     """Return the handler of channel.resume."""
 
     def channel_resume(
         connection: GatewayConnection, channel: Channel, method: ChannelResume
     ) -> None:
-        resumed = resume(connection, channel, suspensions.take(connection, method.channel_id))
+        resumed = resume(
+            connection, channel, suspended_channels.take(connection, method.channel_id)
+        )
         connection.reply(resumed.number, ChannelOk())
         restart(resumed)
         recheck(connection)

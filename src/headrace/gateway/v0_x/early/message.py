@@ -12,7 +12,7 @@ from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
-from headrace.gateway.v0_x.channel.consumer import Getter
+from headrace.gateway.v0_x.channel.consumer import GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_transfers import (
     ChannelTransfers,
@@ -22,7 +22,7 @@ from headrace.gateway.v0_x.early.message_transfers import (
 )
 from headrace.gateway.v0_x.early.references import Checkpoints
 from headrace.gateway.v0_x.host import check_access, check_topic
-from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_octets, redeliver
+from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_prefetch_size, redeliver
 from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
@@ -114,7 +114,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
                 for at in range(0, size, limit)
             ]
         )
-    refused = connection.publisher.publish_whole(channel, start, len(address), size, large)
+    refused = connection.publisher.publish_content(channel, start, len(address), size, large)
     if refused < 0:
         text = "no consumer takes it at once"
         transfers.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))
@@ -212,14 +212,14 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     if queue.browse_only:
         raise AccessRefused(f"queue '{queue.name}' is for browsing only")
     queue.used_ms = connection.counters.now_ms
-    getter = Getter(connection, channel, queue, method.no_ack)
+    consumer = GetConsumer(connection, channel, queue, method.no_ack)
     while True:
-        message = queue.get(getter)
+        message = queue.get(consumer)
         if message is None:
             channel.tally.get_empty += 1
             transfers.answer(MessageEmpty())
             return
-        if deliver(transfers, message, getter, method.destination, method.no_ack):
+        if deliver(transfers, message, consumer, method.destination, method.no_ack):
             channel.count_get(method.no_ack)
             break
     if method.no_ack:
@@ -239,7 +239,7 @@ def recover(connection: GatewayConnection, channel: Channel, method: MessageReco
 
 def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> None:
     """Limit what may be unsettled on the channel, or on the whole connection."""
-    limit_octets(channel, method.prefetch_size)
+    limit_prefetch_size(channel, method.prefetch_size)
     if method.global_:
         connection.prefetch = method.prefetch_count
     else:
@@ -319,7 +319,7 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
     """Take an ok for the oldest method that awaits an answer."""
-    transfers_of(connection, channel).accepted()
+    transfers_of(connection, channel).accept_oldest()
 
 
 # Keeps 0-9/reject-code#01.
@@ -331,10 +331,10 @@ def reject(connection: GatewayConnection, channel: Channel, method: MessageRejec
     """
     if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
-    transfers_of(connection, channel).rejected()
+    transfers_of(connection, channel).reject_oldest()
 
 
-def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """Refuse an answer to a method that was not sent."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
@@ -353,6 +353,6 @@ HANDLERS: dict[str, Handler] = {
     "message.resume": resume,
     "message.ok": ok,
     "message.reject": reject,
-    "message.empty": unasked,
-    "message.offset": unasked,
+    "message.empty": refuse_answer,
+    "message.offset": refuse_answer,
 }

@@ -22,7 +22,7 @@ from headrace.gateway.conversion.neutral_message import write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
-from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
 from headrace.model.queue_kinds.multi_queue import head_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.queue.queue import Queue
 
-ASKED = 0  # We await an ok to a method that is no transfer.
+METHOD_OK = 0  # We await an ok to a method that is no transfer.
 _APPEND_HEAD = 64  # Octets of an append beside its data, at most.
 _BODY_HEAD = 5  # Octets of a body's kind and size.
 
@@ -56,7 +56,7 @@ class ChannelTransfers(ChannelState):
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         self.channel = channel
         self.references = References(connection.counters, connection.body_max)
-        self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
+        self.awaited: deque[int] = deque()  # Delivery tags, or METHOD_OK.
         self.sent = 0  # References that we opened.
 
     @property
@@ -70,19 +70,19 @@ class ChannelTransfers(ChannelState):
 
     # --- Their answers --------------------------------------------------------------------------
 
-    def accepted(self) -> None:
+    def accept_oldest(self) -> None:
         """Settle the oldest delivery that awaits an answer: the client answered ok."""
         if self.awaited:
             self.settle(self.awaited.popleft(), SETTLE_ACCEPT)
 
-    def rejected(self) -> None:
+    def reject_oldest(self) -> None:
         """Discard the oldest transfer that awaits an answer.
 
         Raises:
             AmqpError: every transfer is answered.
         """
         for tag in self.awaited:
-            if tag != ASKED:
+            if tag != METHOD_OK:
                 self.awaited.remove(tag)
                 self.settle(tag, SETTLE_DISCARD)
                 return
@@ -90,12 +90,12 @@ class ChannelTransfers(ChannelState):
 
     def settle(self, tag: int, outcome: int) -> None:
         """Settle a delivery; basic.ack may have done that."""
-        if tag != ASKED and self.channel.is_unsettled(tag):
+        if tag != METHOD_OK and self.channel.is_unsettled(tag):
             self.channel.settle(tag, False, outcome)
 
     def forget_transfers(self) -> None:
         """Await no answers to transfers any more: their messages are requeued."""
-        self.awaited = deque([tag for tag in self.awaited if tag == ASKED])
+        self.awaited = deque([tag for tag in self.awaited if tag == METHOD_OK])
 
     # --- Transfers out --------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class ChannelTransfers(ChannelState):
             routing_key.encode(),
             redelivered=bool(message.flags & REDELIVERED),
             expiration_s=message.deadline_ms // 1000,
-            plain=not self.connection.speaks_more,
+            plain=not self.connection.speaks_extensions,
         )
         room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
         if len(head) > room:
@@ -130,14 +130,14 @@ class ChannelTransfers(ChannelState):
     def transfer(self, head: bytes, message: Message, tag: int) -> None:
         """Send a message, its body by reference if it is too large for one frame.
 
-        ``tag`` is what the answer settles; ``ASKED`` when it needs none.
+        ``tag`` is what the answer settles; ``METHOD_OK`` when it needs none.
         """
         connection, number = self.connection, self.channel.number
-        pieces = body_of(message)
+        chunks = body_of(message)
         if len(head) + _BODY_HEAD + message.body_size <= connection.frame_max - 8:
             size = message.body_size.to_bytes(4, "big")
-            connection.write_frame(1, number, b"".join((head, b"\x00", size, *pieces)))
-            if tag != ASKED:
+            connection.write_frame(1, number, b"".join((head, b"\x00", size, *chunks)))
+            if tag != METHOD_OK:
                 self.awaited.append(tag)
             return
         self.sent += 1
@@ -146,16 +146,16 @@ class ChannelTransfers(ChannelState):
         size = len(name).to_bytes(4, "big")
         connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
         limit = connection.frame_max - 8 - _APPEND_HEAD
-        for piece in pieces:
+        for piece in chunks:
             for at in range(0, len(piece), limit):
                 self.ask(MessageAppend(reference=name, data=piece[at : at + limit]))
         self.ask(MessageClose(reference=name))
-        if tag != ASKED:
+        if tag != METHOD_OK:
             self.awaited.append(tag)
 
     def ask(self, method: MethodBase) -> None:
         """Send a method that the client answers with an ok."""
-        self.awaited.append(ASKED)
+        self.awaited.append(METHOD_OK)
         self.connection.write_frame(1, self.channel.number, encode_method(V0_9, method))
 
     def end(self) -> None:
@@ -211,7 +211,7 @@ class MessageConsumer(BasicConsumer):
         """A range of a stream was read: say so with a message.cancel, which was asked for."""
         self.cancelled()
         if self.channel.state != CLOSING:
-            self.transfers.awaited.append(ASKED)
+            self.transfers.awaited.append(METHOD_OK)
             self.transfers.connection.reply(
                 self.channel.number, MessageCancel(destination=self.tag)
             )
@@ -220,7 +220,7 @@ class MessageConsumer(BasicConsumer):
 def deliver(
     transfers: ChannelTransfers,
     message: Message,
-    consumer: BasicConsumer | Getter,
+    consumer: BasicConsumer | GetConsumer,
     destination: str,
     automatic: bool,
 ) -> bool:
@@ -230,7 +230,7 @@ def deliver(
     except CannotConvert as error:
         consumer.queue.unconvertible(message, consumer, error.reason)
         return False
-    tag = ASKED
+    tag = METHOD_OK
     if automatic:
         transfers.channel.untagged += 1
     else:
@@ -243,7 +243,7 @@ def deliver(
 
 
 def body_of(message: Message) -> list[bytes]:
-    """Return the body of a message in pieces."""
+    """Return the body of a message in chunks."""
     data = message.data
     assert data is not None, "the message is paged out"
     at = message.address_len + 2
@@ -252,8 +252,8 @@ def body_of(message: Message) -> list[bytes]:
     else:
         at += 8 + get32(data, at + 3)
         body = body_of_frames(data, at, len(data))
-    pieces = [body] if body else []
-    return [*pieces, *(message.parts or ())]
+    chunks = [body] if body else []
+    return [*chunks, *(message.parts or ())]
 
 
 def transfers_of(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:

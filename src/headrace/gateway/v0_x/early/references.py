@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 REFERENCES_MAX = 256  # Open on one channel.
 CHECKPOINTS_MAX = 1024  # Kept at a time.
-CHECKPOINT_OCTETS_MAX = 64 << 20  # Of all of them; what does not fit is not kept.
+CHECKPOINT_BYTES_MAX = 64 << 20  # Of all of them; what does not fit is not kept.
 CHECKPOINT_KEEP_MS = 600_000  # How long one is kept.
 PART_MIN = 65536  # Octets; smaller pieces are gathered.
 NAME_MAX = 4096  # Octets of the name of a reference.
@@ -53,12 +53,12 @@ class Reference:
 class References:
     """The references that are open on one channel."""
 
-    def __init__(self, counters: Counters, octets_max: int) -> None:
-        """``octets_max`` bounds all bodies together, and with them each."""
+    def __init__(self, counters: Counters, bytes_max: int) -> None:
+        """``bytes_max`` bounds all bodies together, and with them each."""
         self._open: dict[bytes, Reference] = {}
         self._counters = counters
-        self._octets_max = octets_max
-        self._octets = 0
+        self._bytes_max = bytes_max
+        self._bytes = 0
 
     # Keeps 0-9/message.open.reference#01.
     def open(self, name: bytes) -> Reference:
@@ -93,12 +93,12 @@ class References:
         Raises:
             AmqpError: the bodies of the channel's references exceed the maximum size.
         """
-        if self._octets + len(data) > self._octets_max:
+        if self._bytes + len(data) > self._bytes_max:
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
-                f"referenced bodies exceed the {self._octets_max} bytes that are allowed",
+                f"referenced bodies exceed the {self._bytes_max} bytes that are allowed",
             )
-        self._octets += len(data)
+        self._bytes += len(data)
         self._counters.memory_used += len(data)
         reference.append(data)
 
@@ -110,7 +110,7 @@ class References:
         """
         reference = self.find(name)
         del self._open[name]
-        self._octets -= reference.size
+        self._bytes -= reference.size
         self._counters.memory_used -= reference.size
         return reference
 
@@ -138,7 +138,7 @@ class Checkpoints:
             return
         parts: list[bytes] = []
         size = 0
-        room = CHECKPOINT_OCTETS_MAX - self.octets
+        room = CHECKPOINT_BYTES_MAX - self.octets
         for part in reference.body():
             kept = part[: room - size]
             parts.append(kept)

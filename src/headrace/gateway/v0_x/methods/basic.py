@@ -10,7 +10,7 @@ from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
 from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
-from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.consumers import (
@@ -66,8 +66,8 @@ def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> Me
     :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
     """
     count = method.prefetch_count
-    limit_octets(channel, method.prefetch_size)
-    if counts_channels(connection):
+    limit_prefetch_size(channel, method.prefetch_size)
+    if uses_channel_prefetch(connection):
         if method.global_ and not connection.quirks.channel_prefetch:
             connection.prefetch = count
         else:
@@ -80,7 +80,7 @@ def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> Me
     return BasicQosOk()
 
 
-def counts_channels(connection: GatewayConnection) -> bool:
+def uses_channel_prefetch(connection: GatewayConnection) -> bool:
     """Return True if a prefetch count is for a whole channel, as the standards have it."""
     return bool(
         connection.context.specification_qos
@@ -89,7 +89,7 @@ def counts_channels(connection: GatewayConnection) -> bool:
     )
 
 
-def limit_octets(channel: Channel, octets: int) -> None:
+def limit_prefetch_size(channel: Channel, octets: int) -> None:
     """Limit the octets that may be unsettled on a channel, its consumers there are included.
 
     0 is no limit. Queues ask a consumer about each message only while there is one, or while the
@@ -141,7 +141,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     choice.give(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
-        if counts_channels(connection):  # No consumer has its own.
+        if uses_channel_prefetch(connection):  # No consumer has its own.
             consumer.prefetch = channel.prefetch or connection.prefetch
         stream = cast("Stream", queue)
         stream.check_consumer(consumer, connection.publishes or connection.published)
@@ -197,17 +197,17 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
             ReplyCode.NOT_IMPLEMENTED, f"basic.get is not served by stream '{queue.name}'"
         )
     queue.used_ms = connection.counters.now_ms
-    getters = channel.getters
-    if getters is None:
-        getters = channel.getters = {}
+    get_consumers = channel.get_consumers
+    if get_consumers is None:
+        get_consumers = channel.get_consumers = {}
     key = (queue.name, method.no_ack)
-    getter = getters.get(key)
-    if getter is None or getter.queue is not queue:
-        if len(getters) > 1024:
-            getters.clear()
-        getter = getters[key] = Getter(connection, channel, queue, method.no_ack)
+    consumer = get_consumers.get(key)
+    if consumer is None or consumer.queue is not queue:
+        if len(get_consumers) > 1024:
+            get_consumers.clear()
+        consumer = get_consumers[key] = GetConsumer(connection, channel, queue, method.no_ack)
     while True:
-        message = queue.get(getter)
+        message = queue.get(consumer)
         if message is None:
             channel.tally.get_empty += 1
             return BasicGetEmpty()
@@ -215,7 +215,7 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
             converted = converted_header(connection, channel, message)
             break
         except CannotConvert as error:
-            queue.unconvertible(message, getter, error.reason)
+            queue.unconvertible(message, consumer, error.reason)
     channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
     if method.no_ack:
         queue.remove(message)
@@ -284,7 +284,7 @@ def recover(
     if connection.early:
         check_no_tx(channel)
     redeliver(channel, method.requeue)
-    if connection.early and not (connection.speaks_more and connection.version is V0_8):
+    if connection.early and not (connection.speaks_extensions and connection.version is V0_8):
         return None
     return BasicRecoverOk()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, watch
+from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, start_timer, timeout_error
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.queue import queue_of
@@ -57,16 +57,16 @@ def enforce_timeout(
             return
         if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
-            consumer.failed(closing(channel.number, timeout_ms))
+            consumer.failed(timeout_error(channel.number, timeout_ms))
         else:
             for holder in late:
                 channel.return_late(holder, last)
 
-    def goes_on() -> bool:
+    def is_active() -> bool:
         consumers = channel.consumers or {}
         return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
 
     timeout = ConsumerTimeout(
-        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
+        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, is_active=is_active
     )
-    watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
+    start_timer(connection.vhost.scheduler, timeout, connection.counters.now_ms)

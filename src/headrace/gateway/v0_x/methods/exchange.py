@@ -86,7 +86,7 @@ def bound(connection: GatewayConnection, channel: Channel, method: ExchangeBound
 
     This is an extension of RabbitMQ's clients. An empty queue or routing key is any.
     """
-    connection.speaks_more = True
+    connection.speaks_extensions = True
     vhost, host = connection.vhost, host_of(connection)
     name, key, queue_name = method.exchange, method.routing_key, method.queue
     host.check_any(EXCHANGE, name or "amq.default")

@@ -119,9 +119,9 @@ def bind(connection: GatewayConnection, channel: Channel, method: QueueBind) -> 
 def unbind(connection: GatewayConnection, channel: Channel, method: QueueUnbind) -> MethodBase:
     """Undo a binding."""
     name, key = ends_of(channel, method)
-    undone = host_of(connection).unbind(method.exchange, (QUEUE, name), key, method.arguments)
+    was_bound = host_of(connection).unbind(method.exchange, (QUEUE, name), key, method.arguments)
     if connection.early:
-        early_rules.check_undone(undone, method.exchange, connection.vhost.name)
+        early_rules.check_unbound(was_bound, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
 
 

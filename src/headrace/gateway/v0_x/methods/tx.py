@@ -47,7 +47,7 @@ def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback
     check(channel)
     channel.tx_publishes = None
     channel.tx_settles = None
-    channel.tx_octets = 0
+    channel.tx_bytes = 0
     for state in states_of(channel):
         state.rollback()
     return TxRollbackOk()

@@ -312,7 +312,7 @@ class Sampler:
         self, channel: Channel | Session010, row: ChannelRow, user: User | None, unconfirmed: int
     ) -> ChannelTally:
         if isinstance(channel, Channel):
-            tally, vhost = channel.tallied(), channel.connection.vhost
+            tally, vhost = channel.update_tally(), channel.connection.vhost
             version = version_of(channel.connection)
         else:
             tally, vhost, version = channel.tally, channel.vhost, V0_10.label
