@@ -725,7 +725,7 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
     rig.pass_time(CHECKPOINT_KEEP_MS - 1)
     assert len(checkpoints_in(rig)) == 1
     rig.pass_time(1)
-    assert len(checkpoints_in(rig)) == checkpoints_in(rig).octets == 0
+    assert len(checkpoints_in(rig)) == checkpoints_in(rig).total_bytes == 0
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")
     assert client.call(resumed, MessageOffset).value == 0
@@ -739,7 +739,7 @@ def test_the_last_checkpoint_counts_and_takes_what_there_is_room_for(
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.call(MessageAppend(reference=NAME, data=b"67890"), MessageOk)
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
-    assert checkpoints_in(rig).octets == 8
+    assert checkpoints_in(rig).total_bytes == 8
     client.end()
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")

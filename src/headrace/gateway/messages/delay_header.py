@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.gateway.conversion.neutral_transfer import with_application_header
 from headrace.gateway.conversion.neutral_values import STR16, CannotConvert
 from headrace.gateway.messages.route import Route
@@ -62,7 +62,7 @@ def read_delay(data: bytes, header: int) -> int:
     Raises:
         PreconditionFailed: the delay is not a number of milliseconds.
     """
-    return delay_of(table_in(header_at(data, header)[0]))
+    return delay_of(read_headers(header_at(data, header)[0]))
 
 
 def delayed_route(vhost: VirtualHost, route: Route) -> Route:

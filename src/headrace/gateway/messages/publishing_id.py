@@ -8,7 +8,7 @@ with ``amq.headrace.``, of our own tools, is removed, too.
 
 from __future__ import annotations
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.model.vhost.publishing_ids import Number, number_of
 from headrace.wire.properties import without_header_entry
 
@@ -28,7 +28,7 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
         PreconditionFailed: the publishing id is not a number.
     """
     payload, end = header_at(data, header)
-    headers = table_in(payload)
+    headers = read_headers(payload)
     if ID_KEY not in headers:
         return data, None
     number = number_of(headers.get(NAME_KEY), headers[ID_KEY])

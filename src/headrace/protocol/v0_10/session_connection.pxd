@@ -14,7 +14,7 @@ from headrace.protocol.v0_x.handshake cimport STATE_AWAITING_HEADER
 from headrace.wire.memory cimport copy, cut, put16, put32
 
 cdef class SessionConnection(Endpoint):
-    cdef public bint reticent
+    cdef public bint suppress_known_completed
     cdef public unsigned int max_frame_size
     cdef public unsigned long long body_max
     cdef public dict attached

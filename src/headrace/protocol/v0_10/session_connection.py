@@ -72,7 +72,9 @@ class SessionConnection(Endpoint):
         self.last: Session | None = None  # The one that was used last.
         self.to_announce: list[Session] = []  # Sessions with completions to announce.
         self.current = 0  # The command being handled, class code << 8 | command code.
-        self.reticent = False  # The peer hears of known completions only when it asks.
+        self.suppress_known_completed = (
+            False  # The peer hears of known completions only when it asks.
+        )
         self.events: list[Event] = []
         self.is_server = is_server
         self.channel_max = channel_max  # Channels are numbered from 0 to below it.

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING
 
 from headrace.exact_json import UnfitValue, read_json
 from headrace.gateway.messages.pending_confirms import NOT_DURABLE
-from headrace.gateway.requests.requests import code_of
+from headrace.gateway.requests.requests import refusal_code
 from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
@@ -282,7 +282,7 @@ class Client:
             await self.fail(error.code, error.text)
         except ModelError as error:
             broker.access.last_audited = ""  # It is for connections.
-            await self.fail(code_of(error), error.text)
+            await self.fail(refusal_code(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
         except (AccountError, StoreError) as error:

@@ -23,7 +23,7 @@ cdef class Connection010(Connection):
     cdef public str mechanism
     cdef public dict client_properties
     cdef public bint qpid_client
-    cdef public list joined
+    cdef public list resumed
     cdef public list unflushed
     cdef public dict handlers
 

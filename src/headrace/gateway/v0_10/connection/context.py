@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
-FEATURES = ["qpid.jms-selector"]  # Clients that do not find it here select by themselves.
+FEATURES = ["qpid.jms-selector"]  # Without it, clients apply selectors themselves.
 
 
 class Context010:
-    """One broker, as its 0-10 connections see it."""
+    """State that the 0-10 connections of one broker share."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Context010:
         strict_arguments: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``served`` add the handlers of commands.
+        """Each function of ``served`` adds handlers of commands.
 
-        ``default_vhost`` is what a client opens that names none. ``session_timeout_s`` is the
-        longest, and ``detached_max`` the largest number, that sessions without a connection are
-        kept. ``clock`` gives seconds that never run backwards.
+        ``default_vhost`` is opened by clients that name none. At most ``detached_max`` sessions
+        without a connection are kept, for at most ``session_timeout_s``. ``clock`` returns seconds
+        that never run backwards.
         """
         self.context = context
         self.access = context.access
@@ -81,7 +81,7 @@ class Context010:
         self.shared_states.pop(number, None)
 
     def make_session(self, name: bytes) -> Session010:
-        """Make a session for the connection that asks for it."""
+        """Make a session for the connection that attaches it."""
         assert self.attaching is not None
         return Session010(name, self.attaching)
 

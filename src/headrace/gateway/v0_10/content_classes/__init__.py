@@ -35,7 +35,7 @@ def register(commands: CommandHandlers) -> None:
         "stream.publish": stream.publish,
     }
     for name, handler in handlers.items():
-        commands.handlers[name] = in_0_10(handler)
+        commands.handlers[name] = translate_errors(handler)
     commands.sink = file.begin_stage
 
 
@@ -50,8 +50,8 @@ def on_session(
     return handler
 
 
-def in_0_10(handler: Handler) -> Handler:
-    """Let a handler raise the errors of 0-x."""
+def translate_errors(handler: Handler) -> Handler:
+    """Return the handler with its errors of 0-x translated to those of 0-10."""
 
     @wraps(handler)
     def handle(

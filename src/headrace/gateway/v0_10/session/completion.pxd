@@ -7,7 +7,7 @@ from headrace.gateway.v0_10.session.context cimport SessionContext
 cdef class Batch:
     cdef public unsigned int first
     cdef public unsigned int last
-    cdef public unsigned int wanted
+    cdef public unsigned int accept_count
     cdef public object accepted
     cdef public object result
     cdef public bint is_error
@@ -24,14 +24,14 @@ cdef class Completion:
     cdef public object failure
 
     @cython.locals(session=SessionContext, batch=Batch, number=cython.uint)
-    cdef join(self, bint wants_accept)
+    cdef join(self, bint requires_accept)
     @cython.locals(batch=Batch, is_first=cython.bint)
     cpdef close_batch(self)
     cpdef bint later(self, object result=*) except -1
     @cython.locals(batch=Batch)
     cpdef promise(self, unsigned int code)
     @cython.locals(session=SessionContext)
-    cpdef bint answer_with(self, object result) except -1
+    cpdef bint send_result_in_order(self, object result) except -1
     @cython.locals(session=SessionContext, batch=Batch)
     cpdef bint fail_later(self, object error) except -1
     cpdef end_for_failure(self)

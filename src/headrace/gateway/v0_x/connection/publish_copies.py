@@ -7,7 +7,7 @@ once, whichever of its keys match; BCC is removed before delivery.
 
 from __future__ import annotations
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.model.arguments.values import as_list, type_name
 from headrace.model.contents import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
@@ -21,7 +21,7 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     ``header``.
     """
     payload, end = header_at(data, header)
-    headers = table_in(payload)
+    headers = read_headers(payload)
     keys: list[str] = []
     for name in ("CC", "BCC"):
         values = as_list(headers.get(name, []))

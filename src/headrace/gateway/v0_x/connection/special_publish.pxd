@@ -59,7 +59,7 @@ cdef class SpecialPublisher:
     cdef refuse(self, Channel channel, Publish p, Route route)
     cdef publish_marked(self, Channel channel, SpecialPublish p)
     cdef publish_intercepted(self, Channel channel, SpecialPublish p)
-    @cython.locals(bits=cython.uint, nowhere=cython.bint, route=Route)
+    @cython.locals(bits=cython.uint, unroutable=cython.bint, route=Route)
     cdef int intercept(self, Channel channel, SpecialPublish p, bint inside) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_once(self, Channel channel, SpecialPublish p) except -1

@@ -49,7 +49,7 @@ def string(connection: GatewayConnection, channel: Channel, method: TestString) 
 
 
 def table(connection: GatewayConnection, channel: Channel, method: TestTable) -> MethodBase:
-    """Do it with the numbers and with the strings of a table."""
+    """Apply operations to the numbers and to the strings of a table."""
     values = method.table.values()
     numbers = [int(v) for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
     strings = [as_bytes(v) for v in values if isinstance(v, str | bytes)]
@@ -62,14 +62,14 @@ def table(connection: GatewayConnection, channel: Channel, method: TestTable) ->
 def content(
     connection: GatewayConnection, channel: Channel, method: TestContent, header: bytes, body: bytes
 ) -> None:
-    """Echo a content with the sum of its octets."""
+    """Echo a content with the sum of its bytes."""
     connection.send_content(
         channel.number, TestContentOk(content_checksum=sum(body) & U32), header, body
     )
 
 
 def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """An answer to what we never ask."""
+    """Refuse an answer to a method that the broker never sends."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 
@@ -81,7 +81,7 @@ def refuse_content_answer(
 
 
 def operate_on_integers(values: Sequence[int], operation: int) -> int:
-    """The result of an operation on integers, as 64 bits."""
+    """Return the result of an operation on integers, as 64 bits."""
     if not values:
         return 0
     if check_operation(operation) == ADD:
@@ -90,7 +90,7 @@ def operate_on_integers(values: Sequence[int], operation: int) -> int:
 
 
 def operate_on_strings(values: Sequence[bytes], operation: int) -> bytes:
-    """The result of an operation on strings."""
+    """Return the result of an operation on strings."""
     if not values:
         return b""
     if check_operation(operation) == ADD:
@@ -106,7 +106,7 @@ def check_operation(operation: int) -> int:
 
 
 def as_bytes(value: bytes | str) -> bytes:
-    """A string as octets."""
+    """Return a string as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 

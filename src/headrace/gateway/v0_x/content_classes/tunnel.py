@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tunnel class of 0-8 and 0-9: blocks of octets for this broker, or for a proxy.
+"""The tunnel class of 0-8 and 0-9: blocks of bytes for this broker, or for a proxy.
 
 A request without a proxy name holds AMQP: one method, or the frames of a method with its content.
-It is executed as if it had come on the channel by itself. Any other block goes to the proxy that is
-named: to a client with this name in its client property ``tunnel-proxy`` (to all of
-them, if the block's ``broadcast`` is set), or into the queue that is configured for the name.
+It is executed as if it had arrived on the channel by itself. Any other block goes to the proxy that
+is named: to a client with this name in its client property ``tunnel-proxy`` (to all of them, if the
+block's ``broadcast`` is set), or into the queue that is configured for the name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONNECTION_CLASS = 10
 TUNNEL_CLASS = 110
 BASIC_CLASS = 60
 BODY_FRAME_MAX = 131072
-BLOCK_MAX = 65536  # Octets of a block that is executed, which is done in one go.
+BLOCK_MAX = 65536  # Bytes of a block that is executed, which one turn handles.
 
 
 def request(
@@ -49,7 +49,7 @@ def request(
     header: bytes,
     body: bytes,
 ) -> None:
-    """Take a block."""
+    """Execute a block, or pass it to its proxy."""
     properties = decode_content_header(connection.version, header)[2]
     assert isinstance(properties, TunnelProperties)
     if not properties.proxy_name:
@@ -68,14 +68,14 @@ def request(
 
 
 def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> None:
-    """Do what an encoded method says, as if it had come on the channel."""
+    """Execute an encoded method as if it had arrived on the channel."""
     if block[:1] == b"\0":  # A method: no class id is that large.
         block = framed(FRAME_METHOD, channel.number, block)
     if len(block) > BLOCK_MAX:
         text = f"a tunnelled block has more than {BLOCK_MAX} bytes"
         raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
     number = channel.number.to_bytes(2, "big")
-    at, pieces = 0, []
+    at, frames = 0, []
     while at < len(block):
         size = int.from_bytes(block[at + 3 : at + 7], "big")
         payload = block[at + 7 : at + 7 + size]
@@ -87,20 +87,20 @@ def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> No
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is not a method")
         if block[at] == FRAME_METHOD:
             check_tunnelled(payload)
-        pieces.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
+        frames.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
         at += 8 + size
-    connection.inject(b"".join(pieces))
+    connection.inject(b"".join(frames))
 
 
 def check_tunnelled(payload: bytes) -> None:
-    """Refuse what may not be tunnelled: it concerns more than the channel, or has no end."""
+    """Refuse the classes connection and tunnel."""
     class_id = int.from_bytes(payload[:2], "big")
     if len(payload) < 4 or class_id in (CONNECTION_CLASS, TUNNEL_CLASS):
         raise AmqpError(ReplyCode.COMMAND_INVALID, f"class {class_id} may not be tunnelled")
 
 
 def find_proxies(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
-    """The clients of the same virtual host that are proxies of that name, with a channel each."""
+    """Return the clients of the virtual host that are proxies of a name, with a channel each."""
     proxies = []
     for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():
         if (

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channels of 0-9 that outlive a lost connection for a while: channel.resume.
 
-``channel.open-ok`` gives every channel an id. When the connection is lost, without a close from
-either side, its channels are kept: what they hold stays unsettled, their transactions stay open,
-their consumers wait. Within the time that is set, a connection of the same user to the same virtual
-host may take one over with ``channel.resume`` in place of ``channel.open``; its consumers go on and
-delivery tags keep their meaning. Whatever is not taken over in time ends as any channel does.
+``channel.open-ok`` assigns an id to every channel. When the connection is lost, without a close
+from either side, its channels are kept: deliveries stay unsettled, transactions open, consumers
+stop. Within a configured time, a connection of the same user to the same virtual host may resume
+one with ``channel.resume`` in place of ``channel.open``; its consumers continue and delivery tags
+stay valid. A channel that is not resumed in time is closed.
 
-Exclusive queues belong to the connection, not the channel, and go with it.
+Exclusive queues belong to the connection, not the channel, and are deleted with it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SuspendedChannel(NamedTuple):
     """A channel that waits to be resumed."""
 
     channel: Channel
-    connection: GatewayConnection  # The one that was lost.
+    connection: GatewayConnection  # The lost connection.
 
 
 class SuspendedChannels:
@@ -68,7 +68,7 @@ class SuspendedChannels:
         channel_id = state_of(channel, ResumeId, ResumeId).value
         keep_ms = self.keep_ms()
         if not keep_ms or not channel_id or connection.speaks_extensions:
-            return False  # Qpid's clients never resume: they want their messages back at once.
+            return False  # Qpid's clients never resume: their messages are requeued at once.
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
@@ -115,7 +115,7 @@ class SuspendedChannels:
 
 
 def resume(connection: GatewayConnection, fresh: Channel, suspended: SuspendedChannel) -> Channel:
-    """Put a suspended channel in the place of the one just opened; its consumers still wait."""
+    """Replace the channel just opened by a suspended one, whose consumers are still stopped."""
     channel = suspended.channel
     number = fresh.number
     channel.number = number
@@ -138,7 +138,7 @@ def resume(connection: GatewayConnection, fresh: Channel, suspended: SuspendedCh
 
 
 def restart(channel: Channel) -> None:
-    """Let the consumers of a resumed channel go on."""
+    """Restart the consumers of a resumed channel."""
     for consumer in list((channel.consumers or {}).values()):
         queue = consumer.queue
         consumer.parked = False
@@ -146,8 +146,8 @@ def restart(channel: Channel) -> None:
         queue.drain()
 
 
-def opening(suspended_channels: SuspendedChannels, handler: Handler) -> Handler:
-    """Return a handler of channel.open that gives channels of 0-9 an id to resume them by."""
+def make_open_handler(suspended_channels: SuspendedChannels, handler: Handler) -> Handler:
+    """Return a handler of channel.open that assigns ids to channels of 0-9."""
 
     def channel_open(
         connection: GatewayConnection, channel: Channel, method: ChannelOpen
@@ -161,7 +161,7 @@ def opening(suspended_channels: SuspendedChannels, handler: Handler) -> Handler:
     return channel_open
 
 
-def resuming(suspended_channels: SuspendedChannels) -> Handler:
+def make_resume_handler(suspended_channels: SuspendedChannels) -> Handler:
     """Return the handler of channel.resume."""
 
     def channel_resume(

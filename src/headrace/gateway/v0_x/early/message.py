@@ -71,7 +71,7 @@ REJECT_IMMEDIATE = 1
 
 
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
-    """Take a message in; one by reference when the reference is closed."""
+    """Publish a message; one by reference when the reference is closed."""
     transfers = transfers_of(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
     check_topic(connection, "write", method.destination, method.routing_key)
@@ -94,7 +94,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         )
     p = read_message(method)
     if p.timestamp_s is None:
-        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker."
+        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker" (0-9).
     try:
         header = write_basic(p, size)
     except CannotConvert as error:
@@ -143,8 +143,8 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     check_exclusive(queue, exclusive=method.exclusive)
     refuse_stream(queue, method)
     subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
-    choice = ConsumerFilter(method.filter, subject)
-    if method.filter.get(BROWSE) or choice.browses or queue.browse_only:
+    consumer_filter = ConsumerFilter(method.filter, subject)
+    if method.filter.get(BROWSE) or consumer_filter.browses or queue.browse_only:
         queue = view_of(queue)
     timeout_ms = 0
     if not method.no_ack:
@@ -157,7 +157,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     consumer.selective = method.no_local or channel.prefetch_size > 0
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
-    choice.give(consumer)
+    consumer_filter.give(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch
@@ -181,7 +181,7 @@ def check_exclusive(queue: Queue, *, exclusive: bool) -> None:
 
 
 def refuse_stream(queue: Queue, method: MethodBase) -> None:
-    """Streams are read by class basic: a transfer has no place for an offset."""
+    """Refuse a stream: a transfer has no field for an offset."""
     if queue.is_stream:
         raise AmqpError(
             ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served by stream '{queue.name}'"
@@ -190,7 +190,7 @@ def refuse_stream(queue: Queue, method: MethodBase) -> None:
 
 # Keeps 0-9/message.consume.destination#02, 0-9/message.cancel#01.
 def cancel(connection: GatewayConnection, channel: Channel, method: MessageCancel) -> None:
-    """End a consumer; what it holds stays unsettled on the channel."""
+    """End a consumer; its unsettled messages stay on the channel."""
     tag = method.destination
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
     if consumer is None and tag and owner_of(connection, tag) is not None:
@@ -229,7 +229,7 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
 
 # Keeps 0-9/message.recover#02.
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
-    """Redeliver all that is unsettled on the channel."""
+    """Redeliver all unsettled messages of the channel."""
     check_no_tx(channel)
     transfers = transfers_of(connection, channel)
     transfers.forget_transfers()
@@ -238,7 +238,7 @@ def recover(connection: GatewayConnection, channel: Channel, method: MessageReco
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> None:
-    """Limit what may be unsettled on the channel, or on the whole connection."""
+    """Limit the unsettled messages of the channel, or of the whole connection."""
     limit_prefetch_size(channel, method.prefetch_size)
     if method.global_:
         connection.prefetch = method.prefetch_count
@@ -267,7 +267,7 @@ def append(connection: GatewayConnection, channel: Channel, method: MessageAppen
 
 # Keeps 0-9/message.close#01.
 def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
-    """Close a reference: what was transferred by it is complete now."""
+    """Close a reference, and publish the messages that were transferred by it."""
     transfers = transfers_of(connection, channel)
     reference = transfers.references.close(method.reference)
     if reference.checkpoint is not None:
@@ -279,22 +279,22 @@ def close(connection: GatewayConnection, channel: Channel, method: MessageClose)
 
 
 def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:
-    """Keep what a reference holds by now, in case the connection is lost."""
+    """Keep the present body of a reference, in case the connection is lost."""
     transfers = transfers_of(connection, channel)
     reference = transfers.references.find(method.reference)
     reference.checkpoint = key_of(connection, method.identifier)
     checkpoints = checkpoints_of(connection)
     now_ms = connection.counters.now_ms
     checkpoints.keep(reference.checkpoint, reference, now_ms)
-    due = checkpoints.expire(now_ms)
-    if due:
-        connection.vhost.scheduler.put(checkpoints, due, checkpoints.expire)
+    next_expiry_ms = checkpoints.expire(now_ms)
+    if next_expiry_ms:
+        connection.vhost.scheduler.put(checkpoints, next_expiry_ms, checkpoints.expire)
     transfers.answer(MessageOk())
 
 
 # Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
-    """Open a reference with what was kept of it; without a checkpoint it is empty."""
+    """Open a reference with the body of its checkpoint; without one it is empty."""
     transfers = transfers_of(connection, channel)
     key = key_of(connection, method.identifier)
     reference: Reference = transfers.references.open(method.reference)
@@ -310,7 +310,7 @@ def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
 
 
 def key_of(connection: GatewayConnection, identifier: str) -> Key:
-    """Return the name of a checkpoint, with its user: only that user resumes it."""
+    """Return the key of a checkpoint, which includes its user: only that user resumes it."""
     return connection.vhost.name, connection.user.name, identifier
 
 
@@ -318,7 +318,7 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
-    """Take an ok for the oldest method that awaits an answer."""
+    """Settle the oldest delivery or method that awaits an answer."""
     transfers_of(connection, channel).accept_oldest()
 
 

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
+EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The others need methods of 0-9-1.
 
 
 # Keeps 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
-    """Check the mechanism of a client, note its properties, and begin the login."""
+    """Check the mechanism of a client, keep its properties, and begin the login."""
     context = connection.context
     connection.client_properties = method.client_properties
     announced = method.client_properties.get("capabilities")
@@ -81,7 +81,7 @@ def secure_ok(connection: GatewayConnection, channel: Channel, method: Connectio
 
 
 def as_bytes(value: bytes | str) -> bytes:
-    """Return a long string as octets."""
+    """Return a long string as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -101,14 +101,14 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
             f"({FRAME_MIN_SIZE})",
         )
     if method.frame_max > context.frame_max:
-        connection.deaf = True  # We say why, but negotiate no close (0-9-1/s018).
+        connection.deaf = True  # The close has a reason, but is not negotiated (0-9-1/s018).
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
             f"({context.frame_max})",
         )
     if context.channel_max and method.channel_max > context.channel_max:
-        connection.deaf = True  # Likewise (0-9-1/s016).
+        connection.deaf = True  # The close is not negotiated (0-9-1/s016).
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "
@@ -185,7 +185,7 @@ def open_elsewhere(
 def open_when_served(
     connection: GatewayConnection, channel: Channel, method: ConnectionOpen
 ) -> None:
-    """The virtual host that the client waited for is served now."""
+    """Open the virtual host that the client waited for: it is served now."""
     try:
         answer = open_vhost(connection, channel, method)
     except Exception as error:  # noqa: BLE001 - nothing leaves the machine
@@ -200,7 +200,7 @@ def close(connection: GatewayConnection, channel: Channel, method: ConnectionClo
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ConnectionCloseOk) -> None:
-    """The client confirms our close. ``V0xContext.log_loss`` notes a socket that closes without."""
+    """The client confirms our close; ``V0xContext.log_loss`` logs a missing confirmation."""
 
 
 def update_secret(

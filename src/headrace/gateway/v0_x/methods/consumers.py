@@ -30,7 +30,7 @@ def source_of(
         queue = queue_of(connection, channel, name)
         check_access(connection, "read", "queue", queue.access_name)
         return queue
-    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
+    queues = [connection.vhost.find_queue(name, connection) for name in names_in(arguments)]
     for queue in queues:
         check_access(connection, "read", "queue", queue.access_name)
     return MultiQueue(queues)
@@ -47,7 +47,7 @@ def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
 def enforce_timeout(
     connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
 ) -> None:
-    """See to it that a consumer does not hold deliveries for longer than its timeout."""
+    """Requeue deliveries that a consumer holds for longer than its timeout."""
 
     def overdue(last: int) -> None:
         late = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tx class of 0-8 to 0-9-1: publishes and settlements of a channel that happen together."""
+"""The tx class of 0-8 to 0-9-1: atomic publishes and settlements of a channel."""
 
 from __future__ import annotations
 

@@ -214,7 +214,7 @@ class SentCommands:
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        announced = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
+        announced = d[lo + 2] & 2 != 0 or not self.session.connection.suppress_known_completed
         lo += 6
         while lo < hi:
             first = get32(d, lo)

@@ -187,7 +187,7 @@ class Session(SessionPort):
             if control.commands is not None:
                 for lo, hi in control.commands:
                     self.sent.peer_completed(lo, hi)
-                    if control.timely_reply or not self.connection.reticent:
+                    if control.timely_reply or not self.connection.suppress_known_completed:
                         self.sent.owe(lo, hi)
         elif isinstance(control, SessionKnownCompleted):
             if control.commands is not None:
