@@ -7,7 +7,7 @@ cdef unsigned char FRAME_BODY
 cdef unsigned char FRAME_END
 cdef Py_ssize_t BUFFER_SIZE
 cdef Py_ssize_t BUFFER_KEPT_MAX
-cdef Py_ssize_t POOL_OCTETS_MAX
+cdef Py_ssize_t POOL_BYTES_MAX
 cdef int KEPT_TICKS
 cdef Py_ssize_t GATHERED_MAX
 

@@ -729,7 +729,7 @@ class Broker:
             if transport.handshake_ticks and not transport.closing:
                 transport.lost()  # Not open yet: a close cannot be sent.
                 continue
-            transport.connection.farewell()
+            transport.connection.close_for_shutdown()
             transport.close_soon()
         if self.reactor is not None:
             self.reactor.turn()

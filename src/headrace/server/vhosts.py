@@ -192,7 +192,7 @@ class VirtualHosts:
             agent.close()
         for transport in self._transports_of(vhost):
             transport.connection.force_close(reason)
-            transport.connection.forgo_answers()
+            transport.connection.close_without_answers()
         self._shared_0_10.drop_vhost(vhost)
         reactor.lines.remove(context.confirms_by_vhost.pop(name))
         store = storage.stores[name]

@@ -26,7 +26,7 @@ from headrace.model.stream.stream import Stream
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from support.stored_message import stored_message
 
@@ -163,7 +163,7 @@ def test_long_work_lets_others_go_on() -> None:
         raise ZeroDivisionError
 
     handlers: dict[str, Any] = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
-    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=1000)
+    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=1000)
     scheduler = broker.vhost.scheduler
     for request in (
         {"do": "count", "to": 3},
@@ -225,14 +225,14 @@ def test_a_large_request_comes_in_several_frames() -> None:
     broker = Broker()
     seen: list[str] = []
     handlers: dict[str, Any] = {
-        "tell": lambda call: seen.append(call.text("what", octets_max=5000)) or {}
+        "tell": lambda call: seen.append(call.text("what", bytes_max=5000)) or {}
     }
-    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=10_000)
+    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=10_000)
     body = json.dumps({"do": "tell", "what": "y" * 4000}).encode()
     properties = BasicProperties(reply_to="answers")
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    frames = framed(3, 0, body[:100]) + framed(3, 0, body[100:])
-    data = b"\x00\x01k\x00\x00" + framed(2, 0, header) + frames
+    frames = make_frame(3, 0, body[:100]) + make_frame(3, 0, body[100:])
+    data = b"\x00\x01k\x00\x00" + make_frame(2, 0, header) + frames
     message = new_message(data, 3, len(body))
     message.publisher = 1
     broker.vhost.deliver(message, [broker.vhost.queues["amq.test"]], False)

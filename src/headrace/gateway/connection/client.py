@@ -30,7 +30,7 @@ class Client(ClientConnection, Protocol):
     def client_properties(self) -> Mapping[str, object]:
         """The properties that the client sent when it connected."""
 
-    def cannot_keep(self, store: DurableLog) -> None:
+    def fail_changes(self, store: DurableLog) -> None:
         """Refuse the changes that wait for a store which cannot write."""
 
 

@@ -33,7 +33,7 @@ from headrace.model.message import (
 )
 from headrace.model.queue.delivery_count import COUNT_MAX
 from headrace.model.queue.delivery_count import HEADER as DELIVERY_COUNT
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, make_frame
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry, with_header_entry_at
@@ -176,7 +176,7 @@ class Contents:
         if REDELIVERED_ENTRY in payload:
             return data
         payload = with_header_entry(payload, REDELIVERED_ENTRY)
-        return data[:at] + framed(FRAME_HEADER, 0, payload) + data[at + 8 + size :]
+        return data[:at] + make_frame(FRAME_HEADER, 0, payload) + data[at + 8 + size :]
 
 
 class TransferContents:
@@ -263,8 +263,8 @@ class TransferContents:
             (
                 data[: message.address_len],
                 b"\x00\x00",
-                framed(FRAME_HEADER, 0, header),
-                *[framed(FRAME_BODY, 0, piece) for piece in pieces],
+                make_frame(FRAME_HEADER, 0, header),
+                *[make_frame(FRAME_BODY, 0, piece) for piece in pieces],
             )
         )
 

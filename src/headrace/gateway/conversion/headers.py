@@ -31,7 +31,7 @@ from headrace.protocol.v0_x.frames import (
     PAYLOAD_AT,
     PUBLISH_END_LEN,
     SIZE_AT,
-    framed,
+    make_frame,
 )
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
@@ -92,7 +92,7 @@ class BasicContents:
         data: bytes | None = message.data
         assert data is not None, "the message is paged out"
         parts: tuple[bytes, ...] = message.parts or ()
-        return data + b"".join([framed(FRAME_BODY, 0, part) for part in parts])
+        return data + b"".join([make_frame(FRAME_BODY, 0, part) for part in parts])
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
         """Return the filter value that a message was published with: a string, or raw bytes."""

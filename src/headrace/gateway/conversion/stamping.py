@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, OVERHEAD, SIZE_AT, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, OVERHEAD, SIZE_AT, make_frame
 from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
@@ -150,7 +150,7 @@ def trace_copy(
     except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
         raise UnreadableError(str(error)) from error
     address = shortstr(exchange) + shortstr(routing_key)
-    data = b"".join((address, b"\x00\x00", framed(FRAME_HEADER, 0, header), *pieces))
+    data = b"".join((address, b"\x00\x00", make_frame(FRAME_HEADER, 0, header), *pieces))
     made = new_message(data, len(address), message.body_size)
     if message.parts is not None and message.flags & KIND_MASK != KIND_TRANSFER:
         made.parts = message.parts
@@ -173,7 +173,7 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
     header = write_basic(read_transfer(segment), message.body_size)
     body = data[at + 4 + len(segment) :]
     pieces = [body] if body else []
-    return header, [framed(FRAME_BODY, 0, piece) for piece in (*pieces, *(message.parts or ()))]
+    return header, [make_frame(FRAME_BODY, 0, piece) for piece in (*pieces, *(message.parts or ()))]
 
 
 def _copies(headers: object) -> Sequence[str]:

@@ -41,7 +41,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
 
@@ -385,7 +385,7 @@ def make_message(
     """Return a new message of the broker's own."""
     address = shortstr(exchange) + shortstr(routing_key)
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    data = address + b"\x00\x00" + framed(_HEADER, 0, header) + framed(_BODY, 0, body)
+    data = address + b"\x00\x00" + make_frame(_HEADER, 0, header) + make_frame(_BODY, 0, body)
     return new_message(data, len(address), len(body))
 
 

@@ -73,4 +73,4 @@ cdef class SessionConnection(Endpoint):
     cpdef control(self, SessionPort session, unsigned int number, bytes payload)
     cpdef failed(self, object error)
     cpdef fail(self, object error)
-    cpdef turn_over(self)
+    cpdef on_turn_end(self)

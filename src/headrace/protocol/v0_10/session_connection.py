@@ -312,6 +312,6 @@ class SessionConnection(Endpoint):
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
         """End what the error says, and tell the peer why."""
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         """All complete frames of one read were handled."""
         self.announce()

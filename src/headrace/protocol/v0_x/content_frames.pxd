@@ -3,9 +3,9 @@ import cython
 
 from headrace.protocol.v0_x.frames cimport (
     C_ARGUMENTS_AT, C_BODY, C_BODY_SIZE_AT, C_CHANNEL_AT, C_END, C_HEADER, C_NO_PROPERTIES,
-    C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_ADDRESS_AT, C_PUBLISH_END_LEN, C_SIZE_AT, framed,
+    C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_ADDRESS_AT, C_PUBLISH_END_LEN, C_SIZE_AT, make_frame,
 )
-from headrace.protocol.v0_x.channel cimport Channel, Gatherer
+from headrace.protocol.v0_x.channel cimport Channel, DeliveryCollector
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_x.upcalls cimport Upcalls
 from headrace.spec.ids cimport BASIC_PUBLISH

@@ -2,7 +2,7 @@
 """Methods with content of AMQP 0-8, 0-9 and 0-9-1: a method frame, a header frame, body frames.
 
 A ``basic.publish`` whose content lies whole in the buffer takes a fast path: one call with
-offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a gatherer.
+offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a collector.
 Of every other content the frames are taken one by one and put together on the channel. Both ways
 end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so how the octets were
 split into reads makes no difference.
@@ -25,7 +25,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.frames import PUBLISH_ADDRESS_AT as C_PUBLISH_ADDRESS_AT
     from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
-    from headrace.protocol.v0_x.frames import framed
+    from headrace.protocol.v0_x.frames import make_frame
     from headrace.protocol.v0_x.upcalls import Upcalls
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, get64
@@ -44,7 +44,7 @@ HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is ope
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 # A connection may have begun so many bodies of the largest size, on all of its channels,
 UNFINISHED_BODIES = 8
-UNFINISHED_OCTETS_MIN = 64 << 20  # or so many octets, where the largest is small.
+UNFINISHED_BYTES_MIN = 64 << 20  # or so many octets, where the largest is small.
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
 
 
@@ -144,7 +144,7 @@ class ContentReader:
     def deliver_frames(
         self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int, first: bool
     ) -> int:
-        """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
+        """Give a delivery at ``pos`` to the channel's collector; return what follows.
 
         Return -1 to wait for more of it, and 0 when its frames are to be taken one by one. They are
         unless it comes ``first``, before any event of this read. One that is not whole is waited
@@ -193,8 +193,8 @@ class ContentReader:
         if not first:
             return 0
         size = get32(d, head + C_SIZE_AT)
-        assert channel.gatherer is not None
-        if not channel.gatherer.put(
+        assert channel.collector is not None
+        if not channel.collector.put(
             d,
             pos + C_ARGUMENTS_AT,
             end,
@@ -245,7 +245,7 @@ class ContentReader:
 
     def check_unfinished(self, channel: Channel, body_size: int) -> None:
         """Refuse one more large body, if those that have begun on all channels are large enough."""
-        most = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_OCTETS_MIN)
+        most = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_BYTES_MIN)
         octets = body_size
         for other in self.channels.values():
             if other.sink is None:
@@ -284,7 +284,7 @@ class ContentReader:
             return
         assert address is not None
         number = channel.number
-        start = address + b"\xce" + framed(FRAME_HEADER, number, header)
+        start = address + b"\xce" + make_frame(FRAME_HEADER, number, header)
         if body_size > INLINE_BODY_MAX:
             self.owner.on_publish_large(channel, start, len(address) - 1, parts, body_size)
             return
@@ -294,7 +294,7 @@ class ContentReader:
             limit = self.frame_max - C_OVERHEAD
             data = start + b"".join(
                 [
-                    framed(FRAME_BODY, number, body[at : at + limit])
+                    make_frame(FRAME_BODY, number, body[at : at + limit])
                     for at in range(0, body_size, limit)
                 ]
             )

@@ -20,7 +20,7 @@ from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
 from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
-from headrace.protocol.v0_x.frames import FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import FRAME_METHOD, make_frame
 from headrace.server.cluster_relay.ends import RelayedOpening, RelayEnd
 from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
@@ -235,7 +235,8 @@ class Relays:
         )
         methods = (tune, ConnectionOpen(virtual_host=vhost, insist=True))
         frames = [
-            framed(FRAME_METHOD, 0, encode_method(connection.version, method)) for method in methods
+            make_frame(FRAME_METHOD, 0, encode_method(connection.version, method))
+            for method in methods
         ]
         return b"".join((pack(self._key, challenge, preamble), *frames))
 

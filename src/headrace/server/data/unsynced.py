@@ -47,7 +47,7 @@ class UnsyncedChanges:
             self._failing[name] = ticks
             if ticks >= FAILING_TICKS:
                 for connection in list(self._context.connections.values()):
-                    connection.cannot_keep(store)
+                    connection.fail_changes(store)
 
     async def wait(self) -> bool:
         """Wait until all changes are durable; return False when the disk has failed for a while."""

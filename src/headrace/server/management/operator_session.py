@@ -20,7 +20,7 @@ from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.special_publish import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, make_frame
 from headrace.server.management.call import OperationRefused
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import CLASS_BASIC
@@ -99,9 +99,11 @@ class OperatorSession:
         """
         header = encode_content_header(V0_9_1, CLASS_BASIC, len(body), properties)
         parts = [body[at : at + FRAME_OCTETS] for at in range(0, len(body), FRAME_OCTETS)]
-        frames = b"".join(framed(FRAME_BODY, 0, part) for part in parts)
+        frames = b"".join(make_frame(FRAME_BODY, 0, part) for part in parts)
         address = shortstr(exchange) + shortstr(routing_key)
-        data = address + bytes((MANDATORY, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
+        data = (
+            address + bytes((MANDATORY, FRAME_END)) + make_frame(FRAME_HEADER, 0, header) + frames
+        )
 
         connection = GatewayConnection(self.context, self.number, True)
         connection.user = self.user

@@ -429,7 +429,7 @@ class Transport(Watched):
             self.patience = PATIENCE_READS
         if not connection.blocked and not reactor.alarms.is_silent(connection.vhost):
             connection.block(reason)
-        if self.patience and connection.owes():
+        if self.patience and connection.has_unacked():
             self.patience -= 1
             connection.forget_publishes()  # Until it publishes again.
             return
@@ -563,7 +563,7 @@ class Transport(Watched):
                 self.feed_rest()
                 self.resume_reading()
             if connection.starving is not None:
-                connection.fed()
+                connection.on_output_drained()
         if connection.pending():
             connection.dirty = False
             self.send()

@@ -413,11 +413,11 @@ class Connection010(Connection):
             else:
                 session.complete(number)
 
-    def cannot_keep(self, store: "DurableLog") -> None:
+    def fail_changes(self, store: "DurableLog") -> None:
         for session in list(self.attached.values()):
             if self.store is store:
                 target: Session010 = cython.cast(Session010, session)
-                target.cannot_keep()
+                target.fail_changes()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
         """Do nothing: the broker sends no commands that have results."""
@@ -434,7 +434,7 @@ class Connection010(Connection):
 
     # --- Room -----------------------------------------------------------------------------------
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         if self.unflushed:
             waiting = self.unflushed
             self.unflushed = []
@@ -447,20 +447,20 @@ class Connection010(Connection):
             for session in resumed:
                 if session.connection is self and not session.sent.resuming:
                     session.refresh_all()
-        Connection.turn_over(self)
+        Connection.on_turn_end(self)
 
     def announce_later(self) -> None:
         """Announce the completion of a command, unless the end of this read will."""
         if not self.reader.handling:
             self.announce()
 
-    def owes(self) -> bool:
+    def has_unacked(self) -> bool:
         for session in list(self.attached.values()):
             if cython.cast(Session010, session).deliveries.unsettled.count:
                 return True
         return False
 
-    def fed(self) -> None:
+    def on_output_drained(self) -> None:
         self.starving = None
         for session in list(self.attached.values()):
             target: Session010 = cython.cast(Session010, session)
@@ -471,7 +471,7 @@ class Connection010(Connection):
     def force_close(self, reason: str) -> None:
         self.fail(CloseError(CloseCode.CONNECTION_FORCED, reason))
 
-    def farewell(self) -> None:
+    def close_for_shutdown(self) -> None:
         if self.state_number == STATE_OPEN:
             self.send_control(
                 ConnectionClose(
@@ -497,7 +497,7 @@ class Connection010(Connection):
         if self.ended:
             return
         self.ended = True
-        self.turn_over()
+        self.on_turn_end()
         self.lost()
         self.starving = None
         self.shared.forget_states(self.number)

@@ -49,7 +49,7 @@ class BodyFeed(Feed):
         self.lost = lost
         self.flags = 2  # The first frame of the last segment.
 
-    def piece(self) -> tuple[bytes, bool]:
+    def next_chunk(self) -> tuple[bytes, bool]:
         """Return the next frame."""
         if self.reader.handle < 0:
             raise OSError("the file is no longer needed")
@@ -62,7 +62,7 @@ class BodyFeed(Feed):
         channel = self.channel.to_bytes(2, "big")
         return bytes((flags, 3)) + size + b"\0\1" + channel + b"\0\0\0\0" + data, last
 
-    def over(self, error: OSError | None) -> None:
+    def on_end(self, error: OSError | None) -> None:
         self.then(error)
 
     def drop(self) -> None:

@@ -203,7 +203,7 @@ class Session010(SessionContext):
         self.fail(error)
         connection.current, self.command_id = current, number
 
-    def cannot_keep(self) -> None:
+    def fail_changes(self) -> None:
         """End the session if it waits for a change of definitions that cannot be written."""
         completion = self.completion
         if completion.failure is not None:

@@ -48,7 +48,7 @@ cdef class GatewayConnection(Peer):
     cpdef reply_when_durable(self, Channel channel, object method)
     cpdef consumer_cancelled(self, object channel, str tag)
     cpdef starve(self, Destination queue)
-    cpdef fed(self)
+    cpdef on_output_drained(self)
     @cython.locals(channel=Channel, consumer=Consumer)
     cpdef refresh_all(self)
     cpdef end(self)

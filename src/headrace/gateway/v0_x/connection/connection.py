@@ -90,7 +90,7 @@ class GatewayConnection(Peer):
         self.unflushed = []
         self.store: Store | None = None  # Of its virtual host.
         self.publisher = Publisher(self, context)
-        self.answer_to(ConnectionOwner(self, context, self.publisher))
+        self.set_owner(ConnectionOwner(self, context, self.publisher))
         self.loopback = loopback
         self.mechanism = ""
         self.speaks_extensions = False
@@ -252,7 +252,7 @@ class GatewayConnection(Peer):
         if self.transport is not None:
             self.transport.watch_output()
 
-    def owes(self) -> bool:
+    def has_unacked(self) -> bool:
         return self.unacked > 0
 
     def block(self, reason: str) -> None:
@@ -268,7 +268,7 @@ class GatewayConnection(Peer):
             if self.capabilities.get("connection.blocked") and self.state_number == STATE_OPEN:
                 self.reply(0, ConnectionUnblocked())
 
-    def fed(self) -> None:
+    def on_output_drained(self) -> None:
         """Resume the queues that waited for the client to read the output."""
         self.starving = None
         self.refresh_all()
@@ -289,12 +289,12 @@ class GatewayConnection(Peer):
     def force_close(self, reason: str) -> None:
         self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
 
-    def cannot_keep(self, store: "DurableLog") -> None:
+    def fail_changes(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
             self.drop_promised()
             self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_DURABLE, scope=Scope.CONNECTION))
 
-    def farewell(self) -> None:
+    def close_for_shutdown(self) -> None:
         if self.state_number == STATE_OPEN:
             self.send_method(
                 0,
@@ -308,7 +308,7 @@ class GatewayConnection(Peer):
     def end(self) -> None:
         """Release everything: the connection has ended, for whatever reason."""
         if self.ended:
-            if self.state_number == STATE_CLOSING and not self.deaf:
+            if self.state_number == STATE_CLOSING and not self.ignores_input:
                 self.context.log_loss(self)
             return
         self.ended = True

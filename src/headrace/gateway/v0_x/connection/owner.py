@@ -65,7 +65,7 @@ class ConnectionOwner(Upcalls):
         if self.connection.transport is not None:
             self.connection.transport.close_soon()
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         if self.connection.unflushed:
             waiting = self.connection.unflushed
             self.connection.unflushed = []
@@ -85,7 +85,7 @@ class ConnectionOwner(Upcalls):
             else:
                 transport.unhold()
 
-    def answers_come(self) -> bool:
+    def will_answer(self) -> bool:
         opened = self.connection.vhost is not None
         return not opened or not self.publisher.distributor.store.full
 

@@ -14,7 +14,7 @@ from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import decode_content_header
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_HEADER, make_frame
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class ContentHeaders:
 
     def values(self) -> SelectorValues:
         """Return the message's values for selectors."""
-        data = self._address + b"\0\0" + framed(FRAME_HEADER, 0, self._payload)
+        data = self._address + b"\0\0" + make_frame(FRAME_HEADER, 0, self._payload)
         size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
         return SelectorValues(new_message(data, len(self._address), size), values_of_entries)
 

@@ -15,7 +15,7 @@ from headrace.protocol.codec_0_x import ChannelFlow, FileStage, MethodBase, enco
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import Feed
 from headrace.protocol.v0_x.channel import FOR_BODY
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, make_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,15 +45,15 @@ class BodyFeed(Feed):
         self.then = then
         self.size = channel.connection.frame_max - 8
 
-    def piece(self) -> tuple[bytes, bool]:
+    def next_chunk(self) -> tuple[bytes, bool]:
         """Return the next frame."""
         if self.reader.handle < 0:
             return b"", True  # The channel is over.
         data = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
         self.at += len(data)
-        return framed(FRAME_BODY, self.channel.number, data), self.at >= self.reader.size
+        return make_frame(FRAME_BODY, self.channel.number, data), self.at >= self.reader.size
 
-    def over(self, error: OSError | None) -> None:
+    def on_end(self, error: OSError | None) -> None:
         self.then(error)
 
     def drop(self) -> None:
@@ -96,15 +96,15 @@ class ChannelFiles(ChannelPort, FileClass):
         connection.write_frame(FRAME_METHOD, number, encode_method(connection.version, method))
         connection.write_frame(FRAME_HEADER, number, header)
 
-        def over(error: OSError | None) -> None:
+        def on_end(error: OSError | None) -> None:
             self.reader = None
             self.channel.flow = self.flowing
             then(error)
 
         if at < reader.size:
-            connection.feed_from(BodyFeed(self.channel, reader, at, over))
+            connection.feed_from(BodyFeed(self.channel, reader, at, on_end))
         else:
-            connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
+            connection.pool.finished.append((BodyFeed(self.channel, reader, at, on_end), None))
 
     # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
     def send_flow(self, active: bool) -> None:

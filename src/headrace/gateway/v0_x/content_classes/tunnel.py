@@ -22,7 +22,13 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    make_frame,
+)
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
@@ -70,7 +76,7 @@ def request(
 def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> None:
     """Execute an encoded method as if it had arrived on the channel."""
     if block[:1] == b"\0":  # A method: no class id is that large.
-        block = framed(FRAME_METHOD, channel.number, block)
+        block = make_frame(FRAME_METHOD, channel.number, block)
     if len(block) > BLOCK_MAX:
         text = f"a tunnelled block has more than {BLOCK_MAX} bytes"
         raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
@@ -135,8 +141,8 @@ def deposit(
     )
     address = shortstr("") + shortstr(queue.name)
     cuts = range(0, len(body), BODY_FRAME_MAX)
-    frames = b"".join([framed(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
-    data = address + b"\0\xce" + framed(FRAME_HEADER, 0, header) + frames
+    frames = b"".join([make_frame(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
+    data = address + b"\0\xce" + make_frame(FRAME_HEADER, 0, header) + frames
     message = new_message(data, len(address), len(body))
     message.publisher = connection.number
     connection.vhost.deliver(message, (queue,), persistent)

@@ -53,7 +53,7 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, make_frame
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, error.reason) from None
     address = shortstr(method.destination) + shortstr(method.routing_key)
     bits = IMMEDIATE if method.immediate else 0
-    start = address + bytes((bits, 0xCE)) + framed(FRAME_HEADER, channel.number, header)
+    start = address + bytes((bits, 0xCE)) + make_frame(FRAME_HEADER, channel.number, header)
     large: tuple[bytes, ...] | None = None
     if size > INLINE_BODY_MAX:
         large = tuple(parts)
@@ -110,7 +110,7 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         body = b"".join(parts)
         start += b"".join(
             [
-                framed(FRAME_BODY, channel.number, body[at : at + limit])
+                make_frame(FRAME_BODY, channel.number, body[at : at + limit])
                 for at in range(0, size, limit)
             ]
         )

@@ -101,14 +101,16 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
             f"({FRAME_MIN_SIZE})",
         )
     if method.frame_max > context.frame_max:
-        connection.deaf = True  # The close has a reason, but is not negotiated (0-9-1/s018).
+        connection.ignores_input = (
+            True  # The close has a reason, but is not negotiated (0-9-1/s018).
+        )
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
             f"({context.frame_max})",
         )
     if context.channel_max and method.channel_max > context.channel_max:
-        connection.deaf = True  # The close is not negotiated (0-9-1/s016).
+        connection.ignores_input = True  # The close is not negotiated (0-9-1/s016).
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "

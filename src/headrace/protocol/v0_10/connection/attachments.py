@@ -78,7 +78,7 @@ class Attachments:
         if session is not None and session.state == C_ATTACHING and control.name == session.name:
             session.state = C_ATTACHED
             session.refresh()
-            if session.news:
+            if session.has_unreported:
                 session.announce_later()
             self.connection.on_attached(session)
         elif session is None or control.name != session.name:
