@@ -151,7 +151,7 @@ def test_long_work_lets_others_go_on() -> None:
     done: list[int] = []
 
     def count(call: RequestCall) -> Steps:
-        for number in range(call.number("to", most=5)):
+        for number in range(call.number("to", maximum=5)):
             done.append(number)
             yield
         if call.flag("fail"):

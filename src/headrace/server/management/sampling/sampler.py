@@ -393,5 +393,5 @@ def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
 def unconfirmed_of(session: Session010) -> int:
     """Return how many transfers of a session wait for their message.accept."""
     completion = session.completion
-    waiting = sum(batch.wanted for batch in completion.batches)
-    return waiting + (0 if completion.batch is None else completion.batch.wanted)
+    waiting = sum(batch.accept_count for batch in completion.batches)
+    return waiting + (0 if completion.batch is None else completion.batch.accept_count)
