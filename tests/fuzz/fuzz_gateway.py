@@ -88,9 +88,9 @@ class User:
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:
     if response.endswith(b"refuse"):
-        connection.login_refused()
+        connection.refuse_login()
     else:
-        connection.logged_in(User())
+        connection.accept_login(User())
 
 
 class Listening(logging.Handler):

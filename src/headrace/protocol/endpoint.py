@@ -154,7 +154,7 @@ class Endpoint(Output):
     def send_heartbeat(self) -> None:
         """Send a heartbeat: there was no output for an interval."""
 
-    def lead_with_heartbeat(self) -> int:
+    def prepend_heartbeat(self) -> int:
         """Write a heartbeat before all output that waits; return its size in bytes."""
         self.seal()
         self.send_heartbeat()
@@ -195,8 +195,8 @@ class Endpoint(Output):
     def close_for_shutdown(self) -> None:
         """Close an open connection because the broker stops."""
 
-    def logged_in(self, user: Any) -> None:
+    def accept_login(self, user: Any) -> None:
         """Accept the login."""
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         """Refuse the login; the exact reason is only logged."""

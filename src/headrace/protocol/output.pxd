@@ -85,7 +85,7 @@ cdef class Output:
     cpdef feed_from(self, object feed)
     cpdef feed_in_order(self, object feed)
     cdef tuple front_in_order(self, object feed)
-    cdef tuple front_of_feed(self)
+    cdef tuple take_from_feed(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)

@@ -283,7 +283,7 @@ class Output:
                 return self.front_in_order(source)
             return source, lo, hi
         if self.feeds and self.tail == self.head:
-            return self.front_of_feed()
+            return self.take_from_feed()
         if self.buffer is None:
             return b"", 0, 0
         return self.buffer, self.head, self.tail
@@ -332,7 +332,7 @@ class Output:
         self.put_in_chain(chunk, 0, len(chunk), False)
         return chunk, 0, len(chunk)
 
-    def front_of_feed(self) -> tuple[bytes, int, int]:
+    def take_from_feed(self) -> tuple[bytes, int, int]:
         """Move the next chunk of the next feed into the chain, and return it."""
         feed = self.feeds.popleft()
         failure = None

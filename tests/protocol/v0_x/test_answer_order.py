@@ -250,7 +250,7 @@ def test_a_renewed_secret_does_not_wait_for_channels() -> None:
 
 
 def test_a_refused_secret_closes_after_the_answers_that_are_owed() -> None:
-    late = Late(V0_9_1, renew=lambda connection, secret: connection.not_renewed())
+    late = Late(V0_9_1, renew=lambda connection, secret: connection.refuse_secret())
     there: Any = late.there
     there.user.expires_s = 1 << 40
     late.at_once()

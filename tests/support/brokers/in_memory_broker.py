@@ -63,7 +63,7 @@ class User:
 
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:
-    connection.logged_in(User())
+    connection.accept_login(User())
 
 
 class LateStore(Store):

@@ -65,10 +65,10 @@ class Options(TypedDict, total=False):
     """The options of :class:`Context`; sizes are in bytes.
 
     ``authenticate(connection, mechanism, response)`` checks the login, now or later. It calls
-    ``connection.logged_in(user)``, ``connection.login_refused()`` or
+    ``connection.accept_login(user)``, ``connection.refuse_login()`` or
     ``connection.challenge(data)``. ``offered(peer)`` are the mechanisms that a peer may use;
     without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials and calls
-    ``connection.renewed(user)`` or ``connection.not_renewed()``.
+    ``connection.accept_secret(user)`` or ``connection.refuse_secret()``.
 
     With ``specification_qos``, basic.qos without ``global`` limits the channel and with it the
     connection, as in the standard; else consumer and channel, as with the capability

@@ -41,7 +41,7 @@ def scram_keys(password: str) -> ScramKeys | None:
     """Return the SCRAM keys of a password; None when SASLprep does not allow it."""
     salt = secrets.token_bytes(scram.SALT_SIZE)
     try:
-        stored_key, server_key = scram.keys(scram.salted(password, salt, scram.ITERATIONS))
+        stored_key, server_key = scram.keys(scram.salt_password(password, salt, scram.ITERATIONS))
     except scram.ScramError:
         return None
     return ScramKeys(scram.ITERATIONS, salt, stored_key, server_key)

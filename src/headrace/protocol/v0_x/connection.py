@@ -142,7 +142,7 @@ class Connection(Endpoint):
         self.channels: dict[int, Channel] = {}
         self.current = 0  # The method being handled, class id << 16 | method id.
         self.contents = ContentReader(self.pool, self.channels, self.is_server, frame_max, body_max)
-        self.contents.speak(version)
+        self.contents.set_version(version)
         self.answers = Answers(self)
         self.set_owner(EventCollector(version, self.is_server))
         self.channel_max = channel_max
@@ -267,7 +267,7 @@ class Connection(Endpoint):
             return
         self.version = chosen
         self.early = chosen is not V0_9_1
-        self.contents.speak(chosen)
+        self.contents.set_version(chosen)
         self.state_number = STATE_GREETED
         self.owner.on_header(chosen)
 
@@ -275,7 +275,7 @@ class Connection(Endpoint):
         """Continue with a client to which another broker has sent connection.tune."""
         self.version = version
         self.early = version is not V0_9_1
-        self.contents.speak(version)
+        self.contents.set_version(version)
         self.state_number = STATE_TUNING
 
     def refuse_header(self) -> None:

@@ -30,7 +30,7 @@ cdef class ContentReader:
     cdef Py_ssize_t after
     cdef bint replaying
 
-    cpdef speak(self, object version)
+    cpdef set_version(self, object version)
 
     @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
                    body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)
@@ -45,7 +45,7 @@ cdef class ContentReader:
     ) except? -1
     @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
     cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    @cython.locals(octets=cython.ulonglong, most=cython.ulonglong, other=Channel)
+    @cython.locals(total=cython.ulonglong, limit=cython.ulonglong, other=Channel)
     cdef check_unfinished(self, Channel channel, unsigned long long body_size)
     cdef body_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,

@@ -641,7 +641,7 @@ class Transport(Watched):
             and self.quiet_ticks * 2 >= self.heartbeat_ticks
             and not self.inside
         ):
-            self.unfinished = self.connection.lead_with_heartbeat()
+            self.unfinished = self.connection.prepend_heartbeat()
             self.inside = True
             self.send_unfinished()
 

@@ -141,7 +141,7 @@ class Connection010(Connection):
         self.context.record_unknown_mechanism(self, mechanism)
 
     # Keeps 0-10/s014.
-    def logged_in(self, user: "User") -> None:
+    def accept_login(self, user: "User") -> None:
         if self.ended or self.state_number != STATE_AUTHENTICATING:
             return
         self.user = user
@@ -164,7 +164,7 @@ class Connection010(Connection):
         else:
             renew(self, control.new_secret or b"")
 
-    def renewed(self, user: "User") -> None:
+    def accept_secret(self, user: "User") -> None:
         """Accept renewed credentials; end sessions that they no longer allow."""
         if self.ended or self.state_number != STATE_OPEN:
             return
@@ -176,7 +176,7 @@ class Connection010(Connection):
         self.send_control(ConnectionUpdateSecretOk())
         self.recheck()
 
-    def not_renewed(self) -> None:
+    def refuse_secret(self) -> None:
         """Refuse renewed credentials; the exact reason is only logged."""
         if not self.ended:
             self.fail(
@@ -190,7 +190,7 @@ class Connection010(Connection):
         if not self.ended:
             self.send_control(ConnectionSecure(challenge=data))
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         if self.ended:
             return
         self.fail(

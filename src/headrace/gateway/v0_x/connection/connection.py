@@ -161,10 +161,10 @@ class GatewayConnection(Peer):
             return
         Connection.accept_header(self, header)
 
-    def logged_in(self, user: "User") -> None:
+    def accept_login(self, user: "User") -> None:
         login.accept(self, user)
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         login.refuse(self)
 
     def challenge(self, data: bytes) -> None:
@@ -176,11 +176,11 @@ class GatewayConnection(Peer):
         if self.state_number == STATE_OPEN:
             login.recheck(self)
 
-    def renewed(self, user: "User") -> None:
+    def accept_secret(self, user: "User") -> None:
         """Accept the new secret."""
         login.accept_secret(self, user)
 
-    def not_renewed(self) -> None:
+    def refuse_secret(self) -> None:
         """Refuse the new secret."""
         login.refuse_secret(self)
 

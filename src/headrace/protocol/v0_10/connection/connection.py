@@ -191,15 +191,15 @@ class Connection(SessionConnection):
             raise CloseError(CloseCode.FRAMING_ERROR, "a session before connection.open-ok")
         control = decode_control(payload)
         if isinstance(control, SessionAttach):
-            self.attachments.peer_attaches(session, number, control)
+            self.attachments.handle_attach(session, number, control)
         elif isinstance(control, SessionAttached):
-            self.attachments.peer_attached(session, control)
+            self.attachments.handle_attached(session, control)
         elif isinstance(control, SessionDetach):
-            self.attachments.peer_detaches(session, number, control)
+            self.attachments.handle_detach(session, number, control)
         elif isinstance(control, SessionDetached):
-            self.attachments.peer_detached(session, control)
+            self.attachments.handle_detached(session, control)
         elif session is None:
-            self.not_attached(number)
+            self.refuse_unattached(number)
         elif session.state != C_DETACHING or not session.ended:
             session.on_control(control)
 
@@ -279,7 +279,7 @@ class Connection(SessionConnection):
 
     # --- Errors -------------------------------------------------------------------------------
 
-    def failed(self, error: Exception) -> None:
+    def answer_error(self, error: Exception) -> None:
         """Answer an error that handling a frame raised."""
         if not isinstance(error, CloseError | DetachError | ExecutionError):
             error = self.explain(error)

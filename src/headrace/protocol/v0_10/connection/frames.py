@@ -156,7 +156,7 @@ class FrameReader:
                 pos = self.frames(d, pos, n)
                 break
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
-                connection.failed(error)
+                connection.answer_error(error)
                 pos = self.after
                 connection.work_left -= C_METHOD_WORK
         return pos
@@ -246,7 +246,7 @@ class FrameReader:
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
                 if flags & C_BEGINS == C_BEGINS:
-                    connection.not_attached(number)
+                    connection.refuse_unattached(number)
             else:
                 connection.current = 0
                 session.command_frame(flags, kind, d, pos + C_FRAME_HEAD, end)
