@@ -66,5 +66,5 @@ def describe_unserved(octets: bytes) -> str:
         return "HTTP on an AMQP port"
     if octets.startswith(b"AMQP"):
         numbers = "-".join(map(str, version_numbers(octets)))
-        return f"a client requests AMQP {numbers}, which is not served"
+        return f"a client asks for AMQP {numbers}, which is not served"
     return f"the first bytes are not an AMQP header: {octets[:SHOWN_BYTES]!r}"
