@@ -92,7 +92,7 @@ TO_CYTHONIZE: tuple[str, ...] = (
     "headrace/gateway/conversion/neutral_basic.py",
     "headrace/gateway/conversion/neutral_transfer.py",
     "headrace/gateway/conversion/convert.py",
-    "headrace/gateway/messages/confirm_line.py",
+    "headrace/gateway/messages/pending_confirms.py",
     "headrace/gateway/messages/route.py",
     "headrace/gateway/messages/distributor.py",
     "headrace/gateway/messages/unsettled.py",

@@ -26,8 +26,8 @@ from headrace.protocol.plan_0_x import (  # noqa: E402  (the path comes first)
     METHOD_BYTES,
     NUMBERS,
     attribute,
+    group_fields,
     octets_of,
-    runs,
 )
 from headrace.spec.methods import METHODS, dialect  # noqa: E402
 from headrace.spec.properties import CONTENT_CLASSES  # noqa: E402
@@ -185,7 +185,7 @@ def decoder(method: Method, structs: set[str]) -> str:
         lines += [f"    if len(d) != {METHOD_BYTES}:", "        raise MalformedError(TRAILING)"]
         return "\n".join([*lines, f"    return {name}()"])
     at = str(METHOD_BYTES)
-    for group in runs(method.fields):
+    for group in group_fields(method.fields):
         if is_fixed(group):
             code, size, names, bits = "", 0, [], []
             for number, item in enumerate(octets_of(group)):
@@ -227,7 +227,7 @@ def encoder(method: Method, structs: set[str]) -> str:
     lines = [f"def {function_name('encode', method)}({own}: {name}) -> bytes:"]
     parts: list[str] = []
     code, values = "I", [f"0x{index:08X}"]
-    groups = runs(method.fields)
+    groups = group_fields(method.fields)
     if not groups or not is_fixed(groups[0]):
         groups = [[], *groups]
     for number, group in enumerate(groups):

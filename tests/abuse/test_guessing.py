@@ -51,12 +51,12 @@ def test_guesses_of_passwords_delay_only_the_guesser() -> None:
     waits = []
     for _ in range(8):
         waits.append(slow.wait_s("6.6.6.6", "ada"))
-        slow.failed("6.6.6.6", "ada")
+        slow.record_failure("6.6.6.6", "ada")
         clock.now += 10
     assert waits == [0, 0, 0, 0.5, 1.0, 2.0, 4.0, 5.0]
     assert slow.wait_s("1.2.3.4", "bob") == 0  # Others from elsewhere are not concerned.
     assert slow.wait_s("1.2.3.4", "ada") == 5.0  # The user is, but never waits longer than that,
-    slow.succeeded("1.2.3.4", "ada")
+    slow.record_success("1.2.3.4", "ada")
     assert slow.wait_s("1.2.3.4", "ada") == 0  # and where it was right, not again.
     clock.now += 60
     assert slow.wait_s("6.6.6.6", "ada") == 0  # It is forgotten in time.
@@ -66,7 +66,7 @@ def test_many_guesses_at_once_are_few() -> None:
     """So many of an address are held, fewer of one name; others beyond are refused unchecked."""
     clock = Clock()
     slow = Throttle(failures_free=1, delay_s=2.0, delay_max_s=5.0, clock=clock)
-    slow.failed("6.6.6.6", "ada")
+    slow.record_failure("6.6.6.6", "ada")
     held = [slow.wait_s("6.6.6.6", "ada") for _ in range(HELD_OF_NAME_MAX + 1)]
     assert held == [2.0] * HELD_OF_NAME_MAX + [None]
     held = [slow.wait_s("6.6.6.6", f"user-{n}") for n in range(HELD_MAX - HELD_OF_NAME_MAX + 1)]
@@ -80,18 +80,18 @@ def test_many_guesses_at_once_are_few() -> None:
 def test_a_usual_address_waits_for_its_user_only() -> None:
     clock = Clock()
     slow = Throttle(failures_free=1, delay_s=2.0, delay_max_s=5.0, clock=clock)
-    slow.succeeded("6.6.6.6", "ada")
+    slow.record_success("6.6.6.6", "ada")
     for n in range(100):
-        slow.failed("6.6.6.6", f"user-{n}")
-        slow.failed("1.2.3.4", "ada")
+        slow.record_failure("6.6.6.6", f"user-{n}")
+        slow.record_failure("1.2.3.4", "ada")
         slow.wait_s("6.6.6.6", "bob")
     assert slow.wait_s("6.6.6.6", "bob") is None
     assert slow.wait_s("6.6.6.6", "ada") == 0
-    slow.failed("6.6.6.6", "ada")  # Guesses of hers from there delay her, and are few.
+    slow.record_failure("6.6.6.6", "ada")  # Guesses of hers from there delay her, and are few.
     held = [slow.wait_s("6.6.6.6", "ada") for _ in range(HELD_OF_NAME_MAX + 1)]
     assert held == [2.0] * HELD_OF_NAME_MAX + [None]
     clock.now += USUAL_S
-    slow.failed("6.6.6.6", "bob")
+    slow.record_failure("6.6.6.6", "bob")
     assert slow.wait_s("6.6.6.6", "ada") == 2.0  # It is an address like others again.
 
 
@@ -116,9 +116,9 @@ def test_right_passwords_during_guesses(
     """Guesses go on for hours, after 25 failures; the figures are those of security.md."""
     clock, chance = Clock(), Random(1)
     slow = Throttle(clock=clock)
-    slow.succeeded("6.6.6.6", "usual")
+    slow.record_success("6.6.6.6", "usual")
     for _ in range(25):
-        slow.failed("6.6.6.6", "ada")
+        slow.record_failure("6.6.6.6", "ada")
     hours, begun, checked = 10, clock.now, 0
     at = [begun + chance.uniform(0, 3600 * hours) for _ in range(int(3600 * hours * rate))]
     events = [(when, "") for when in at]
@@ -132,7 +132,7 @@ def test_right_passwords_during_guesses(
         else:
             name = "ada" if one_name else f"guess-{n}"
             checked += slow.wait_s("6.6.6.6", name) is not None
-            slow.failed("6.6.6.6", name)
+            slow.record_failure("6.6.6.6", name)
     share = {who: sum(one is not None for one in some) / len(some) for who, some in waits.items()}
     assert set(waits["usual"]) == {0.0}
     assert 100 * share["ada"] == pytest.approx(of_name, abs=3)
@@ -147,7 +147,7 @@ def test_one_guess_a_second_refuses_no_one() -> None:
     slow = Throttle(clock=clock)
     for n in range(625):
         wrong = slow.wait_s("6.6.6.6", "ada")
-        slow.failed("6.6.6.6", "ada")
+        slow.record_failure("6.6.6.6", "ada")
         clock.now += 0.5
         right = slow.wait_s("6.6.6.6", "ada") if n % 50 == 25 else 0.0
         clock.now += 0.5
@@ -182,13 +182,19 @@ def test_no_table_grows_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "ENTRIES_MAX", 100)
     slow = Throttle(failures_free=0, delay_s=0.001)
     for n in range(1000):
-        slow.failed(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
+        slow.record_failure(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
         slow.wait_s(f"10.0.{n // 256}.{n % 256}", f"user-{n}")
-        slow.succeeded(f"10.1.{n // 256}.{n % 256}", f"user-{n}")
-    for table in (slow._addresses, slow._users, slow._usual_failures, slow._held, slow._good):
+        slow.record_success(f"10.1.{n // 256}.{n % 256}", f"user-{n}")
+    for table in (
+        slow._addresses,
+        slow._users,
+        slow._usual_failures,
+        slow._delayed,
+        slow._successes,
+    ):
         assert len(table) <= 100
     for _ in range(2):
-        slow.failed("6.6.6.6", "x" * 65536)
+        slow.record_failure("6.6.6.6", "x" * 65536)
         slow.wait_s("6.6.6.6", "x" * 65536)
     assert max(map(len, slow._users._entries)) == throttle.NAME_MAX
     monkeypatch.setattr(connection_gate, "ADDRESSES_MAX", 100)

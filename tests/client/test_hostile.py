@@ -48,7 +48,7 @@ from headrace.protocol.codec_0_x import (
     QueuePurgeOk,
     encode_method,
 )
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from support.brokers.scripted_broker import HungUp, Peer, scripted
 from support.timeouts import PATIENCE_S
@@ -61,8 +61,11 @@ DELIVER = BasicDeliver(consumer_tag="ctag1.1", delivery_tag=1, routing_key="q")
 
 def deliver_frames(header: bytes, *bodies: bytes, channel: int = 1) -> bytes:
     """A delivery with a header frame of any content."""
-    frames = [framed(1, channel, encode_method(V0_9_1, DELIVER)), framed(2, channel, header)]
-    return b"".join([*frames, *(framed(3, channel, body) for body in bodies)])
+    frames = [
+        make_frame(1, channel, encode_method(V0_9_1, DELIVER)),
+        make_frame(2, channel, header),
+    ]
+    return b"".join([*frames, *(make_frame(3, channel, body) for body in bodies)])
 
 
 NO_PROPERTIES = struct.pack(">HHQH", 60, 0, 3, 0)
@@ -73,26 +76,26 @@ BROKEN = {
     "unknown frame type": b"\x07\x00\x01\x00\x00\x00\x00\xce",
     "frame without its end": b"\x08\x00\x00\x00\x00\x00\x00\x00",
     "not a frame at all": b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "unknown class": framed(1, 1, b"\x7f\xff\x00\x0a"),
-    "unknown method": framed(1, 1, b"\x00\x3c\x7f\xff"),
-    "method cut short": framed(1, 1, b"\x00\x3c\x00"),
-    "short string longer than its frame": framed(1, 1, b"\x00\x32\x00\x0b\xffq"),
-    "octets after the last field": framed(1, 1, encode_method(V0_9_1, QueuePurgeOk()) + b"\0"),
-    "a request of clients": framed(1, 1, encode_method(V0_9_1, BasicPublish())),
-    "a second start": framed(1, 0, encode_method(V0_9_1, ConnectionStart())),
-    "a reply nobody asked for": framed(1, 1, encode_method(V0_9_1, QueuePurgeOk())),
-    "content on a channel that is not open": framed(3, 9, b"abc"),
-    "body without a method": framed(3, 1, b"abc"),
-    "header without a method": framed(2, 1, NO_PROPERTIES),
+    "unknown class": make_frame(1, 1, b"\x7f\xff\x00\x0a"),
+    "unknown method": make_frame(1, 1, b"\x00\x3c\x7f\xff"),
+    "method cut short": make_frame(1, 1, b"\x00\x3c\x00"),
+    "short string longer than its frame": make_frame(1, 1, b"\x00\x32\x00\x0b\xffq"),
+    "octets after the last field": make_frame(1, 1, encode_method(V0_9_1, QueuePurgeOk()) + b"\0"),
+    "a request of clients": make_frame(1, 1, encode_method(V0_9_1, BasicPublish())),
+    "a second start": make_frame(1, 0, encode_method(V0_9_1, ConnectionStart())),
+    "a reply nobody asked for": make_frame(1, 1, encode_method(V0_9_1, QueuePurgeOk())),
+    "content on a channel that is not open": make_frame(3, 9, b"abc"),
+    "body without a method": make_frame(3, 1, b"abc"),
+    "header without a method": make_frame(2, 1, NO_PROPERTIES),
     "method in the middle of a content": (
-        framed(1, 1, encode_method(V0_9_1, DELIVER))
-        + framed(1, 1, encode_method(V0_9_1, QueuePurgeOk()))
+        make_frame(1, 1, encode_method(V0_9_1, DELIVER))
+        + make_frame(1, 1, encode_method(V0_9_1, QueuePurgeOk()))
     ),
     "header of another class": deliver_frames(struct.pack(">HHQH", 50, 0, 3, 0)),
     "header cut short": deliver_frames(b"\x00\x3c\x00"),
     "body longer than its header says": deliver_frames(NO_PROPERTIES, b"abcd"),
     "delivery to an unknown consumer": deliver_frames(NO_PROPERTIES, b"abc"),
-    "confirm of what was not published": framed(
+    "confirm of what was not published": make_frame(
         1, 1, encode_method(V0_9_1, BasicAck(delivery_tag=7))
     ),
 }
@@ -138,9 +141,11 @@ methods = st.sampled_from(
     ]
 )
 frames = st.one_of(
-    st.builds(lambda n, method: framed(1, n, encode_method(V0_9_1, method)), numbers, methods),
-    st.builds(lambda n, size: framed(2, n, struct.pack(">HHQH", 60, 0, size, 0)), numbers, numbers),
-    st.builds(lambda kind, n, payload: framed(kind, n, payload), numbers, numbers, st.binary()),
+    st.builds(lambda n, method: make_frame(1, n, encode_method(V0_9_1, method)), numbers, methods),
+    st.builds(
+        lambda n, size: make_frame(2, n, struct.pack(">HHQH", 60, 0, size, 0)), numbers, numbers
+    ),
+    st.builds(lambda kind, n, payload: make_frame(kind, n, payload), numbers, numbers, st.binary()),
     st.binary(max_size=20),
 )
 
@@ -329,7 +334,7 @@ async def test_a_flood_before_the_connection_is_open() -> None:
     async def script(peer: Peer) -> None:
         start = encode_method(V0_9_1, ConnectionStart(mechanisms=b"PLAIN" * 1000))
         while True:
-            peer.send_raw(framed(1, 0, start))
+            peer.send_raw(make_frame(1, 0, start))
             await peer.writer.drain()
 
     async with scripted(script) as broker:

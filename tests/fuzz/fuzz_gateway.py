@@ -88,9 +88,9 @@ class User:
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:
     if response.endswith(b"refuse"):
-        connection.login_refused()
+        connection.refuse_login()
     else:
-        connection.logged_in(User())
+        connection.accept_login(User())
 
 
 class Listening(logging.Handler):
@@ -182,7 +182,7 @@ class Rig:
         """Do as the event loop does after each read."""
         self.store.start_write()
         self.staging.woken()
-        self.context.line("/").advance()
+        self.context.pending_confirms("/").advance()
         self.context.pool.dirty.clear()
 
     def tell(self, connection: GatewayConnection, octets: bytes) -> bytes:

@@ -188,7 +188,7 @@ class Server(Connection):
         Connection.__init__(
             self, Role.SERVER, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
         )
-        self.answer_to(ServerOwner(self))
+        self.set_owner(ServerOwner(self))
 
 
 class Client(Connection):
@@ -198,7 +198,7 @@ class Client(Connection):
         Connection.__init__(
             self, Role.CLIENT, frame_max=FRAME_MAX, channel_max=64, body_max=BODY_MAX
         )
-        self.answer_to(ClientOwner(self))
+        self.set_owner(ClientOwner(self))
 
 
 def feed(machine: Connection, chunks: Iterable[bytes]) -> str:

@@ -131,8 +131,8 @@ def test_the_fuzzer_sees_a_machine_that_depends_on_splits() -> None:
 
 def test_the_fuzzer_sees_a_session_that_depends_on_splits() -> None:
     class Broken(Server010):
-        def turn_over(self) -> None:
-            Server010.turn_over(self)
+        def on_turn_end(self) -> None:
+            Server010.on_turn_end(self)
             self.events.append(HeartbeatReceived())
 
     with pytest.raises(Finding, match="chunks"):

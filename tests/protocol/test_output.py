@@ -8,21 +8,21 @@ import pytest
 from headrace.protocol.output import BufferPool, Feed, Output
 
 
-class Pieces(Feed):
-    """Gives these pieces; an error where one is None."""
+class ChunkFeed(Feed):
+    """Gives these chunks; an error where one is None."""
 
-    def __init__(self, *pieces: bytes | None) -> None:
-        self.pieces = list(pieces)
+    def __init__(self, *chunks: bytes | None) -> None:
+        self.chunks = list(chunks)
         self.ends: list[OSError | None] = []
         self.dropped = 0
 
-    def piece(self) -> tuple[bytes, bool]:
-        piece = self.pieces.pop(0)
-        if piece is None:
+    def next_chunk(self) -> tuple[bytes, bool]:
+        chunk = self.chunks.pop(0)
+        if chunk is None:
             raise OSError("gone")
-        return piece, not self.pieces
+        return chunk, not self.chunks
 
-    def over(self, error: OSError | None) -> None:
+    def on_end(self, error: OSError | None) -> None:
         self.ends.append(error)
 
     def drop(self) -> None:
@@ -35,7 +35,7 @@ def output() -> Output:
 
 
 def test_feeds_take_turns_behind_everything_else(output: Output) -> None:
-    first, second = Pieces(b"a1", b"a2", b"a3"), Pieces(b"b1", b"b2")
+    first, second = ChunkFeed(b"a1", b"a2", b"a3"), ChunkFeed(b"b1", b"b2")
     output.feed_from(first)
     output.feed_from(second)
     output.write(b"now ")
@@ -47,7 +47,7 @@ def test_feeds_take_turns_behind_everything_else(output: Output) -> None:
 
 
 def test_what_is_written_meanwhile_overtakes(output: Output) -> None:
-    output.feed_from(Pieces(b"12", b"34"))
+    output.feed_from(ChunkFeed(b"12", b"34"))
     source, lo, hi = output.front()
     assert source[lo:hi] == b"12"
     output.advance(1)
@@ -56,7 +56,7 @@ def test_what_is_written_meanwhile_overtakes(output: Output) -> None:
 
 
 def test_a_feed_in_order_comes_before_what_is_written_later(output: Output) -> None:
-    feed = Pieces(b"12", b"34")
+    feed = ChunkFeed(b"12", b"34")
     output.write(b"<")
     output.feed_in_order(feed)
     output.write(b">")
@@ -69,7 +69,7 @@ def test_a_feed_in_order_comes_before_what_is_written_later(output: Output) -> N
 
 
 def test_a_feed_in_order_survives_partial_sends(output: Output) -> None:
-    output.feed_in_order(Pieces(b"123", b"456"))
+    output.feed_in_order(ChunkFeed(b"123", b"456"))
     output.write(b"!")
     got = b""
     while output.pending():
@@ -81,7 +81,7 @@ def test_a_feed_in_order_survives_partial_sends(output: Output) -> None:
 
 @pytest.mark.parametrize("ordered", [False, True])
 def test_an_error_ends_a_feed(output: Output, ordered: bool) -> None:
-    feed = Pieces(b"1", None)
+    feed = ChunkFeed(b"1", None)
     (output.feed_in_order if ordered else output.feed_from)(feed)
     output.write(b"x")
     assert sorted(output.data_to_send()) == sorted(b"1x")
@@ -90,7 +90,7 @@ def test_an_error_ends_a_feed(output: Output, ordered: bool) -> None:
 
 
 def test_feeds_of_a_lost_peer_are_dropped(output: Output) -> None:
-    first, second = Pieces(b"1"), Pieces(b"2")
+    first, second = ChunkFeed(b"1"), ChunkFeed(b"2")
     output.feed_from(first)
     output.feed_in_order(second)
     output.drop()

@@ -19,7 +19,7 @@ from headrace.wire.frame import encode_frame
 from support.brokers.in_memory_broker import Rig
 
 FRAME_MAX = 4096
-BUFFER_SIZE, BUFFER_KEPT_MAX, POOL_OCTETS_MAX = 16 << 10, 2 << 20, 8 << 20  # Octets.
+BUFFER_SIZE, BUFFER_KEPT_MAX, POOL_BYTES_MAX = 16 << 10, 2 << 20, 8 << 20  # Octets.
 KEPT_TICKS = 20  # Half seconds.
 BODY = bytes(range(256)) * 100
 
@@ -105,13 +105,13 @@ def test_little_memory_makes_unread_outputs_full() -> None:
 
 def test_unused_buffers_are_bounded() -> None:
     pool = BufferPool()
-    for output in outputs(pool, 3 * POOL_OCTETS_MAX // BUFFER_KEPT_MAX):
+    for output in outputs(pool, 3 * POOL_BYTES_MAX // BUFFER_KEPT_MAX):
         output.write(bytes(BUFFER_KEPT_MAX))
-    assert pool.used >= 3 * POOL_OCTETS_MAX
+    assert pool.used >= 3 * POOL_BYTES_MAX
     for output in list(pool.dirty):
         output.data_to_send()
     assert pool.used == 0
-    assert sum(map(len, pool.buffers)) == pool.kept <= POOL_OCTETS_MAX
+    assert sum(map(len, pool.buffers)) == pool.kept <= POOL_BYTES_MAX
 
 
 @pytest.mark.parametrize("ends", ["complete", "abandoned"])

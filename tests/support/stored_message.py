@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.model.message import Message, new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 
 
@@ -18,7 +18,7 @@ def stored_message(
     names = [name.encode() for name in (exchange, routing_key)]
     address = b"".join(bytes((len(name),)) + name for name in names)
     header = encode_content_header(V0_9_1, 60, len(body), BasicProperties(**properties))
-    data = address + b"\0\0" + framed(2, 0, header)
+    data = address + b"\0\0" + make_frame(2, 0, header)
     if body:
-        data += framed(3, 0, body)
+        data += make_frame(3, 0, body)
     return new_message(data, len(address), len(body))

@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     decode_method,
     encode_method,
 )
-from headrace.protocol.version_negotiation import HEADERS, numbers_of
+from headrace.protocol.version_negotiation import HEADERS, version_numbers
 
 FRAME_MIN_SIZE = 4096
 FRAME_OVERHEAD = 8
@@ -56,7 +56,7 @@ def a_version_to_come(site: Site) -> None:
     peer.send_bytes(asked)
     offered = peer.read(8)
     must(offered in HEADERS, f"the header of a version, not {offered!r}")
-    must(numbers_of(offered) <= numbers_of(asked), f"{offered!r} is later than {asked!r}")
+    must(version_numbers(offered) <= version_numbers(asked), f"{offered!r} is later than {asked!r}")
     must(not peer.read(1), "the end of the stream behind it")
 
 

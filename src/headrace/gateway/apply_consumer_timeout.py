@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apply a changed consumer timeout of a policy to the consumers of a queue."""
+"""Application of a policy's changed consumer timeout to the consumers of a queue."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 
-def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
+def retime(vhost: VirtualHost, default_ms: int, queue: Queue) -> None:
     """Enforce the new timeout on the consumers of a queue; their deliveries count from now.
 
-    ``otherwise_ms`` is the timeout of consumers without an argument or policy.
+    ``default_ms`` is the timeout of consumers without an argument or policy.
     """
     for consumer in list(queue.consumers or ()):
         if consumer.no_ack or getattr(consumer, "automatic", False):
@@ -35,6 +35,6 @@ def retime(vhost: VirtualHost, otherwise_ms: int, queue: Queue) -> None:
         else:
             continue
         vhost.scheduler.remove(("acks", head))
-        timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, otherwise_ms)
+        timeout_ms = timeout_of(vhost, head.queue, head.arguments or {}, default_ms)
         if timeout_ms:
             enforce(*arguments, timeout_ms)

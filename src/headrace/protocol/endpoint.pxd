@@ -42,14 +42,14 @@ cdef class Endpoint(Output):
     cpdef bint awaits_close(self) except -1
     cpdef send_heartbeat(self)
     @cython.locals(size=Py_ssize_t)
-    cpdef Py_ssize_t lead_with_heartbeat(self) except -1
-    cpdef bint owes(self) except -1
+    cpdef Py_ssize_t prepend_heartbeat(self) except -1
+    cpdef bint has_unacked(self) except -1
     cpdef block(self, str reason)
     cpdef unblock(self)
-    cpdef fed(self)
+    cpdef on_output_drained(self)
     cpdef end(self)
-    cpdef cannot_keep(self, object store)
+    cpdef fail_changes(self, object store)
     cpdef force_close(self, str reason)
-    cpdef farewell(self)
-    cpdef logged_in(self, object user)
-    cpdef login_refused(self)
+    cpdef close_for_shutdown(self)
+    cpdef accept_login(self, object user)
+    cpdef refuse_login(self)

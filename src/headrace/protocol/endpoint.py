@@ -20,9 +20,9 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TURN_NS = 5_000_000  # What one connection's methods may take while the others wait.
+TURN_NS = 5_000_000  # The maximum time of one connection's turn.
 WORK_PER_LOOK = 512  # Units of work between looks at the clock.
-METHOD_WORK = 256  # Units that a method is, unless it is known to be cheap.
+METHOD_WORK = 256  # Units of a method, unless it is known to be cheap.
 
 
 class DurableLog(Protocol):
@@ -44,7 +44,7 @@ class BodySink(Protocol):
         """Take the next bytes."""
 
     def abandon(self) -> None:
-        """Forget the body: the rest does not come."""
+        """Discard the body: the remaining bytes will not arrive."""
 
 
 class Endpoint(Output):
@@ -52,28 +52,28 @@ class Endpoint(Output):
 
     def __init__(self, pool: BufferPool) -> None:
         Output.__init__(self, pool)
-        self.number = 0  # Of the connection; what Message.publisher says.
-        self.publishes = False  # It has published: it is stopped when memory or disk run out.
-        self.published = False  # It had, before ``publishes`` was set back.
-        self.blocked = False  # It is stopped.
-        self.ended = False  # All that it held was given back.
-        self.pace: Any = None  # A queue that makes the transport stop reading for a while.
-        self.starving: Any = None  # {queue: None} to go on with once the peer has read.
+        self.number = 0  # Of the connection; also in Message.publisher.
+        self.publishes = False  # It has published: it is blocked when memory or disk run out.
+        self.published = False  # It has published, even before ``publishes`` was cleared.
+        self.blocked = False
+        self.ended = False  # All its resources were released.
+        self.pace: Any = None  # A queue that makes the transport pause reading.
+        self.starving: Any = None  # {queue: None} to resume once the peer has read the output.
         # A gateway's user and virtual host, None before the login and before connection.open.
-        # Any: neither class is known here, and what needs them runs after that.
+        # Any: this package must not import their classes.
         self.user: Any = None
         self.vhost: Any = None
         self.held_until = 0  # Output waits until the log of held_by is durable up to here.
         self.held_by: DurableLog = None  # type: ignore[assignment]  # Set with held_until.
         self.promised = 0  # As ``held_until``, even while the store cannot write.
-        self.promised_from = 0  # How many octets were written before that, and wait, too.
+        self.promised_from = 0  # The bytes that were written before that, and wait, too.
         #: Returns nanoseconds; without it a turn ends with the read.
         self.stopwatch: Callable[[], int] | None = None
-        self.work_left = WORK_PER_LOOK  # Until the next look at it.
-        self.turn_until = 0  # What it will tell when the turn is over; 0 until the first look.
+        self.work_left = WORK_PER_LOOK  # Units of work until the clock is read again.
+        self.turn_until = 0  # The time in ns when the turn ends; 0 until the first reading.
         self.turn_step = -1  # The step of the loop that it is in.
-        self.spent = False  # The turn was over before all that was read was handled.
-        self.transport: Any = None  # Knows close_soon(), unpace(), watch_output() and the like.
+        self.spent = False  # The turn ended before all received frames were handled.
+        self.transport: Any = None  # Has close_soon(), unpace(), watch_output() and others.
 
     def forget_publishes(self) -> None:
         """Clear the mark of a publisher, until the next publish."""
@@ -154,7 +154,7 @@ class Endpoint(Output):
     def send_heartbeat(self) -> None:
         """Send a heartbeat: there was no output for an interval."""
 
-    def lead_with_heartbeat(self) -> int:
+    def prepend_heartbeat(self) -> int:
         """Write a heartbeat before all output that waits; return its size in bytes."""
         self.seal()
         self.send_heartbeat()
@@ -163,7 +163,7 @@ class Endpoint(Output):
         self.release()
         return size
 
-    def owes(self) -> bool:
+    def has_unacked(self) -> bool:
         """Return True if the peer has unsettled deliveries."""
         return False
 
@@ -175,28 +175,28 @@ class Endpoint(Output):
         """Send connection.unblocked, if the peer supports it."""
         self.blocked = False
 
-    def fed(self) -> None:
-        """Resume consumers that waited for room in the output."""
+    def on_output_drained(self) -> None:
+        """The peer has read the output: resume the consumers that waited for room."""
         self.starving = None
 
     def end(self) -> None:
         """Release everything: the connection has ended, for whatever reason."""
         self.ended = True
 
-    def cannot_keep(self, store: "DurableLog") -> None:
-        """Refuse the changes that wait for a store which cannot write."""
+    def fail_changes(self, store: "DurableLog") -> None:
+        """Fail the changes that wait for a store that cannot write."""
 
     def force_close(self, reason: str) -> None:
         """Close the connection for an operator, with a reason."""
 
-    def forgo_answers(self) -> None:
-        """End a close that waits for answers: the store that owes them is gone."""
+    def close_without_answers(self) -> None:
+        """Close without the deferred answers: the store that they wait for is gone."""
 
-    def farewell(self) -> None:
+    def close_for_shutdown(self) -> None:
         """Close an open connection because the broker stops."""
 
-    def logged_in(self, user: Any) -> None:
+    def accept_login(self, user: Any) -> None:
         """Accept the login."""
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         """Refuse the login; the exact reason is only logged."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AmqpError: an error that a close method reports to the peer, or the peer to us."""
+"""AmqpError: an error of the protocol that a close method carries, ours or the peer's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AmqpError(Exception):
         super().__init__(code, text, method, scope)  # As given: so it can be pickled.
         self.code = code
         self.text = text
-        self.method = method  # (0, 0) when no method failed.
+        self.method = method  # (0, 0) if no method failed.
         self.scope = code.scope if scope is None else scope
 
     @property

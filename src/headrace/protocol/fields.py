@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of the generated methods, commands, structs and properties.
 
-They are plain slotted classes with a generated ``__init__``: three hundred dataclasses took most of
-the time in which a broker starts.
+They are plain slotted classes with a generated ``__init__``: three hundred dataclasses would take
+most of a broker's start time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Fields:
     def __init_subclass__(cls) -> None:
         cls.FIELDS = tuple(cls.__slots__)
 
-    __hash__ = None  # type: ignore[assignment]  # Fields change, so none can be a key.
+    __hash__ = None  # type: ignore[assignment]  # Fields are mutable.
 
     def __eq__(self, other: object) -> bool:
         if other.__class__ is not self.__class__:

@@ -7,7 +7,7 @@ cdef unsigned char FRAME_BODY
 cdef unsigned char FRAME_END
 cdef Py_ssize_t BUFFER_SIZE
 cdef Py_ssize_t BUFFER_KEPT_MAX
-cdef Py_ssize_t POOL_OCTETS_MAX
+cdef Py_ssize_t POOL_BYTES_MAX
 cdef int KEPT_TICKS
 cdef Py_ssize_t GATHERED_MAX
 
@@ -85,7 +85,7 @@ cdef class Output:
     cpdef feed_from(self, object feed)
     cpdef feed_in_order(self, object feed)
     cdef tuple front_in_order(self, object feed)
-    cdef tuple front_of_feed(self)
+    cdef tuple take_from_feed(self)
     @cython.locals(lo=Py_ssize_t, hi=Py_ssize_t, number=cython.int)
     cpdef advance(self, Py_ssize_t size)
     cpdef release(self)

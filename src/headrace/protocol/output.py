@@ -10,7 +10,7 @@ bounds it.
 The pool counts the bytes of all outputs, and of incomplete received contents. Above its limit every
 output is full at ``OUTPUT_MIN`` bytes: peers that read are served as before, others get no more.
 
-Content from disk is fed: a :class:`Feed` gives one piece at a time, and only when no other output
+Content from disk is fed: a :class:`Feed` returns one chunk at a time, and only when no other output
 waits, so it neither fills memory nor delays other channels. Several feeds alternate.
 The feeding class writes nothing else to that channel meanwhile.
 """
@@ -26,13 +26,13 @@ if not cython.compiled:
 FRAME_BODY = 3
 FRAME_END = 0xCE
 BUFFER_SIZE = 16384  # Octets of a pooled buffer when new.
-BUFFER_KEPT_MAX = 1 << 21  # A buffer that grew beyond this is not pooled again.
-POOL_OCTETS_MAX = 8 << 20  # Octets of all pooled buffers.
-KEPT_TICKS = 20  # Half seconds between two times that the pool lets go of its buffers.
-OUTPUT_MIN = 65536  # Octets that an output may hold however little memory there is.
-SHARE_MIN = 4096  # Octets of a body that may be referred to, where its reader does not keep up:
-SHARE_ABOVE = 32768  # where so many octets wait already.
-GATHERED_MAX = 64  # Pieces of the chain that are sent at once.
+BUFFER_KEPT_MAX = 1 << 21  # Bytes of the largest buffer that returns to the pool.
+POOL_BYTES_MAX = 8 << 20  # Octets of all pooled buffers.
+KEPT_TICKS = 20  # Half seconds between two times that the pool frees its buffers.
+OUTPUT_MIN = 65536  # Bytes that an output may hold even if memory is short.
+SHARE_MIN = 4096  # Minimum bytes of a body that is referred to, not copied, for a slow peer.
+SHARE_ABOVE = 32768  # Bytes of output above which a peer counts as slow.
+GATHERED_MAX = 64  # Chunks of the chain that are sent at once.
 if not cython.compiled:
     C_OUTPUT_MIN = OUTPUT_MIN
     C_SHARE_MIN = SHARE_MIN
@@ -40,17 +40,17 @@ if not cython.compiled:
 
 
 class BufferPool:
-    """Buffers that no connection needs now, and the connections that have something to send."""
+    """Unused buffers, and the connections with output."""
 
     def __init__(self) -> None:
         self.buffers: list[bytearray] = []
         self.dirty: list[Any] = []  # Output objects.
-        self.finished: list[Any] = []  # Feeds that are over: (feed, error or None).
-        self.kept = 0  # Octets of ``buffers``.
-        self.ticks = 0  # Since it last let go of them.
-        self.used = 0  # Octets that outputs and unfinished contents hold.
-        self.used_max = 1 << 62  # Octets above which every output is full at OUTPUT_MIN.
-        self.tight = False  # That is so now.
+        self.finished: list[Any] = []  # Feeds that have ended: (feed, error or None).
+        self.kept = 0  # Bytes of ``buffers``.
+        self.ticks = 0  # Half seconds since the buffers were freed.
+        self.used = 0  # Bytes of outputs and unfinished contents.
+        self.used_max = 1 << 62  # Bytes above which every output is full at OUTPUT_MIN.
+        self.tight = False  # ``used`` exceeds ``used_max``.
         self.step = 0  # The number of the event loop's step.
 
     def take(self) -> bytearray:
@@ -64,14 +64,14 @@ class BufferPool:
     def put_back(self, buffer: bytearray) -> None:
         """Return a buffer to the pool."""
         size = len(buffer)
-        if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_OCTETS_MAX:
+        if size <= BUFFER_KEPT_MAX and self.kept + size <= POOL_BYTES_MAX:
             self.buffers.append(buffer)
             self.kept += size
 
     def tick(self) -> None:
-        """Half a second passed: let go of the idle buffers now and then.
+        """Count half a second; free the unused buffers every ``KEPT_TICKS``.
 
-        A buffer never shrinks, so that in the end each would be as large as the largest output.
+        A buffer never shrinks: each would in the end be as large as the largest output.
         """
         self.ticks += 1
         if self.ticks >= KEPT_TICKS:
@@ -85,30 +85,30 @@ class BufferPool:
         self.tight = self.used > self.used_max
 
     def finish(self) -> None:
-        """Call ``over`` of the feeds that gave their last piece."""
+        """Call ``on_end`` of the feeds that have ended."""
         if self.finished:
             finished = self.finished
             self.finished = []
             for feed, error in finished:
-                feed.over(error)
+                feed.on_end(error)
 
 
 class Feed:
-    """A body too large for memory, in pieces."""
+    """A body too large for memory, in chunks."""
 
-    def piece(self) -> tuple[bytes, bool]:
-        """Return the next octets to send, framed, and whether they are the last.
+    def next_chunk(self) -> tuple[bytes, bool]:
+        """Return the next chunk, framed, and True if it is the last.
 
         Raises:
             OSError: the file cannot be read.
         """
         return b"", True
 
-    def over(self, error: OSError | None) -> None:
-        """Called between reads, when the last piece is about to be sent, or after :meth:`drop`."""
+    def on_end(self, error: OSError | None) -> None:
+        """Called between reads, when the last chunk is about to be sent, or after :meth:`drop`."""
 
     def drop(self) -> None:
-        """The peer is gone."""
+        """Called when the connection is lost."""
 
 
 class Output:
@@ -116,20 +116,20 @@ class Output:
 
     def __init__(self, pool: BufferPool) -> None:
         self.pool = pool
-        self.buffer: Any = None  # A bytearray while there is something to send.
-        self.head = 0  # Where the unsent part of ``buffer`` begins.
-        self.tail = 0  # Where it ends, and where the next octet goes.
+        self.buffer: Any = None  # A bytearray while it holds output.
+        self.head = 0  # The start of the unsent part of ``buffer``.
+        self.tail = 0  # Its end, where the next byte is written.
         self.capacity = 0
-        self.chain: Any = None  # deque of (octets, from, to, how to frame them), once needed.
+        self.chain: Any = None  # deque of (bytes, start, end, -1; or feed, 0, 0, -2), or None.
         self.chained = 0  # Octets in the chain.
         self.dirty = False
-        self.feeds: Any = None  # deque of Feed, once needed.
-        self.feeding = 0  # How many there are.
-        self.output_max = 1 << 62  # Octets of output above which consumers get nothing more.
-        self.room = OUTPUT_MIN  # Octets up to which it is not full, whatever else.
+        self.feeds: Any = None  # deque of Feed, or None.
+        self.feeding = 0  # The number of feeds.
+        self.output_max = 1 << 62  # Bytes of output above which consumers get no more messages.
+        self.room = OUTPUT_MIN  # Bytes up to which it is never full.
 
     def pending(self) -> int:
-        """Return the bytes that wait to be sent; a feed counts as few, at any length."""
+        """Return the bytes that wait to be sent; a feed counts as one, whatever its length."""
         return self.tail - self.head + self.chained + self.feeding
 
     def written(self) -> int:
@@ -142,21 +142,21 @@ class Output:
         return size + self.tail - self.head
 
     def limit(self, output_max: int) -> None:
-        """Set the bytes of output above which consumers deliver no more."""
+        """Set the bytes of output above which consumers get no more messages."""
         self.output_max = output_max
         self.room = min(output_max, OUTPUT_MIN)
 
     def is_full(self) -> bool:
-        """Return True if the peer has to read before it is given more."""
+        """Return True if the peer has to read before it gets more messages."""
         waiting = self.tail - self.head + self.chained
         return waiting > self.output_max or (waiting > C_OUTPUT_MIN and self.pool.tight)
 
     def lags(self) -> bool:
-        """Return True if the peer does not keep up: large bodies are better not copied."""
+        """Return True for a slow peer: large bodies are better not copied."""
         return self.tail - self.head + self.chained > C_SHARE_ABOVE or self.pool.tight
 
     def reserve(self, size: int) -> None:
-        """Make room for ``size`` octets from ``tail`` on, and have the connection flushed."""
+        """Make room for ``size`` bytes after ``tail``, and schedule the connection for sending."""
         if self.buffer is None:
             self.buffer = self.pool.take()
             self.capacity = len(self.buffer)
@@ -250,7 +250,7 @@ class Output:
                 at = to
 
     def refer(self, source: bytes, lo: int, hi: int) -> None:
-        """Append ``source[lo:hi]`` as it is, without copying it."""
+        """Append ``source[lo:hi]`` unchanged, without copying it."""
         self.seal()
         self.put_in_chain(source, lo, hi, True)
 
@@ -266,7 +266,7 @@ class Output:
         self.pool.count(hi - lo)
 
     def seal(self) -> None:
-        """Move what the buffer holds into the chain; a buffer that grew goes back."""
+        """Move the buffer's output into the chain; a grown buffer returns to the pool."""
         size = self.tail - self.head
         if size:
             self.put_in_chain(cut(self.buffer, self.head, self.tail), 0, size, True)
@@ -276,20 +276,20 @@ class Output:
                 self.release()
 
     def front(self) -> tuple[bytes | bytearray, int, int]:
-        """Return the next octets to send: where they are, from where, to where."""
+        """Return the next bytes to send: their source, start and end."""
         if self.chain:
             source, lo, hi, number = self.chain[0]
             if number == -2:
                 return self.front_in_order(source)
             return source, lo, hi
         if self.feeds and self.tail == self.head:
-            return self.front_of_feed()
+            return self.take_from_feed()
         if self.buffer is None:
             return b"", 0, 0
         return self.buffer, self.head, self.tail
 
     def gather(self) -> list[tuple[bytes | bytearray, int, int]]:
-        """Return the octets that can be sent together, as :meth:`front` would one by one."""
+        """Return the chunks that can be sent together, each as from :meth:`front`."""
         gathered: list[tuple[bytes | bytearray, int, int]] = []
         for source, lo, hi, number in self.chain or ():
             if number == -2 or len(gathered) >= GATHERED_MAX:
@@ -298,7 +298,7 @@ class Output:
         return gathered or [self.front()]
 
     def feed_from(self, feed: Feed) -> None:
-        """Send what a feed gives, when there is nothing else to send."""
+        """Send the chunks of a feed while there is no other output."""
         if self.feeds is None:
             self.feeds = deque()
         self.feeds.append(feed)
@@ -308,7 +308,7 @@ class Output:
             self.pool.dirty.append(self)
 
     def feed_in_order(self, feed: Feed) -> None:
-        """Send what a feed gives, all of it before anything that is written later."""
+        """Send all chunks of a feed before any later output."""
         self.seal()
         if self.chain is None:
             self.chain = deque()
@@ -319,35 +319,35 @@ class Output:
             self.pool.dirty.append(self)
 
     def front_in_order(self, feed: Feed) -> tuple[bytes, int, int]:
-        """Put the next piece of a feed before it in the chain, and return it."""
-        error = None
+        """Put the next chunk of a feed before it in the chain, and return it."""
+        failure = None
         try:
-            piece, last = feed.piece()
-        except OSError as trouble:
-            piece, last, error = b"", True, trouble
+            chunk, last = feed.next_chunk()
+        except OSError as error:
+            chunk, last, failure = b"", True, error
         if last:
             self.chain.popleft()
             self.feeding -= 1
-            self.pool.finished.append((feed, error))
-        self.put_in_chain(piece, 0, len(piece), False)
-        return piece, 0, len(piece)
+            self.pool.finished.append((feed, failure))
+        self.put_in_chain(chunk, 0, len(chunk), False)
+        return chunk, 0, len(chunk)
 
-    def front_of_feed(self) -> tuple[bytes, int, int]:
-        """Take the next piece of the next feed into the chain, and return it."""
+    def take_from_feed(self) -> tuple[bytes, int, int]:
+        """Move the next chunk of the next feed into the chain, and return it."""
         feed = self.feeds.popleft()
-        error = None
+        failure = None
         try:
-            piece, last = feed.piece()
-        except OSError as trouble:
-            piece, last, error = b"", True, trouble
+            chunk, last = feed.next_chunk()
+        except OSError as error:
+            chunk, last, failure = b"", True, error
         if last:
             self.feeding -= 1
-            self.pool.finished.append((feed, error))
+            self.pool.finished.append((feed, failure))
         else:
             self.feeds.append(feed)
-        if piece:
-            self.put_in_chain(piece, 0, len(piece), True)
-        return piece, 0, len(piece)
+        if chunk:
+            self.put_in_chain(chunk, 0, len(chunk), True)
+        return chunk, 0, len(chunk)
 
     def advance(self, size: int) -> None:
         """Remove ``size`` bytes of :meth:`front` or :meth:`gather`: they were sent."""

@@ -149,7 +149,7 @@ def attribute(name: str) -> str:
     return plain + "_" if keyword.iskeyword(plain) else plain
 
 
-def runs(fields: Iterable[Field]) -> list[list[Field]]:
+def group_fields(fields: Iterable[Field]) -> list[list[Field]]:
     """Group neighbouring numbers and bits; every other field stands alone."""
     groups: list[list[Field]] = []
     fixed = False
@@ -256,7 +256,7 @@ class MethodPlan:
             NumbersStep(group)
             if group[0].type in NUMBERS or group[0].type == "bit"
             else ValueStep(group[0], group[0] in appended)
-            for group in runs(fields)
+            for group in group_fields(fields)
         ]
 
     def decode(self, d: bytes) -> MethodBase:

@@ -71,7 +71,7 @@ def prepare(text: str) -> str:
     return text
 
 
-def salted(password: str, salt: bytes, iterations: int) -> bytes:
+def salt_password(password: str, salt: bytes, iterations: int) -> bytes:
     """Return SaltedPassword of RFC 5802."""
     return hashlib.pbkdf2_hmac("sha256", prepare(password).encode(), salt, iterations)
 
@@ -253,7 +253,7 @@ class Client:
             raise ScramError("malformed challenge")
         if not ITERATIONS_MIN <= int(iterations) <= ITERATIONS_MAX:
             raise ScramError(f"{iterations} iterations are too few or too many")
-        secret = salted(self._password, salt, int(iterations))
+        secret = salt_password(self._password, salt, int(iterations))
         stored_key, server_key = keys(secret)
         without = f"c=biws,r={fields['r']}".encode()
         text = b",".join((self._bare, challenge, without))

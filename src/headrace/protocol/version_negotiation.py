@@ -13,10 +13,10 @@ HEADERS: dict[bytes, Version] = {
 
 SERVED: dict[Version, bool] = {V0_8: True, V0_9: True, V0_9_1: True, V0_10: True}
 
-# An unknown header is answered with the best version that we serve,
+# The answer to an unknown header, unless it names an older version.
 BEST = V0_9_1
 
-# unless it asks for an older one. Major, minor and revision, as 0-9-1 counts them.
+# Major, minor and revision, in the numbering of 0-9-1.
 NUMBERS: dict[Version, tuple[int, int, int]] = {
     V0_8: (0, 8, 0),
     V0_9: (0, 9, 0),
@@ -26,29 +26,29 @@ NUMBERS: dict[Version, tuple[int, int, int]] = {
 
 HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PATC", b"TRAC", b"PRI ")
 TLS_RECORD = b"\x16\x03"  # A handshake of SSL 3 or any TLS.
-SHOWN_OCTETS = 16  # Of a peer with another protocol, in the log.
+SHOWN_BYTES = 16  # Of a peer with another protocol, in the log.
 
 
 # Keeps 0-9-1/connection.start#01, 0-9-1/connection.start#02, 0-9/connection.start#protocol-name,
 # 0-9/connection.start#server-support, 0-10/s006.
 def negotiate(header: bytes) -> Version | bytes:
-    """Return the version to speak after a protocol header, or the header to answer before closing.
+    """Return the version of a protocol header, or the header to answer before closing.
 
-    The answer is never a later version than was asked for, unless all that we serve are later.
+    The answer is never a later version than the requested one, unless all served ones are later.
     """
     octets = bytes(header)
     version = HEADERS.get(octets)
     if version is not None and SERVED[version]:
         return version
     if version is None and octets[:4] == b"AMQP":
-        numbers = numbers_of(octets)
+        numbers = version_numbers(octets)
         older = [v for v in Version if SERVED[v] and NUMBERS[v] <= numbers]
         if older and BEST not in older:
             return older[-1].header
     return BEST.header
 
 
-def numbers_of(header: bytes) -> tuple[int, int, int]:
+def version_numbers(header: bytes) -> tuple[int, int, int]:
     """Return major, minor and revision of a protocol header.
 
     Before 0-9-1 its last octets were class, instance, major and minor.
@@ -65,6 +65,6 @@ def describe_unserved(octets: bytes) -> str:
     if octets[:4] in HTTP:
         return "HTTP on an AMQP port"
     if octets.startswith(b"AMQP"):
-        numbers = "-".join(map(str, numbers_of(octets)))
+        numbers = "-".join(map(str, version_numbers(octets)))
         return f"a client asks for AMQP {numbers}, which is not served"
-    return f"the first bytes are not an AMQP header: {octets[:SHOWN_OCTETS]!r}"
+    return f"the first bytes are not an AMQP header: {octets[:SHOWN_BYTES]!r}"

@@ -280,7 +280,7 @@ class Broker:
         from headrace.server.cluster_relay.relays import Relays
 
         assert self.login is not None
-        self.relays = managed.context.elsewhere = Relays(
+        self.relays = managed.context.cluster = Relays(
             managed.context,
             managed.access,
             managed.reactor,
@@ -661,7 +661,7 @@ class Broker:
         managed = self.managed
         assert managed is not None
         reactor = managed.reactor
-        managed.context.line(name).advance()
+        managed.context.pending_confirms(name).advance()
         if managed.storage.stores[name].full or reactor.blocked:
             managed.alarms.check()
         reactor.turn()
@@ -730,7 +730,7 @@ class Broker:
             if transport.handshake_ticks and not transport.closing:
                 transport.abort()  # Not open yet: a close cannot be sent.
                 continue
-            transport.connection.farewell()
+            transport.connection.close_for_shutdown()
             transport.close_soon()
         if self.reactor is not None:
             self.reactor.turn()

@@ -117,7 +117,7 @@ def set_context(broker: Reloadable, settings: Settings) -> None:
     context.body_max = settings.body_size_max
     context.output_max = settings.output_size_max
     context.quotas.body_max = settings.body_size_max
-    context.quotas.changed()
+    context.quotas.apply_changes()
 
 
 def set_rules(broker: Reloadable, _: Settings) -> None:

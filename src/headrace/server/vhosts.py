@@ -115,7 +115,7 @@ class VirtualHosts:
         Pipeline(context, vhost)
         self._agents[name] = self._serve_beside(vhost)
         reactor.stores.append(store)
-        reactor.lines.append(context.line(name))
+        reactor.lines.append(context.pending_confirms(name))
         store.notify = partial(self._on_synced, name)
         if store.wake_fd >= 0:
             reactor.loop.add_reader(store.wake_fd, store.woken)
@@ -193,9 +193,9 @@ class VirtualHosts:
             agent.close()
         for transport in self._transports_of(vhost):
             transport.connection.force_close(reason)
-            transport.connection.forgo_answers()
+            transport.connection.close_without_answers()
         self._shared_0_10.drop_vhost(vhost)
-        reactor.lines.remove(context.lines.pop(name))
+        reactor.lines.remove(context.confirms_by_vhost.pop(name))
         store = storage.stores[name]
         reactor.stores.remove(store)
         if store.wake_fd >= 0:

@@ -239,7 +239,7 @@ class RawSession:
     def wait(self, number: int) -> None:
         """Wait until a command is complete."""
         completed = self.machine.sent.completed
-        while not completed.has(completed.near(number)):
+        while not completed.has(completed.unwrap(number)):
             self.pull()
 
     def pull(self) -> None:

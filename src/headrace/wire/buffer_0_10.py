@@ -25,7 +25,7 @@ U64 = struct.Struct(">Q")
 _I64 = struct.Struct(">q")
 
 
-def _sized(d: bytes, start: int, size: int) -> tuple[bytes, int]:
+def _read_sized(d: bytes, start: int, size: int) -> tuple[bytes, int]:
     end = start + size
     if end > len(d):
         raise MalformedError("a value is cut off")
@@ -57,28 +57,28 @@ def read_uint64(d: bytes, at: int) -> tuple[int, int]:
 
 def read_vbin8(d: bytes, at: int) -> tuple[bytes, int]:
     """Read up to 255 bytes."""
-    return _sized(d, at + 1, d[at])
+    return _read_sized(d, at + 1, d[at])
 
 
 def read_vbin16(d: bytes, at: int) -> tuple[bytes, int]:
     """Read up to 65,535 bytes."""
-    return _sized(d, at + 2, U16.unpack_from(d, at)[0])
+    return _read_sized(d, at + 2, U16.unpack_from(d, at)[0])
 
 
 def read_vbin32(d: bytes, at: int) -> tuple[bytes, int]:
     """Read bytes with a 32-bit size, all of which are in `d`."""
-    return _sized(d, at + 4, U32.unpack_from(d, at)[0])
+    return _read_sized(d, at + 4, U32.unpack_from(d, at)[0])
 
 
 def read_str8(d: bytes, at: int) -> tuple[str, int]:
     """Read up to 255 bytes of UTF-8."""
-    raw, at = _sized(d, at + 1, d[at])
+    raw, at = _read_sized(d, at + 1, d[at])
     return raw.decode(), at
 
 
 def read_str16(d: bytes, at: int) -> tuple[str, int]:
     """Read up to 65,535 bytes of UTF-8."""
-    raw, at = _sized(d, at + 2, U16.unpack_from(d, at)[0])
+    raw, at = _read_sized(d, at + 2, U16.unpack_from(d, at)[0])
     return raw.decode(), at
 
 
@@ -89,7 +89,7 @@ def read_datetime(d: bytes, at: int) -> tuple[datetime | int, int]:
 
 def read_uuid(d: bytes, at: int) -> tuple[UUID, int]:
     """Read 16 bytes."""
-    raw, at = _sized(d, at, 16)
+    raw, at = _read_sized(d, at, 16)
     return UUID(bytes=raw), at
 
 

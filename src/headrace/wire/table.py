@@ -386,12 +386,12 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 def encode_table(table: Mapping[str, object]) -> bytes:
     """Return `table` with its size; ValueError or TypeError if it cannot be encoded."""
-    return _within_limits(_encode_table(table, 1))
+    return _check_limits(_encode_table(table, 1))
 
 
 def encode_array(items: Sequence[object]) -> bytes:
     """Return `items` with their size; ValueError or TypeError as for a table."""
-    return _within_limits(_encode_array(items, 1))
+    return _check_limits(_encode_array(items, 1))
 
 
 def encode_entry(key: str, value: object) -> bytes:
@@ -412,7 +412,7 @@ def encode_timestamp(moment: datetime | int) -> int:
     return seconds
 
 
-def _within_limits(raw: bytes) -> bytes:
+def _check_limits(raw: bytes) -> bytes:
     if len(raw) - 4 > _BYTES_MAX:
         raise ValueError(f"a field table of {len(raw)} bytes exceeds {_BYTES_MAX}")
     return raw

@@ -33,7 +33,7 @@ cdef bint _has_key(
 ) noexcept
 
 @cython.locals(size=Py_ssize_t, count=Py_ssize_t, code=cython.int)
-cdef bint _distinct(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+cdef bint _keys_differ(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 
 @cython.locals(end=Py_ssize_t)
 cpdef tuple decode_map(bytes data, Py_ssize_t at=*)

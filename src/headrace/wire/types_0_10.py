@@ -462,7 +462,7 @@ def _check_container(
         number += 1
     if at != end:
         return -1
-    if kind == 0xA8 and count > _FEW_KEYS and not _distinct(d, start, end):
+    if kind == 0xA8 and count > _FEW_KEYS and not _keys_differ(d, start, end):
         return -1
     return seen
 
@@ -483,7 +483,7 @@ def _has_key(d: bytes | bytearray, at: int, end: int, size: int) -> bool:
     return False
 
 
-def _distinct(d: bytes | bytearray, at: int, end: int) -> bool:
+def _keys_differ(d: bytes | bytearray, at: int, end: int) -> bool:
     """Return True if all keys of the checked entries in d[at..end] differ."""
     keys: set[bytes] = set()
     count = 0
@@ -677,17 +677,17 @@ def _decode_dec64(data: bytes, at: int, end: int) -> Decimal:
 
 def encode_map(values: Mapping[str, object]) -> bytes:
     """Return `values` with size and count; ValueError or TypeError if they cannot be encoded."""
-    return _within_limits(_encode_map(values, 1))
+    return _check_limits(_encode_map(values, 1))
 
 
 def encode_list(items: Sequence[object]) -> bytes:
     """Return a list with size and count; ValueError or TypeError as for a map."""
-    return _within_limits(_encode_list(items, 1))
+    return _check_limits(_encode_list(items, 1))
 
 
 def encode_array(items: Array) -> bytes:
     """Return an array; ValueError or TypeError if an item has another type."""
-    return _within_limits(_encode_array(items, 1))
+    return _check_limits(_encode_array(items, 1))
 
 
 def encode_value(value: object) -> tuple[int, bytes]:
@@ -723,19 +723,19 @@ def code_of(value: object) -> int:
     return _encode_value(value, 1)[0]
 
 
-def _within_limits(raw: bytes) -> bytes:
+def _check_limits(raw: bytes) -> bytes:
     if len(raw) - 4 > _BYTES_MAX:
         raise ValueError(f"a map, list or array of {len(raw)} octets exceeds {MAP_BYTES_MAX}")
     return raw
 
 
-def _deeper(depth: int) -> None:
+def _check_depth(depth: int) -> None:
     if depth > _DEPTH_MAX:
         raise ValueError(f"maps, lists and arrays nest deeper than {MAP_DEPTH_MAX}")
 
 
 def _encode_map(values: Mapping[str, object], depth: int) -> bytes:
-    _deeper(depth)
+    _check_depth(depth)
     parts: list[bytes] = [b"", _U32.pack(len(values))]
     for key, value in values.items():
         raw = key.encode()
@@ -749,13 +749,13 @@ def _encode_map(values: Mapping[str, object], depth: int) -> bytes:
 
 
 def _encode_list(items: Sequence[object], depth: int) -> bytes:
-    _deeper(depth)
+    _check_depth(depth)
     body = _U32.pack(len(items)) + b"".join([_encode_value(item, depth) for item in items])
     return _U32.pack(len(body)) + body
 
 
 def _encode_array(items: Array, depth: int) -> bytes:
-    _deeper(depth)
+    _check_depth(depth)
     parts: list[bytes] = [bytes((items.code,)), _U32.pack(len(items))]
     parts += [_encode_as(items.code, item, depth) for item in items]
     body = b"".join(parts)
@@ -772,9 +772,9 @@ def _encode_as(code: int, value: object, depth: int) -> bytes:
             raise ValueError(f"{value!r} does not fit type 0x{code:02x}") from None
     text = _STRINGS.get(code)
     if text is not None and isinstance(value, str) and not isinstance(value, Char | CharUtf32):
-        return _sized(code, value.encode(text[1]))
+        return _with_size(code, value.encode(text[1]))
     if code == 0xA0 and isinstance(value, bytes):
-        return _sized(code, value)
+        return _with_size(code, value)
     if code == 0xD8 and isinstance(value, Decimal):
         return _encode_decimal(value, 64)[1:]
     tagged = _encode_value(value, depth)
@@ -783,7 +783,7 @@ def _encode_as(code: int, value: object, depth: int) -> bytes:
     return tagged[1:]
 
 
-def _sized(code: int, raw: bytes) -> bytes:
+def _with_size(code: int, raw: bytes) -> bytes:
     """Return `raw` as a value of type `code`, with its size if the type has one."""
     width = code >> 4
     if width < 8:
@@ -815,7 +815,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     """Return type code and bytes."""
     kind = type(value)
     if kind is str:
-        return b"\x95" + _sized(0x95, value.encode())  # type: ignore[attr-defined]  # It is a str.
+        return b"\x95" + _with_size(0x95, value.encode())  # type: ignore[attr-defined]  # It is a str.
     if kind is int:
         return _encode_int(value)  # type: ignore[arg-type]  # It is an int.
     number = _NUMBER_CODES.get(kind)
@@ -844,7 +844,7 @@ def _encode_value(value: object, depth: int) -> bytes:
         return b"\xa9" + _encode_list(value, depth + 1)
     if isinstance(value, bytes | bytearray):
         code = getattr(value, "CODE", 0xA0)
-        return bytes((code,)) + _sized(code, bytes(value))
+        return bytes((code,)) + _with_size(code, bytes(value))
     if isinstance(value, UUID):
         return b"\x48" + value.bytes
     if isinstance(value, Dec64):
@@ -856,7 +856,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, Struct32):
         return b"\xab" + encode_struct32(value)
     if isinstance(value, Opaque):
-        return bytes((value.code,)) + _sized(value.code, value.payload)
+        return bytes((value.code,)) + _with_size(value.code, value.payload)
     raise TypeError(f"a map cannot hold {kind.__name__}: {value!r}")
 
 
@@ -881,7 +881,7 @@ def _encode_str(value: str) -> bytes:
     else:
         code = _STRING_CODES.get(type(value), 0x95)
         raw = value.encode(_STRINGS[code][1])
-    return bytes((code,)) + _sized(code, raw)
+    return bytes((code,)) + _with_size(code, raw)
 
 
 def _encode_decimal(value: Decimal, bits: int) -> bytes:
@@ -892,7 +892,7 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
     places = -exponent if exponent < 0 else 0
     if places > 255 or exponent > 20:
         raise ValueError(f"a decimal has too many places: {value}")
-    unscaled = _unscaled(value, exponent)
+    unscaled = _digits_of(value, exponent)
     if bits == 32 and -0x80000000 <= unscaled <= 0x7FFFFFFF:
         return b"\xc8" + bytes((places,)) + unscaled.to_bytes(4, "big", signed=True)
     if -0x8000000000000000 <= unscaled <= 0x7FFFFFFFFFFFFFFF:
@@ -900,7 +900,7 @@ def _encode_decimal(value: Decimal, bits: int) -> bytes:
     raise ValueError(f"a decimal does not fit 64 bits: {value}")
 
 
-def _unscaled(value: Decimal, exponent: int) -> int:
+def _digits_of(value: Decimal, exponent: int) -> int:
     """Return the digits as a signed integer, whatever the precision of the context."""
     sign, digits, _ = value.as_tuple()
     if len(digits) > 20:

@@ -55,7 +55,7 @@ from support.brokers.broker_process import Served, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HANDSHAKE_OCTETS_MAX = 16384
+HANDSHAKE_BYTES_MAX = 16384
 BODY_MAX = 1 << 20
 
 
@@ -333,7 +333,7 @@ def test_a_missing_virtual_host_is_named(raw: RawClient) -> None:
 
 def test_more_than_16_kib_before_the_login_ends_the_connection(raw: RawClient) -> None:
     raw.greet()
-    raw.try_send_bytes(HEARTBEAT * (HANDSHAKE_OCTETS_MAX // 8 + 2))
+    raw.try_send_bytes(HEARTBEAT * (HANDSHAKE_BYTES_MAX // 8 + 2))
     closed = raw.expect(ConnectionClose)
     assert closed.reply_code == 501
     assert raw.hung_up()
@@ -341,7 +341,7 @@ def test_more_than_16_kib_before_the_login_ends_the_connection(raw: RawClient) -
 
 def test_a_large_frame_before_the_login_is_refused_by_its_head(raw: RawClient) -> None:
     raw.greet()
-    raw.send_bytes(b"\x01\x00\x00" + HANDSHAKE_OCTETS_MAX.to_bytes(4, "big"))
+    raw.send_bytes(b"\x01\x00\x00" + HANDSHAKE_BYTES_MAX.to_bytes(4, "big"))
     assert raw.expect(ConnectionClose).reply_code == 501
     assert raw.hung_up()
 

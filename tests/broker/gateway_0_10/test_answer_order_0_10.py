@@ -57,7 +57,7 @@ class Late:
 
     def is_complete(self, number: int) -> bool:
         sent = self.session.machine.sent.completed
-        return bool(sent.has(sent.near(number)))
+        return bool(sent.has(sent.unwrap(number)))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from headrace.client import Message
 from headrace.client.bulk.encode import Octets, RowError, encode_publishes, properties_of
 from headrace.client.message import encode_header
 from headrace.protocol.codec_0_x import BasicPublish, encode_method
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 
 FRAME_MAX = 4096
@@ -26,9 +26,9 @@ def one_by_one(
     body = message.body
     return b"".join(
         [
-            framed(1, 7, encode_method(V0_9_1, method)),
-            framed(2, 7, encode_header(message)),
-            *[framed(3, 7, body[at : at + limit]) for at in range(0, len(body), limit)],
+            make_frame(1, 7, encode_method(V0_9_1, method)),
+            make_frame(2, 7, encode_header(message)),
+            *[make_frame(3, 7, body[at : at + limit]) for at in range(0, len(body), limit)],
         ]
     )
 

@@ -23,7 +23,7 @@ from headrace.client.message import encode_header
 from headrace.protocol.codec_0_x import BasicDeliver, BasicPublish, ConnectionTuneOk, encode_method
 from headrace.protocol.v0_x.connection import Connection as Machine
 from headrace.protocol.v0_x.events import ContentReceived
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.protocol.v0_x.handshake import Role, State
 from headrace.spec.tables import V0_9_1
 
@@ -79,7 +79,7 @@ def test_what_is_too_long_is_refused_as_by_the_codec(
 
 
 class Heard:
-    """A channel and a consumer that hear what a gatherer tells."""
+    """A channel and a consumer that hear what a collector tells."""
 
     kind = Delivery
 
@@ -94,14 +94,14 @@ class Heard:
         self.counts.append((count, octets))
 
 
-def machine_with(gatherer: Arrivals | None) -> Machine:
+def machine_with(collector: Arrivals | None) -> Machine:
     """A client's machine with channel 1 open."""
     machine = Machine(Role.CLIENT, V0_9_1, frame_max=4096)
     machine.state_number = State.OPEN.value
     machine.tune(ConnectionTuneOk(frame_max=4096))
     channel = machine.owner.make_channel(1)
     channel.state = 1
-    channel.gatherer = gatherer
+    channel.collector = collector
     machine.channels[1] = channel
     return machine
 
@@ -110,8 +110,11 @@ def octets_of_delivery(method: BasicDeliver, message: Message, parts: list[int])
     """Its frames, the body cut at the places given."""
     cuts = [0, *sorted(min(part, len(message.body)) for part in parts), len(message.body)]
     pieces = [message.body[lo:hi] for lo, hi in pairwise(cuts)]
-    frames = [framed(1, 1, encode_method(V0_9_1, method)), framed(2, 1, encode_header(message))]
-    return b"".join(frames + [framed(3, 1, piece) for piece in pieces if piece])
+    frames = [
+        make_frame(1, 1, encode_method(V0_9_1, method)),
+        make_frame(2, 1, encode_header(message)),
+    ]
+    return b"".join(frames + [make_frame(3, 1, piece) for piece in pieces if piece])
 
 
 @settings(max_examples=40)
@@ -169,7 +172,7 @@ def test_confirms_are_told_once_a_read_and_what_follows_an_event_is_one() -> Non
     due: list[Notifier] = []
     arrivals = Arrivals(heard, 1, Delivery, due)
     machine = machine_with(arrivals)
-    ack = [framed(1, 1, b"\0\x3c\0\x50" + tag.to_bytes(8, "big") + b"\1") for tag in (5, 9)]
+    ack = [make_frame(1, 1, b"\0\x3c\0\x50" + tag.to_bytes(8, "big") + b"\1") for tag in (5, 9)]
     other = octets_of_delivery(BasicDeliver(consumer_tag="none"), Message(b"x"), [])
     assert machine.receive(b"".join(ack)) == []
     assert (heard.settled, due) == ([], [arrivals])
@@ -188,7 +191,7 @@ async def test_a_confirm_of_what_was_not_published_ends_the_connection(
         monkeypatch.setattr(connection, "link_lost", lambda link, error: links.append(error))
         link = channel._link
         assert link is not None
-        link.data_received(framed(1, channel.number, b"\0\x3c\0\x50" + b"\0" * 7 + b"\x09\0"))
+        link.data_received(make_frame(1, channel.number, b"\0\x3c\0\x50" + b"\0" * 7 + b"\x09\0"))
         assert [type(error) for error in links] == [ProtocolViolation]  # type: ignore[comparison-overlap]
         with pytest.raises(ConnectionLost):
             await channel.publish("b", name())

@@ -150,7 +150,7 @@ async def test_a_ticket_goes_with_everything_on_its_channel() -> None:
     async def script(peer: Peer) -> None:
         owner = TicketCollector(V0_9)
         peer.machine = Connection(Role.SERVER)
-        peer.machine.answer_to(owner)
+        peer.machine.set_owner(owner)
         await peer.handshake()
         for number in (1, 2):
             await peer.open_channel()

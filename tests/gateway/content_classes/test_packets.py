@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.gateway.content_classes.stream import Pace, PacketClass, StreamConsumer, packet
+from headrace.gateway.content_classes.stream import PacketClass, PacketRate, StreamConsumer, packet
 from headrace.model.counters import Counters
 from headrace.model.message import KIND_STREAM, Message
 from headrace.model.ports import Store
@@ -27,7 +27,7 @@ START_MS = 1_000_000
 class Packets(PacketClass):
     """Notes when packets were delivered."""
 
-    def __init__(self, vhost: VirtualHost, shared: Pace) -> None:
+    def __init__(self, vhost: VirtualHost, shared: PacketRate) -> None:
         super().__init__(vhost, 1, shared)
         self.times: list[int] = []
         self.own: list[Consumer] = []
@@ -71,7 +71,7 @@ def pass_time(vhost: VirtualHost, until_ms: int) -> None:
 @pytest.mark.rule("0-9/stream.qos.consume-rate#01", "0-10/s238")
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_packets_keep_the_rate(vhost: VirtualHost, everywhere: bool) -> None:
-    packets = Packets(vhost, Pace())
+    packets = Packets(vhost, PacketRate())
     queue = vhost.declare_queue("q")
     packets.consume(queue)
     packets.qos(10_000, everywhere)
@@ -86,7 +86,7 @@ def test_packets_keep_the_rate(vhost: VirtualHost, everywhere: bool) -> None:
 
 
 def test_a_late_timer_is_made_up_for_a_little_only(vhost: VirtualHost) -> None:
-    packets = Packets(vhost, Pace())
+    packets = Packets(vhost, PacketRate())
     queue = vhost.declare_queue("q")
     packets.consume(queue)
     packets.qos(1_000_000, False)
@@ -97,7 +97,7 @@ def test_a_late_timer_is_made_up_for_a_little_only(vhost: VirtualHost) -> None:
 
 
 def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
-    shared = Pace()
+    shared = PacketRate()
     first, second = Packets(vhost, shared), Packets(vhost, shared)
     queue = vhost.declare_queue("q")
     first.consume(queue)
@@ -111,7 +111,7 @@ def test_a_connections_pace_is_all_its_channels(vhost: VirtualHost) -> None:
 
 
 def test_packets_that_are_over_wake_no_consumer(vhost: VirtualHost) -> None:
-    packets = Packets(vhost, Pace())
+    packets = Packets(vhost, PacketRate())
     queue = vhost.declare_queue("q")
     packets.consume(queue)
     packets.qos(10, False)

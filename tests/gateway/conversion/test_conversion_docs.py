@@ -15,12 +15,12 @@ from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_message import read_message, write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer, write_transfer
 from headrace.gateway.conversion.neutral_values import (
-    coded,
+    encode_with_code,
+    encode_with_tag,
     entries_of_map,
     entries_of_table,
     is_exact_in_0_10,
     is_exact_in_0_x,
-    tagged,
 )
 from headrace.protocol.codec_0_10 import (
     DeliveryProperties,
@@ -183,11 +183,11 @@ def test_a_tag_becomes_the_type_that_the_table_says(row: list[str]) -> None:
         raw = len(content).to_bytes(4, "big") + content
     entry = b"\1k" + tag.encode() + raw
     ((_, value),) = entries_of_table(entry, 0, len(entry))
-    assert coded(value)[0] == CODES[code(row[2])]
+    assert encode_with_code(value)[0] == CODES[code(row[2])]
     assert is_exact_in_0_10(value) == (row[3] == "yes")
-    written = coded(value)
+    written = encode_with_code(value)
     ((_, back),) = entries_of_map(b"\0\0\0\1\1k" + written, 0, 6 + len(written))
-    assert (tagged(back) == tag.encode() + raw) == (row[3] == "yes")
+    assert (encode_with_tag(back) == tag.encode() + raw) == (row[3] == "yes")
 
 
 @pytest.mark.parametrize("row", rows("Type | Tag"), ids=lambda row: row[0])
@@ -202,9 +202,9 @@ def test_a_type_becomes_the_tag_that_the_table_says(row: list[str]) -> None:
         raw = len(content).to_bytes({8: 1, 9: 2}.get(width, 4), "big") + content
     octets = b"\0\0\0\1\1k" + bytes((number,)) + raw
     ((_, value),) = entries_of_map(octets, 0, len(octets))
-    written = tagged(value)
+    written = encode_with_tag(value)
     assert written is not None
     assert written[:1].decode() == code(row[1])
     assert is_exact_in_0_x(value) == (row[2] == "yes")
     ((_, back),) = entries_of_table(b"\1k" + written, 0, 2 + len(written))
-    assert (coded(back) == bytes((number,)) + raw) == (row[2] == "yes")
+    assert (encode_with_code(back) == bytes((number,)) + raw) == (row[2] == "yes")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.gateway.conversion.contents import rewritten, values_of_entries
+from headrace.gateway.conversion.contents import rewrite_entries, values_of_entries
 from headrace.gateway.conversion.convert import CannotConvert, Converter, body_of_frames
 from headrace.gateway.conversion.neutral_basic import read_basic, write_basic
 from headrace.gateway.conversion.neutral_transfer import (
@@ -316,7 +316,7 @@ def test_any_octets_for_application_headers_are_converted_or_refused(raw: bytes)
     assert refusal(lambda payload: write_basic(read_transfer(payload), 0), segment) != ""
     if refusal(read_transfer, segment) is None:
         headers = read_transfer(segment).headers or []
-        assert rewritten(headers, {**values_of_entries(headers), "x-death": []})
+        assert rewrite_entries(headers, {**values_of_entries(headers), "x-death": []})
 
 
 @settings(max_examples=100, deadline=None)

@@ -44,7 +44,7 @@ def test_a_number_of_32_bits_names_its_delivery_until_it_is_taken(start: int, se
         assert unsettled.count == len(known)
         assert unsettled.entries(number) == list(known.items())
         assert sorted(map(id, unsettled.all())) == sorted(map(id, known.values()))
-        assert unsettled.places() >= len(known)
+        assert unsettled.slots() >= len(known)
 
 
 def test_the_head_is_taken_in_order() -> None:

@@ -368,7 +368,7 @@ def test_another_broker_makes_the_same_scopes_of_what_was_found(sub: str) -> Non
     given = ["h.read:{vhost}/{sub}-*", "h.write:*/{vhost}", "h.configure:*/{missing}", "other"]
     aliases = {"admins": ("tag:administrator", "h.configure:lab/{sub}")}
     found = Scopes([*given, "admins"], "h.", aliases=aliases, claims={"sub": sub})
-    again = Scopes.again(json.loads(json.dumps(found.texts)))
+    again = Scopes.from_texts(json.loads(json.dumps(found.texts)))
     assert again.tags == found.tags == ("administrator",)
     for permission in ("configure", "write", "read"):
         for vhost in ("/", "lab", "{vhost}"):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from headrace.gateway.conversion.contents import Contents
-from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.messages.pending_confirms import PendingConfirms
 from headrace.gateway.requests.pipeline import HANDLERS, Pipeline
 from headrace.gateway.requests.requests import REQUESTS_MAX, RequestCall, Service, Steps
 from headrace.gateway.requests.transactions import QUEUE, Coordinator
@@ -26,7 +26,7 @@ from headrace.model.stream.stream import Stream
 from headrace.model.transaction.xid import Xid
 from headrace.model.vhost.virtual_host import VirtualHost
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from support.stored_message import stored_message
 
@@ -63,14 +63,14 @@ class Broker:
         self.vhost = VirtualHost(
             "/", store=self.store, counters=Counters(now_ms=1_000_000), contents=Contents()
         )
-        line = ConfirmLine(self.store)
+        confirms = PendingConfirms(self.store)
         context: Any = SimpleNamespace(
             connections={n: Connection(n) for n in (1, 2)},
             access=SimpleNamespace(allowed=lambda user, *_: user == 1, audit=SILENT),
-            line=lambda _: line,
-            refused=lambda *_: None,
+            pending_confirms=lambda _: confirms,
+            record_refusal=lambda *_: None,
         )
-        self.line = line
+        self.confirms = confirms
         self.context = context
         self.coordinator = Coordinator(context, self.vhost)
         self.answers = self.vhost.declare_queue("answers")
@@ -131,7 +131,7 @@ def test_an_outcome_is_answered_when_it_is_durable() -> None:
     broker.turn()
     assert broker.answered() == []
     broker.store.synced = 100
-    broker.line.advance()
+    broker.confirms.advance()
     assert broker.answered() == [{"status": "xa-ok"}]
 
 
@@ -151,7 +151,7 @@ def test_long_work_lets_others_go_on() -> None:
     done: list[int] = []
 
     def count(call: RequestCall) -> Steps:
-        for number in range(call.number("to", most=5)):
+        for number in range(call.number("to", maximum=5)):
             done.append(number)
             yield
         if call.flag("fail"):
@@ -163,7 +163,7 @@ def test_long_work_lets_others_go_on() -> None:
         raise ZeroDivisionError
 
     handlers: dict[str, Any] = {"count": count, "crash": crash, "now": lambda call: {"now": True}}
-    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=1000)
+    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=1000)
     scheduler = broker.vhost.scheduler
     for request in (
         {"do": "count", "to": 3},
@@ -225,14 +225,14 @@ def test_a_large_request_comes_in_several_frames() -> None:
     broker = Broker()
     seen: list[str] = []
     handlers: dict[str, Any] = {
-        "tell": lambda call: seen.append(call.text("what", octets_max=5000)) or {}
+        "tell": lambda call: seen.append(call.text("what", bytes_max=5000)) or {}
     }
-    Service(broker.context, broker.vhost, "amq.test", handlers, octets_max=10_000)
+    Service(broker.context, broker.vhost, "amq.test", handlers, bytes_max=10_000)
     body = json.dumps({"do": "tell", "what": "y" * 4000}).encode()
     properties = BasicProperties(reply_to="answers")
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    frames = framed(3, 0, body[:100]) + framed(3, 0, body[100:])
-    data = b"\x00\x01k\x00\x00" + framed(2, 0, header) + frames
+    frames = make_frame(3, 0, body[:100]) + make_frame(3, 0, body[100:])
+    data = b"\x00\x01k\x00\x00" + make_frame(2, 0, header) + frames
     message = new_message(data, 3, len(body))
     message.publisher = 1
     broker.vhost.deliver(message, [broker.vhost.queues["amq.test"]], False)

@@ -68,7 +68,7 @@ def test_scram_does_the_example_of_rfc_7677(monkeypatch: pytest.MonkeyPatch) -> 
     client = scram.Client("user", "pencil")
     assert client.first == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
-    stored, server_key = scram.keys(scram.salted("pencil", salt, 4096))
+    stored, server_key = scram.keys(scram.salt_password("pencil", salt, 4096))
     server = scram.Server(
         scram.read_client_first(client.first),
         salt=salt,

@@ -725,7 +725,7 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
     rig.pass_time(CHECKPOINT_KEEP_MS - 1)
     assert len(checkpoints_in(rig)) == 1
     rig.pass_time(1)
-    assert len(checkpoints_in(rig)) == checkpoints_in(rig).octets == 0
+    assert len(checkpoints_in(rig)) == checkpoints_in(rig).total_bytes == 0
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")
     assert client.call(resumed, MessageOffset).value == 0
@@ -734,12 +734,12 @@ def test_a_checkpoint_is_kept_for_a_bounded_time(rig: Rig, client: Client) -> No
 def test_the_last_checkpoint_counts_and_takes_what_there_is_room_for(
     rig: Rig, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.gateway.v0_x.early.references.CHECKPOINT_OCTETS_MAX", 8)
+    monkeypatch.setattr("headrace.gateway.v0_x.early.references.CHECKPOINT_BYTES_MAX", 8)
     opened(client, b"12345")
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
     client.call(MessageAppend(reference=NAME, data=b"67890"), MessageOk)
     client.call(MessageCheckpoint(reference=NAME, identifier="id"), MessageOk)
-    assert checkpoints_in(rig).octets == 8
+    assert checkpoints_in(rig).total_bytes == 8
     client.end()
     client = rig.client(V0_9)
     resumed = MessageResume(reference=NAME, identifier="id")

@@ -23,7 +23,7 @@ from headrace.protocol.codec_0_x import (
     decode_content_header,
     encode_content_header,
 )
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from headrace.wire.table import TABLE_ENTRIES_MAX
 from support.stored_message import stored_message
@@ -245,7 +245,7 @@ def test_a_large_body_is_shared_not_copied(vhost: VirtualHost) -> None:
     queue = declare(vhost, "q", dead_letter_exchange="", dead_letter_routing_key="dead")
     dead = declare(vhost, "dead")
     header = encode_content_header(V0_9_1, 60, 6, BasicProperties())
-    large = new_message(b"\0\x01q\0\0" + framed(2, 0, header), 3, 6)
+    large = new_message(b"\0\x01q\0\0" + make_frame(2, 0, header), 3, 6)
     large.parts = (b"abc", b"def")
     large.seq = 7
     queue.enqueue(large)

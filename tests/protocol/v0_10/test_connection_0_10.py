@@ -40,7 +40,7 @@ from headrace.protocol.codec_0_10 import (
 )
 from headrace.protocol.errors_0_10 import CloseError
 from headrace.protocol.v0_10.connection.connection import Connection
-from headrace.protocol.v0_10.connection.frames import HANDSHAKE_OCTETS_MAX
+from headrace.protocol.v0_10.connection.frames import HANDSHAKE_BYTES_MAX
 from headrace.protocol.v0_10.events import (
     CommandReceived,
     ControlReceived,
@@ -310,14 +310,14 @@ def test_only_16_kib_are_held_or_taken_before_the_connection_is_open() -> None:
     server.receive(control(START_OK, 0))
     server.data_to_send()
     flood = control(ConnectionHeartbeat(), 0)
-    for _ in range(HANDSHAKE_OCTETS_MAX // len(flood) + 2):
+    for _ in range(HANDSHAKE_BYTES_MAX // len(flood) + 2):
         server.receive(flood)
-    assert len(server.reader.held) <= HANDSHAKE_OCTETS_MAX
+    assert len(server.reader.held) <= HANDSHAKE_BYTES_MAX
     assert closed_with(server) is CloseCode.FRAMING_ERROR
     assert server.receive(flood) == []
 
     server = tuning()  # type: ignore[assignment]
-    for _ in range(HANDSHAKE_OCTETS_MAX // len(flood) + 2):
+    for _ in range(HANDSHAKE_BYTES_MAX // len(flood) + 2):
         server.receive(flood)
     assert closed_with(server) is CloseCode.FRAMING_ERROR
 
@@ -594,7 +594,7 @@ def test_a_control_that_never_ends_is_ended() -> None:
     for _ in range(10):
         events += server.receive(frame(12, 0, bytes(60000)))
     assert [type(event) for event in events] == [Failed]
-    assert server.reader.control_octets <= 262144 + 65535
+    assert server.reader.control_bytes <= 262144 + 65535
 
 
 @pytest.mark.parametrize("kind", [1, 2, 3])

@@ -45,7 +45,7 @@ from headrace.protocol.v0_10.events import (
     SessionFailed,
     TransferReceived,
 )
-from headrace.protocol.v0_10.session.received import SKIPS_MAX
+from headrace.protocol.v0_10.session.received import GAPS_AHEAD_MAX
 from headrace.protocol.v0_10.session.sent import ReplayFull
 from headrace.protocol.v0_10.session.session import Session
 from headrace.protocol.v0_x.handshake import Role, State
@@ -803,7 +803,7 @@ def test_gaps_before_any_command_and_too_many_of_them() -> None:
 
     server = raw()
     events = []
-    for start in range(0, 2 * SKIPS_MAX + 10, 8):
+    for start in range(0, 2 * GAPS_AHEAD_MAX + 10, 8):
         gaps = ids(*[(n + 1, n + 1) for n in range(start, start + 8, 2)])
         events += server.receive(control(SessionGap(commands=gaps)))
     assert [type(event) for event in events] == [SessionFailed]
@@ -967,7 +967,7 @@ def test_the_replay_buffer_is_bounded() -> None:
     session.set_timeout(60)
     for _ in range(40):
         session.sent.send(bytes(1 << 20), b"", ())
-    assert session.sent.kept_octets <= 16 << 20
+    assert session.sent.kept_bytes <= 16 << 20
     assert session.sent.next_id == 40
 
 

@@ -208,7 +208,7 @@ class SessionMachine(RuleBasedStateMachine):
     def both_agree_on_what_is_done(self) -> None:
         for sender, receiver in ((self.session, self.there), (self.there, self.session)):
             if receiver.received.known:
-                assert sender.sent.completed.low <= sender.sent.completed.near(
+                assert sender.sent.completed.low <= sender.sent.completed.unwrap(
                     receiver.next_in & MASK
                 )
 

@@ -68,7 +68,7 @@ from headrace.protocol.codec_0_x import (
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.answers import ANSWERS_MAX
 from headrace.protocol.v0_x.channel import CLOSING
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.protocol.v0_x.handshake import State
 from headrace.spec.methods import METHODS
 from headrace.spec.reply import ReplyCode
@@ -141,11 +141,11 @@ class Late:
         self.said()
 
     def framed(self, channel: int, method: MethodBase) -> bytes:
-        return framed(1, channel, encode_method(self.version, method))
+        return make_frame(1, channel, encode_method(self.version, method))
 
     def published(self, channel: int, **address: str) -> bytes:
         header = encode_content_header(self.version, 60, 0, BasicProperties(delivery_mode=2))
-        return self.framed(channel, BasicPublish(**address)) + framed(2, channel, header)  # type: ignore[arg-type]
+        return self.framed(channel, BasicPublish(**address)) + make_frame(2, channel, header)  # type: ignore[arg-type]
 
     def write(self, octets: bytes) -> None:
         self.there.receive(octets)
@@ -250,7 +250,7 @@ def test_a_renewed_secret_does_not_wait_for_channels() -> None:
 
 
 def test_a_refused_secret_closes_after_the_answers_that_are_owed() -> None:
-    late = Late(V0_9_1, renew=lambda connection, secret: connection.not_renewed())
+    late = Late(V0_9_1, renew=lambda connection, secret: connection.refuse_secret())
     there: Any = late.there
     there.user.expires_s = 1 << 40
     late.at_once()
@@ -343,7 +343,7 @@ def test_what_a_commit_returns_comes_after_the_commit_before_it_is_answered() ->
     late.at_once()
     late.write(
         late.framed(1, BasicPublish(routing_key="none", mandatory=True))
-        + framed(2, 1, encode_content_header(V0_9_1, 60, 0, BasicProperties()))
+        + make_frame(2, 1, encode_content_header(V0_9_1, 60, 0, BasicProperties()))
     )
     late.send(TxCommit())
     late.said()

@@ -232,7 +232,7 @@ def test_a_soft_error_of_the_owner_closes_the_channel_only() -> None:
             EventCollector.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
-    pair.server.answer_to(Owner(V0_9_1, True))
+    pair.server.set_owner(Owner(V0_9_1, True))
     pair.opened()
     (failed,) = pair.call(1, QueueDeclare(queue="q", passive=True))
     assert isinstance(failed, Failed)
@@ -256,7 +256,7 @@ def test_a_bug_of_the_owner_closes_the_connection_and_raises_nothing(
             EventCollector.on_method(self, channel, number, method)  # type: ignore[arg-type]
 
     pair = Pair()
-    pair.server.answer_to(Owner(V0_9_1, True))
+    pair.server.set_owner(Owner(V0_9_1, True))
     pair.opened()
     (failed,) = pair.call(1, QueueDeclare(queue="q"))
     assert isinstance(failed, Failed)

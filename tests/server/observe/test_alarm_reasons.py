@@ -25,7 +25,10 @@ class Waiting:
     def __init__(self, reactor: Any, vhost: str) -> None:
         self.reactor = reactor
         self.connection: Any = SimpleNamespace(
-            publishes=True, blocked=False, vhost=SimpleNamespace(name=vhost), owes=lambda: True
+            publishes=True,
+            blocked=False,
+            vhost=SimpleNamespace(name=vhost),
+            has_unacked=lambda: True,
         )
         self.waits = False
         self.sips = 0
@@ -135,7 +138,7 @@ def test_those_who_wait_and_have_something_to_settle_are_read_in_turn() -> None:
     for _ in range(4):
         scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 2)
-    scene.one.connection.owes = lambda: False
+    scene.one.connection.has_unacked = lambda: False
     scene.alarms.read_once()
     assert (scene.one.sips, scene.other.sips) == (2, 3)
 

@@ -63,7 +63,7 @@ class User:
 
 
 def let_in(connection: Any, mechanism: str, response: bytes) -> None:
-    connection.logged_in(User())
+    connection.accept_login(User())
 
 
 class LateStore(Store):
@@ -121,7 +121,7 @@ class Rig:
         waking = self.counters.waking
         while waking:
             waking.pop().drain()
-        self.context.line("/").advance()
+        self.context.pending_confirms("/").advance()
         self.context.pool.dirty.clear()
 
     def pass_time(self, ms: int) -> None:

@@ -137,7 +137,7 @@ class DurableRig(Life, Rig):
     def turn(self) -> None:
         Rig.turn(self)
         self.write()
-        self.context.line("/").advance()
+        self.context.pending_confirms("/").advance()
 
 
 class Lives:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 cimport cython
 
-from headrace.protocol.v0_x.channel cimport Gatherer
+from headrace.protocol.v0_x.channel cimport DeliveryCollector
 from headrace.wire.memory cimport cut, get32, get64, same
 from headrace.wire.properties cimport BasicScan, scan_basic
 from headrace.wire.table cimport check_utf8
@@ -19,7 +19,7 @@ cdef class Inbox:
     cdef public Py_ssize_t count
     cdef public unsigned long long octets
 
-cdef class Arrivals(Gatherer):
+cdef class Arrivals(DeliveryCollector):
     cdef object channel
     cdef object epoch
     cdef public object kind

@@ -19,7 +19,7 @@ from headrace.wire.properties import BasicScan
 from headrace.wire.table import decode_table, decode_timestamp
 
 if not cython.compiled:
-    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.protocol.v0_x.channel import DeliveryCollector
     from headrace.wire.memory import cut, get32, get64, same
     from headrace.wire.properties import scan_basic
     from headrace.wire.property_bits import HAS_PRIORITY, HAS_TIMESTAMP
@@ -57,7 +57,7 @@ class Inbox:
         self.octets = 0  # Bytes of the bodies of these deliveries.
 
 
-class Arrivals(Gatherer):
+class Arrivals(DeliveryCollector):
     """Deliveries and confirms of one opening of a channel."""
 
     def __init__(

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from headrace.client.channel.pending_calls import Answer, PendingCall
     from headrace.client.channel.reconnecting import ConnectionPort
     from headrace.client.link.link_0_x import Link
-    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.protocol.v0_x.channel import DeliveryCollector
 
 log = logging.getLogger(__name__)
 
@@ -335,19 +335,19 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
         tag: str,
         sink: Sink,
         requests: Iterable[MethodBase],
-        gatherer: Gatherer | None = None,
+        collector: DeliveryCollector | None = None,
         after_read: Callable[[], None] | None = None,
     ) -> None:
         """Send the `requests` (a qos and a consume) of a consumer that is not a `Consumer`.
 
-        In 0-9-1 a `gatherer` takes the deliveries and `after_read` is called once after each read;
+        In 0-9-1 a `collector` takes the deliveries and `after_read` is called once after each read;
         other versions deliver to the sink. The channel can have no other consumer then.
         """
         link = await self._ready()
         calls = [self._calls.ask(link, request, BasicQosOk, BasicConsumeOk) for request in requests]
         self._sinks[tag] = sink
-        if gatherer is not None and after_read is not None:
-            link.gather(self.number, gatherer, after_read)
+        if collector is not None and after_read is not None:
+            link.gather(self.number, collector, after_read)
         try:
             for call in calls:
                 await self._calls.answer(call)
@@ -356,7 +356,7 @@ class Channel(Declarations, Publishing, Native, AsyncClosing):
             raise
 
     def stop_gathering(self) -> None:
-        """Stop giving deliveries to the gatherer of `attach`."""
+        """Stop giving deliveries to the collector of `attach`."""
         if self._link is not None:
             self._link.stop_gathering(self.number)
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import Command, ExecutionException
     from headrace.protocol.codec_0_x import MethodBase
     from headrace.protocol.v0_10.session.session import Session
-    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.protocol.v0_x.channel import DeliveryCollector
     from headrace.wire.types_0_10 import Map
 
 log = logging.getLogger(__name__)
@@ -263,7 +263,9 @@ class Link010(Link):
             raise UsageError(str(error)) from error
         self.schedule_flush()
 
-    def gather(self, channel: int, gatherer: Gatherer, after_read: Callable[[], None]) -> None:
+    def gather(
+        self, channel: int, collector: DeliveryCollector, after_read: Callable[[], None]
+    ) -> None:
         """Do nothing: transfers become deliveries one by one, for the sink."""
 
     def forget(self, session: Session) -> None:

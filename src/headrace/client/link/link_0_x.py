@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping, Sequence
 
     from headrace.client.channel.outgoing import Publication
-    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.protocol.v0_x.channel import DeliveryCollector
     from headrace.wire.table import Value
 
 log = logging.getLogger(__name__)
@@ -347,15 +347,17 @@ class Link(asyncio.Protocol):
                 return number
         raise UsageError(f"all {self.machine.channel_max} channels of the connection are in use")
 
-    def gather(self, channel: int, gatherer: Gatherer, after_read: Callable[[], None]) -> None:
+    def gather(
+        self, channel: int, collector: DeliveryCollector, after_read: Callable[[], None]
+    ) -> None:
         """Gather the deliveries of an open channel; call `after_read` after each read."""
-        self.machine.channels[channel].gatherer = gatherer
+        self.machine.channels[channel].collector = collector
         self._after_read[channel] = after_read
 
-    def deliver(self, channel: int, arrivals: Gatherer) -> None:
+    def deliver(self, channel: int, arrivals: DeliveryCollector) -> None:
         """Deliver the content of an open channel by the fast path, where the version has one."""
         if self.settings.version is V0_9_1:
-            self.machine.channels[channel].gatherer = arrivals
+            self.machine.channels[channel].collector = arrivals
 
     def stop_gathering(self, channel: int) -> None:
         """Stop gathering: the channel is closed."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.protocol.v0_x.channel cimport Gatherer
+from headrace.protocol.v0_x.channel cimport DeliveryCollector
 from headrace.wire.memory cimport copy, get32, get64, store32, store64
 from headrace.wire.table cimport check_utf8
 
@@ -38,7 +38,7 @@ cdef class Block:
     )
     cpdef bint is_full(self) except -1
 
-cdef class RangeGatherer(Gatherer):
+cdef class RangeGatherer(DeliveryCollector):
     cdef public long long first
     cdef readonly long long last
     cdef Py_ssize_t records_max

@@ -12,7 +12,7 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.protocol.v0_x.channel import Gatherer
+    from headrace.protocol.v0_x.channel import DeliveryCollector
     from headrace.wire.memory import copy, get32, get64, store32, store64
     from headrace.wire.table import check_utf8
 
@@ -104,7 +104,7 @@ class Block:
         return memoryview(self.offsets).cast("q")[self.count - 1]
 
 
-class RangeGatherer(Gatherer):
+class RangeGatherer(DeliveryCollector):
     """Takes the records of [first, last) of one stream, in order."""
 
     def __init__(self, first: int, last: int, records_max: int = BLOCK_RECORDS_MAX) -> None:

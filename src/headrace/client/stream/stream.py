@@ -192,8 +192,8 @@ class Stream:
         exact = self._can("stream_offset_query")
         ranges = self._can("stream_ranges")
         async with self._connection.channel(confirm=False) as channel:
-            gatherer = RangeGatherer(first, last, records_max)
-            reader = BlockReader(channel, self.name, gatherer, 0 if ranges else credit)
+            collector = RangeGatherer(first, last, records_max)
+            reader = BlockReader(channel, self.name, collector, 0 if ranges else credit)
             arguments = _range_arguments(
                 first, last, wanted, exact=exact, ranges=ranges, browse=browse
             )
@@ -204,7 +204,7 @@ class Stream:
             requests = (consume,) if ranges else (BasicQos(prefetch_count=credit), consume)
             expected = first
             try:
-                await channel.attach(TAG, reader, requests, gatherer, reader.after_read)
+                await channel.attach(TAG, reader, requests, collector, reader.after_read)
                 while (block := await reader.take()) is not None:
                     if not (exact or browse) and block.first() > expected:
                         raise _gone(self.name, expected, block.first())

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Client(ClientConnection, Protocol):
     """A connection."""
 
-    user: Any  # As headrace.protocol.endpoint has them: None before the login,
-    vhost: Any  # and before connection.open.
+    user: Any  # As in headrace.protocol.endpoint; None before the login.
+    vhost: Any  # None before connection.open.
     transport: Any
     current: int  # Number of the method that is handled.
 
@@ -30,7 +30,7 @@ class Client(ClientConnection, Protocol):
     def client_properties(self) -> Mapping[str, object]:
         """The properties that the client sent when it connected."""
 
-    def cannot_keep(self, store: DurableLog) -> None:
+    def fail_changes(self, store: DurableLog) -> None:
         """Refuse the changes that wait for a store which cannot write."""
 
 

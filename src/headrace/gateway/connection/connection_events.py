@@ -66,7 +66,7 @@ class ConnectionEvents:
             )
 
     def connection_closed(self, connection: Client) -> None:
-        """A connection is over, and with it all its channels."""
+        """A connection has ended, and with it all its channels."""
         number = connection.number
         for channel in self._channels.pop(number, ()):
             self._channel_closed(connection, channel)
@@ -105,7 +105,7 @@ class ConnectionEvents:
             )
 
     def channel_closed(self, connection: Client, channel: int) -> None:
-        """A channel is over, or its session is no longer attached to it."""
+        """A channel is closed, or its session is no longer attached to it."""
         channels = self._channels.get(connection.number)
         if channels is not None and channel in channels:
             channels.discard(channel)
@@ -125,7 +125,7 @@ class ConnectionEvents:
 
 
 def tls_facts(transport: Any) -> dict[str, object]:
-    """Return the facts of a connection's encryption and of its client's certificate."""
+    """Return the TLS version, cipher and client certificate of a connection, as event fields."""
     stream = getattr(transport, "stream", None)
     encrypted = None if stream is None else stream.get_extra_info("ssl_object")
     if encrypted is None:
@@ -146,16 +146,16 @@ def tls_facts(transport: Any) -> dict[str, object]:
 
 
 def addresses(transport: Any) -> tuple[tuple[str, int], tuple[str, int]]:
-    """Return address and port of the peer, and of our end, of a connection's transport."""
+    """Return the remote and the local address and port of a connection's transport."""
     if transport is None:
         return ("", 0), ("", 0)
     try:
         peer, own = transport.sock.getpeername(), transport.sock.getsockname()
-    except OSError:  # It is gone already.
+    except OSError:  # The socket is closed already.
         return ("", 0), ("", 0)
     return (plain_address(peer[0]), int(peer[1])), (plain_address(own[0]), int(own[1]))
 
 
 def plain_address(host: str) -> str:
-    """Return an address; one of IPv4 that came by a socket of IPv6 as what it is."""
+    """Return an address without the prefix of an IPv4 address on an IPv6 socket."""
     return host.removeprefix(MAPPED) if host.startswith(MAPPED) and "." in host else host

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Required, TypedDict
 
 from headrace.gateway.connection.connection_events import ConnectionEvents
 from headrace.gateway.connection.offers import Offers
-from headrace.gateway.messages.confirm_line import ConfirmLine
+from headrace.gateway.messages.pending_confirms import PendingConfirms
 from headrace.gateway.security.limits import Quotas
 from headrace.gateway.security.remote_peer import RemotePeer
 from headrace.model.events import Events
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.gateway.connection.client import Client
-    from headrace.gateway.connection.elsewhere import Elsewhere
+    from headrace.gateway.connection.cluster_port import ClusterPort
     from headrace.gateway.security.client_connection import Identified
     from headrace.gateway.security.permissions import Rights
     from headrace.model.counters import Counters
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 REFUSALS = (ReplyCode.ACCESS_REFUSED, ReplyCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (ReplyCode.NOT_ALLOWED, ReplyCode.INVALID_PATH)
 
-DECLARES = (EXCHANGE_DECLARE, QUEUE_DECLARE)  # Which find nothing only where they are passive.
-# What changes definitions or drops messages: each is answered when that is durable.
+DECLARES = (EXCHANGE_DECLARE, QUEUE_DECLARE)  # Only a passive one fails with not-found.
+# Methods that change definitions or drop messages: each is answered once the change is durable.
 CHANGES = frozenset(
     {
         "exchange.declare",
@@ -53,27 +53,27 @@ CHANGES = frozenset(
 )
 
 
-def waits(method: object) -> bool:
+def is_durable_change(method: object) -> bool:
     """Return True if a method of CHANGES may change something durable.
 
-    Only declarations say whether they do.
+    Only declarations have a field ``durable``.
     """
     return getattr(method, "durable", True) and not getattr(method, "passive", False)
 
 
 class Options(TypedDict, total=False):
-    """The options of :class:`Context`; sizes are in octets.
+    """The options of :class:`Context`; sizes are in bytes.
 
     ``authenticate(connection, mechanism, response)`` checks the login, now or later. It calls
-    ``connection.logged_in(user)``, ``connection.login_refused()`` or
-    ``connection.challenge(octets)``. ``offered(peer)`` are the mechanisms that a peer may use;
+    ``connection.accept_login(user)``, ``connection.refuse_login()`` or
+    ``connection.challenge(data)``. ``offered(peer)`` are the mechanisms that a peer may use;
     without it all of ``mechanisms``. ``renew(connection, secret)`` checks new credentials and calls
-    ``connection.renewed(user)`` or ``connection.not_renewed()``.
+    ``connection.accept_secret(user)`` or ``connection.refuse_secret()``.
 
     With ``specification_qos``, basic.qos without ``global`` limits the channel and with it the
-    connection, as the standard says; else consumer and channel, as the capability per_consumer_qos
-    says. A consumer that holds a delivery for longer than ``consumer_timeout_ms`` (0: for ever)
-    loses it, or its channel. ``identity`` tells this broker's data from others'.
+    connection, as in the standard; else consumer and channel, as with the capability
+    per_consumer_qos. A consumer that holds a delivery for longer than ``consumer_timeout_ms`` (0:
+    for ever) loses it, or its channel. ``identity`` identifies this broker's data.
     """
 
     access: Required[Rights]
@@ -100,7 +100,7 @@ class Options(TypedDict, total=False):
 
 
 class Context:
-    """One broker, as its connections see it."""
+    """State that all connections of one broker share."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Context:
     ) -> None:
         self.access = access
         self.vhosts = vhosts
-        self.lines: dict[str, ConfirmLine] = {name: ConfirmLine(s) for name, s in stores.items()}
+        self.confirms_by_vhost = {name: PendingConfirms(store) for name, store in stores.items()}
         self.stores = stores
         self.counters = counters
         self.authenticate = authenticate
@@ -141,11 +141,12 @@ class Context:
         self.quotas = Quotas(body_max, limits_of_user)
         self.output_max = output_max
         self.server_properties = dict(server_properties or {})
-        self.introductions: dict[int, dict[str, object]] = {}  # Other properties, by connection.
+        #: Server properties of ports that have their own, by connection.
+        self.port_properties: dict[int, dict[str, object]] = {}
         self.mechanisms = mechanisms
         self._offered = offered
         self.renew = renew
-        self.on_end: list[Callable[[int], None]] = []  # Told the numbers of ended connections.
+        self.on_end: list[Callable[[int], None]] = []  # Called with numbers of ended connections.
         self.peers: dict[int, RemotePeer] = {}  # The other ends of connections, by number.
         self.specification_qos = specification_qos
         self.consumer_timeout_ms = consumer_timeout_ms
@@ -154,58 +155,58 @@ class Context:
         self.events = events if events is not None else Events(counters)
         self.connection_events = ConnectionEvents(self.events)
         self.offers = Offers() if offers is None else offers
-        #: Makes a connection of 0-10 of number and whether it is from this machine.
+        #: Makes a connection of 0-10; its arguments are number and loopback.
         self.make_0_10: Callable[[int, bool], Endpoint] | None = None
-        #: Makes the beginning of a connection that another broker relays; None: none is taken.
+        #: Makes a connection that another broker relays; None: the broker takes none.
         self.make_relayed: Callable[[Context, int, bool], Endpoint] | None = None
-        self.elsewhere: Elsewhere | None = None  # In a cluster.
+        self.cluster: ClusterPort | None = None  # In a cluster.
         self.connections: dict[int, Client] = {}
         self.channels_ended: dict[int, ChannelTally] = {}  # By connection.
         self.next_number = 1
 
-    def hosts_known(self, vhost: str) -> list[str]:
-        """Return the hosts that a client of a virtual host may turn to.
+    def known_hosts(self, vhost: str) -> list[str]:
+        """Return the hosts that a client of a virtual host may connect to.
 
-        They are those of the setting ``known_hosts``, or else the brokers of the cluster, first
-        those that live.
+        They are those of the setting ``known_hosts``, or else the brokers of the cluster, running
+        ones first.
         """
         hosts = self.offers.known_hosts.get(vhost, "")
-        if hosts or self.elsewhere is None:
+        if hosts or self.cluster is None:
             return hosts.split(",") if hosts else []
-        return [str(broker) for broker in self.elsewhere.brokers()]
+        return [str(broker) for broker in self.cluster.brokers()]
 
     def serves(self, vhost: str) -> bool:
         """Return True if clients that open a virtual host here are served at once."""
         virtual_host = self.vhosts.get(vhost)
         return virtual_host is not None and not virtual_host.frozen
 
-    def line(self, vhost: str) -> ConfirmLine:
-        """The confirm line of a virtual host's store."""
-        line = self.lines.get(vhost)
-        if line is None:
-            line = self.lines[vhost] = ConfirmLine(self.stores[vhost])
-        return line
+    def pending_confirms(self, vhost: str) -> PendingConfirms:
+        """Return the confirms that wait for a virtual host's store."""
+        confirms = self.confirms_by_vhost.get(vhost)
+        if confirms is None:
+            confirms = self.confirms_by_vhost[vhost] = PendingConfirms(self.stores[vhost])
+        return confirms
 
     # Keeps 0-9-1/s010, 0-9/connection.start.server-properties#required-fields, 0-10/s008.
-    def introduction(self, connection: Client) -> dict[str, object]:
-        """Return the server properties for this connection."""
-        return self.introductions.pop(connection.number, self.server_properties)
+    def take_server_properties(self, connection: Client) -> dict[str, object]:
+        """Return the server properties for connection.start of this connection."""
+        return self.port_properties.pop(connection.number, self.server_properties)
 
     def peer(self, number: int) -> RemotePeer:
-        """The other end of a connection."""
+        """Return the other end of a connection."""
         return self.peers.get(number) or RemotePeer()
 
     def offered(self, number: int) -> list[str]:
-        """The mechanisms that a connection may log in by."""
+        """Return the SASL mechanisms that a connection may use."""
         if self._offered is None:
             return self.mechanisms.decode().split()
         return list(self._offered(self.peer(number)))
 
     def forget(self, connection: Client) -> None:
-        """A connection is over, of whatever version."""
+        """Forget an ended connection of any version."""
         number = connection.number
         self.connections.pop(number, None)
-        self.introductions.pop(number, None)
+        self.port_properties.pop(number, None)
         self.channels_ended.pop(number, None)
         self.connection_events.connection_closed(connection)
         self.quotas.leave(connection)
@@ -216,9 +217,9 @@ class Context:
     def channel_ended(
         self, vhost: VirtualHost, version: str, tally: ChannelTally, number: int = 0
     ) -> None:
-        """Add what a channel or session has counted to the sums of what ended.
+        """Add the tally of an ended channel or session to the sums of ended ones.
 
-        ``number`` is that of its connection, or of its last one; 0: it had none.
+        ``number`` is that of its connection, or of its last one; 0 for none.
         """
         if tally.ended:
             return
@@ -231,13 +232,13 @@ class Context:
     def log_failure(self, connection: Client, error: AmqpError) -> None:
         """Log the error of a client."""
         is_query = connection.current in DECLARES and error.code is ReplyCode.NOT_FOUND
-        level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
+        level = logging.INFO if is_query else logging.WARNING  # A query is not an error.
         log.log(level, "connection %d: %s", connection.number, error)
         if error.code in REFUSALS or (connection.vhost is None and error.code in REFUSALS_TO_OPEN):
-            self.refused(connection, error.text)
+            self.record_refusal(connection, error.text)
 
-    def not_offered(self, connection: Identified, mechanism: str) -> None:
-        """Have the audit log note a login by a mechanism that there is not, or not here."""
+    def record_unknown_mechanism(self, connection: Identified, mechanism: str) -> None:
+        """Write a login by an unknown mechanism, or one that is not offered, to the audit log."""
         audit = self.access.audit
         if audit.active:
             audit.record(
@@ -248,10 +249,10 @@ class Context:
                 mechanism=mechanism,
             )
 
-    def refused(self, connection: Identified, text: str) -> None:
-        """Have the audit log note what a user was refused, unless it did that already."""
+    def record_refusal(self, connection: Identified, text: str) -> None:
+        """Write a refusal to the audit log, unless it was written already."""
         access = self.access
-        if access.audit.active and connection.user is not None and text != access.noted:
+        if access.audit.active and connection.user is not None and text != access.last_audited:
             access.audit.record(
                 "permission",
                 user=connection.user,
@@ -260,10 +261,10 @@ class Context:
                 reason=text,
                 vhost=None if connection.vhost is None else connection.vhost.name,
             )
-        access.noted = ""
+        access.last_audited = ""
 
     def end_connection(self, connection: Client) -> None:
-        """A connection is over: its exclusive queues go."""
+        """Forget an ended connection and delete its exclusive queues."""
         self.forget(connection)
         if connection.vhost is not None:
             connection.vhost.connection_closed(connection)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from headrace.gateway.security.regex import PatternError, compile_search
 
-HOSTS_BYTES_MAX = 255  # They travel as one short string.
+HOSTS_BYTES_MAX = 255  # They are sent as one short string.
 REALMS = "/data=.* /admin=.*"  # The realms that clients ask for by custom; all resources in each.
 RESUME_S = 10.0
 
@@ -21,11 +21,11 @@ Pattern = Callable[[str], object]
 
 
 class OfferError(ValueError):
-    """A text of the offers cannot be used."""
+    """The text of a setting is malformed."""
 
 
-def pairs(text: str) -> dict[str, str]:
-    """Read a text of pairs.
+def parse_pairs(text: str) -> dict[str, str]:
+    """Read a text of the form ``name=value name=value``.
 
     Raises:
         OfferError: a word of the text is not a pair, or a name is in it twice.
@@ -36,19 +36,19 @@ def pairs(text: str) -> dict[str, str]:
         if not equals or not name or not value:
             raise OfferError(f"{word!r} is not of the form name=value")
         if unquote(name) in values:
-            raise OfferError(f"{unquote(name)!r} is there twice")
+            raise OfferError(f"{unquote(name)!r} is named twice")
         values[unquote(name)] = unquote(value)
     return values
 
 
-def realms_of(text: str) -> dict[str, Pattern]:
+def parse_realms(text: str) -> dict[str, Pattern]:
     """Read realms and the patterns of the names that belong to them.
 
     Raises:
-        OfferError: the text is malformed or a pattern is no regular expression.
+        OfferError: the text is malformed or a pattern is not a regular expression.
     """
     patterns: dict[str, Pattern] = {}
-    for name, pattern in pairs(text).items():
+    for name, pattern in parse_pairs(text).items():
         try:
             patterns[name] = compile_search(pattern)
         except PatternError as error:
@@ -56,13 +56,13 @@ def realms_of(text: str) -> dict[str, Pattern]:
     return patterns
 
 
-def hosts_of(text: str) -> dict[str, str]:
+def parse_hosts(text: str) -> dict[str, str]:
     """Read the hosts, separated by commas, of each virtual host.
 
     Raises:
         OfferError: the text is malformed or too long for one short string.
     """
-    hosts_by_vhost = pairs(text)
+    hosts_by_vhost = parse_pairs(text)
     for name, hosts in hosts_by_vhost.items():
         if len(hosts.encode()) > HOSTS_BYTES_MAX:
             raise OfferError(f"the hosts of {name!r} are longer than {HOSTS_BYTES_MAX} bytes")
@@ -73,8 +73,8 @@ def hosts_of(text: str) -> dict[str, str]:
 class Offers:
     """The offers of one broker."""
 
-    known_hosts: Mapping[str, str] = field(default_factory=dict)  # Told in connection.open-ok.
-    redirect: Mapping[str, str] = field(default_factory=dict)  # Where clients are sent instead.
-    realms: Mapping[str, Pattern] = field(default_factory=lambda: realms_of(REALMS))
+    known_hosts: Mapping[str, str] = field(default_factory=dict)  # For connection.open-ok.
+    redirect: Mapping[str, str] = field(default_factory=dict)  # Hosts for connection.redirect.
+    realms: Mapping[str, Pattern] = field(default_factory=lambda: parse_realms(REALMS))
     proxies: Mapping[str, str] = field(default_factory=dict)  # Queues, for blocks in tunnels.
     resume_ms: int = int(RESUME_S * 1000)  # How long the channels of a lost connection are kept.

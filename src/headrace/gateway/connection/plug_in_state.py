@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state that plug-ins keep on channels, sessions and connections.
 
-A channel knows none of the features that few clients use. It has one slot, ``plug_ins``, which is
-None until the first of them is used.
+Features that few clients use keep their state out of the channel's class. A channel has one slot
+for all of it, ``plug_ins``, which is None until the first of them is used.
 """
 
 from __future__ import annotations

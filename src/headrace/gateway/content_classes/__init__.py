@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contents that are no messages, in all versions: files, and packets of the stream class.
+"""The classes file and stream in all versions: files and packets.
 
-- `file`: the class file, and files on their way to a client
+- `file`: the class file, and files that are sent to a client
 - `file_uploads`: files that a client sends: open, stage, publish
 - `stream`: the class stream
 - `lanes`: the queues of files and packets

@@ -31,29 +31,29 @@ class Reader(Protocol):
         """Close the file."""
 
 
-class Holder(Protocol):
-    """The uploads of one channel or session, which stage a part."""
+class Uploader(Protocol):
+    """The uploads of one channel or session."""
 
     @property
     def number(self) -> int:
-        """That of the connection."""
+        """The number of its connection."""
 
-    def lose(self, part: Part) -> None:
-        """The same user continues a part over another connection."""
+    def lose(self, part: StagedBody) -> None:
+        """Forget an upload that the same user continues over another connection."""
 
-    def staging_failed(self, part: Part, error: OSError) -> None:
+    def staging_failed(self, part: StagedBody, error: OSError) -> None:
         """Handle a failed write of an upload."""
 
 
-class Part(Protocol):
-    """A body that a client stages."""
+class StagedBody(Protocol):
+    """A body that a client stages or has staged."""
 
-    size: int  # Bytes that were announced,
-    received: int  # and that have arrived.
+    size: int  # Bytes announced by file.open.
+    received: int  # Bytes that have arrived.
     header: bytes
     version: Version  # Of AMQP, in which the header is written.
-    holder: Holder | None  # Stages it now.
-    waiters: list[Callable[[], None]]  # Publishes that came before its end.
+    holder: Uploader | None  # The upload that stages it now.
+    waiters: list[Callable[[], None]]  # Publishes that wait for its end.
 
     @property
     def whole(self) -> bool:
@@ -66,39 +66,39 @@ class Staging(Protocol):
     size_max: int  # Bytes of one body.
     paused: dict[object, None]  # Transports that are not read.
 
-    def find(self, owner: str, identifier: str) -> Part | None:
-        """Return the part that a user stages or staged under an identifier, or None."""
+    def find(self, owner: str, identifier: str) -> StagedBody | None:
+        """Return the body that a user stages or has staged under an identifier, or None."""
 
     def open(
         self,
         owner: str,
         identifier: str,
         size: int,
-        holder: Holder,
-        then: Callable[[Part | None, OSError | None], None],
+        holder: Uploader,
+        then: Callable[[StagedBody | None, OSError | None], None],
     ) -> bool:
         """Begin to stage a body; return False if there is no room now."""
 
-    def wait(self, who: Holder, again: Callable[[], bool]) -> bool:
+    def wait(self, who: Uploader, again: Callable[[], bool]) -> bool:
         """Call ``again`` once there may be room; return False if too many wait."""
 
-    def forget(self, who: Holder) -> None:
-        """Let an uploader wait no more."""
+    def forget(self, who: Uploader) -> None:
+        """Remove an upload from those that wait for room."""
 
-    def leave(self, part: Part) -> None:
-        """Stop staging a body; it is kept for a while."""
+    def leave(self, part: StagedBody) -> None:
+        """Interrupt the staging of a body; it is kept for a while."""
 
-    def add(self, part: Part, octets: bytes) -> None:
+    def add(self, part: StagedBody, data: bytes) -> None:
         """Append to a body."""
 
     def crowded(self) -> bool:
-        """Return True if the disk is behind."""
+        """Return True if too many bytes wait for the disk."""
 
     def pause(self, transport: object) -> None:
         """Read nothing from a transport until the disk has caught up."""
 
-    def seal(self, part: Part, then: Callable[[Body | None, OSError | None], None]) -> None:
-        """Make a part a body that messages can refer to."""
+    def seal(self, part: StagedBody, then: Callable[[Body | None, OSError | None], None]) -> None:
+        """Complete a staged body, so that messages can refer to it."""
 
     def body_of(self, data: bytes) -> Body | None:
         """Return the body that the data of a message refers to."""
@@ -110,4 +110,4 @@ class Staging(Protocol):
         """Count one more message that refers to a body; return False if there is none."""
 
     def remove_reference(self, data: bytes) -> None:
-        """Count one message less."""
+        """Count one message less that refers to a body."""

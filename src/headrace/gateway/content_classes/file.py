@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file class for one channel or session, whatever the version.
+"""The file class for one channel or session, in all versions.
 
-In: open, stage, publish; see :mod:`headrace.gateway.content_classes.file_uploads`.
+A client sends a file with open, stage and publish
+(:mod:`headrace.gateway.content_classes.file_uploads`).
 
-Out: open, stage, deliver. Files go one after another: the client is asked how much of the next it
-has, and is sent the rest and file.deliver. With automatic acknowledgement a file leaves its
-queue once it was sent as a whole, not before.
+The broker sends a file with open, stage and deliver, one file after another: file.open-ok holds the
+number of bytes that the client has already, and file.stage the remaining ones. With automatic
+acknowledgement a file leaves its queue once it was sent completely.
 
-The methods and headers are sent by methods of :class:`FileClass` and its port that a version
-fills in.
+The subclass of each version implements the methods of :class:`FileClass` and its port that send
+methods and headers.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from headrace.gateway.content_classes.file_message import identifier_of, shown
+from headrace.gateway.content_classes.file_message import copy_for_browser, identifier_of
 from headrace.gateway.content_classes.file_port import FilePort
 from headrace.gateway.content_classes.file_uploads import FileUploads
 from headrace.gateway.conversion.headers import address_of, header_of
@@ -40,44 +41,44 @@ if TYPE_CHECKING:
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
-REFUSED_MAX = 4096  # Files that one channel gave back and is not given again; then discarded.
+REFUSED_MAX = 4096  # Requeued files that one channel does not get again; more are discarded.
 TX_FILES_MAX = 65536  # Publishes of files in one transaction.
 
 
-class Limits:
-    """Limits of files that are sent or unsettled, on a channel or a whole connection."""
+class FileLimits:
+    """Prefetch limits of files that are sent or unsettled, on a channel or a connection."""
 
     def __init__(self) -> None:
         self.count_max = 0  # Messages; 0 is no limit.
-        self.octets_max = 0
+        self.bytes_max = 0  # 0 is no limit.
         self.count = 0
-        self.octets = 0
+        self.bytes = 0
 
     def allows(self, size: int = 0) -> bool:
-        """Return True if one more file of that size may be sent; the first may, at any size."""
+        """Return True if one more file of that size may be sent; the first has any size."""
         if self.count_max and self.count >= self.count_max:
             return False
-        return not (self.octets_max and self.count and self.octets + size > self.octets_max)
+        return not (self.bytes_max and self.count and self.bytes + size > self.bytes_max)
 
     def add(self, size: int) -> None:
         """Count one more file."""
         self.count += 1
-        self.octets += size
+        self.bytes += size
 
     def remove(self, size: int) -> None:
         """Count one file less."""
         self.count -= 1
-        self.octets -= size
+        self.bytes -= size
 
 
 class FileConsumer(Consumer):
-    """A consumer of files. To its queue it always acknowledges; it may do so by itself."""
+    """A consumer of files. It acknowledges to its queue even if its client does not."""
 
     def __init__(self, files: FileClass, lane: Queue, tag: str, automatic: bool) -> None:
         Consumer.__init__(self, lane, tag, False)
         self.files = files
         self.automatic = automatic
-        self.selective = self.filters = True  # Files that the client gave back do not come again.
+        self.selective = self.filters = True  # Rejected files are not delivered again.
         self.publisher = files.number
 
     def can(self) -> bool:
@@ -98,8 +99,8 @@ class FileConsumer(Consumer):
         self.files.consumer_gone(self)
 
 
-class Sending(NamedTuple):
-    """A file on its way to the client."""
+class FileTransfer(NamedTuple):
+    """A file that is being sent to the client."""
 
     consumer: FileConsumer
     message: Message
@@ -111,25 +112,26 @@ class Sending(NamedTuple):
 class FileClass(FilePort):
     """Files of one channel or session."""
 
-    def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: Limits) -> None:
+    def __init__(self, vhost: VirtualHost, owner: str, number: int, shared: FileLimits) -> None:
         """``owner`` is the user, ``number`` the connection's, ``shared`` are its limits."""
         FilePort.__init__(self, vhost, owner, number)
         self.shared = shared
-        self.limits = Limits()
+        self.limits = FileLimits()
         self.uploads = FileUploads(self)
-        self.sending: Sending | None = None  # What it is offered, or sent.
-        self.offered = False  # We wait for its open-ok.
+        self.transfer: FileTransfer | None = None  # The file that is offered or being sent.
+        self.offered = False  # Awaiting its file.open-ok.
         self.tag = 0
         self.unacked: dict[int, Message] = {}
         self.tx_settled: dict[int, Message] = {}  # Settled in a transaction of the session's own.
-        self.tx_publishes: list[tuple[Message, list[Queue]]] = []  # Until the commit,
-        self.tx_settles: dict[int, str] = {}  # and the outcomes by tag.
-        self.refused: set[int] = set()  # The seqs of what it gave back.
+        # Publishes, and outcomes by tag, until the commit.
+        self.tx_publishes: list[tuple[Message, list[Queue]]] = []
+        self.tx_settles: dict[int, str] = {}
+        self.refused: set[int] = set()  # The seqs of rejected files.
         self.ended = False
 
-    takes_channel = False  # While a body is on its way the channel says nothing else.
+    takes_channel = False  # While a body is being sent, the channel sends nothing else.
 
-    # --- What a version says --------------------------------------------------------------------
+    # --- Sending, by version --------------------------------------------------------------------
 
     def send_with_body(
         self,
@@ -139,37 +141,37 @@ class FileClass(FilePort):
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
-        """Send a method with a body from the disk, and call ``then`` after its last octet."""
+        """Send a method with a body from the disk, and call ``then`` after its last byte."""
         raise NotImplementedError
 
     def header_for(self, message: Message) -> bytes:
-        """Return the content header of a file in the terms of the client's version.
+        """Return the content header of a file in the form of the client's version.
 
         Raises:
             CannotConvert: the client's version has no form for the header.
         """
         return header_of(message)
 
-    def send_stage(self, sending: Sending, staged: int) -> None:
+    def send_stage(self, transfer: FileTransfer, staged: int) -> None:
         """Send file.stage with the body from ``staged`` on; call :meth:`sent` after the last."""
         raise NotImplementedError
 
     def hold_output(self, store: Store, position: int) -> None:
-        """Let nothing that is sent from now on leave before the store is durable up to there."""
+        """Delay later output until the store is durable up to a position."""
 
-    # --- What every version says --------------------------------------------------------------
+    # --- Sending, in every version ------------------------------------------------------------
 
     def send_open(self, identifier: str, size: int) -> None:
         """Send file.open."""
         self.reply(self.codec.FileOpen(identifier=identifier, content_size=size))
 
-    def send_deliver(self, sending: Sending, redelivered: bool, identifier: str) -> None:
+    def send_deliver(self, transfer: FileTransfer, redelivered: bool, identifier: str) -> None:
         """Send file.deliver."""
-        exchange, routing_key = address_of(sending.message)
+        exchange, routing_key = address_of(transfer.message)
         self.reply(
             self.codec.FileDeliver(
-                consumer_tag=sending.consumer.tag,
-                delivery_tag=sending.tag,
+                consumer_tag=transfer.consumer.tag,
+                delivery_tag=transfer.tag,
                 redelivered=redelivered,
                 exchange=exchange,
                 routing_key=routing_key,
@@ -184,20 +186,20 @@ class FileClass(FilePort):
             reply_code=code, reply_text=text, exchange=exchange, routing_key=routing_key
         )
 
-        def done(error: OSError | None) -> None:
+        def on_end(error: OSError | None) -> None:
             reader.close()
             if error is not None:
                 self.close_for(error)
             if self.takes_channel:
                 self.go_on()
 
-        self.send_with_body(method, self.header_for(message), reader, 0, done)
+        self.send_with_body(method, self.header_for(message), reader, 0, on_end)
         return self.takes_channel
 
     # --- Methods of the client ------------------------------------------------------------------
 
     def on_qos(self, method: early.FileQos | later.FileQos) -> None:
-        """Limit the files that may be on their way or unsettled."""
+        """Limit the files that may be sent or unsettled."""
         self.qos(method.prefetch_size or 0, method.prefetch_count or 0, method.global_)
         self.reply(self.codec.FileQosOk())
 
@@ -250,7 +252,7 @@ class FileClass(FilePort):
     # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
     def can(self, consumer: FileConsumer) -> bool:
         """Return True if one more file may be delivered to a consumer."""
-        if self.ended or self.sending is not None or not self.ready(consumer.queue):
+        if self.ended or self.transfer is not None or not self.ready(consumer.queue):
             return False
         return consumer.automatic or (self.limits.allows() and self.shared.allows())
 
@@ -270,8 +272,8 @@ class FileClass(FilePort):
         assert data is not None
         body = self.staging.body_of(data)
         assert body is not None  # The message refers to it.
-        if consumer.browses:  # A consumer may take it meanwhile; the browser settles a copy.
-            message = shown(message, consumer)
+        if consumer.browses:  # Another consumer may take the message; the browser settles a copy.
+            message = copy_for_browser(message, consumer)
         self.tag += 1
         self.unacked[self.tag] = message
         if not consumer.automatic:
@@ -289,46 +291,46 @@ class FileClass(FilePort):
             self.forget_delivery(consumer, message)
             consumer.queue.unconvertible(message, consumer, f"its body cannot be read: {error}")
             return
-        self.sending = Sending(consumer, message, self.tag, header, reader)
+        self.transfer = FileTransfer(consumer, message, self.tag, header, reader)
         self.offered = True
         self.send_open(identifier_of(message), message.body_size)
 
     def forget_delivery(self, consumer: FileConsumer, message: Message) -> None:
-        """The file just taken is not delivered after all."""
+        """Forget the delivery of the file just taken: it cannot be sent."""
         del self.unacked[self.tag]
         if not consumer.automatic:
             self.limits.remove(message.body_size)
             self.shared.remove(message.body_size)
 
     def open_ok(self, staged: int) -> None:
-        """Send the rest of the offered file, behind the ``staged`` bytes that the client has."""
-        sending = self.sending
-        if sending is None or not self.offered:
+        """Send the offered file from ``staged`` on, the bytes that the client has already."""
+        transfer = self.transfer
+        if transfer is None or not self.offered:
             raise CommandInvalid("file.open-ok without file.open")
-        if staged > sending.message.body_size:
+        if staged > transfer.message.body_size:
             raise PreconditionFailed(
-                f"{staged} bytes are staged of a file of {sending.message.body_size}"
+                f"{staged} bytes are staged of a file of {transfer.message.body_size}"
             )
         self.offered = False
-        self.send_stage(sending, staged)
+        self.send_stage(transfer, staged)
 
     # Keeps 0-9/file#04, 0-10/s207.
     def sent(self, error: OSError | None) -> None:
         """Send file.deliver: the whole body was written to the socket."""
-        sending, self.sending = self.sending, None
-        if sending is None:
+        transfer, self.transfer = self.transfer, None
+        if transfer is None:
             return
-        sending.reader.close()
+        transfer.reader.close()
         if self.ended:
             return
         if error is not None:
             self.close_for(AmqpError(ReplyCode.INTERNAL_ERROR, f"cannot read the file: {error}"))
             return
-        message, consumer = sending.message, sending.consumer
+        message, consumer = transfer.message, transfer.consumer
         if message.data is not None:  # Its queue may have been deleted meanwhile.
-            self.send_deliver(sending, bool(message.flags & REDELIVERED), identifier_of(message))
+            self.send_deliver(transfer, bool(message.flags & REDELIVERED), identifier_of(message))
         if consumer.automatic:
-            self.settle([sending.tag], "accept")
+            self.settle([transfer.tag], "accept")
         self.go_on()
         self.refresh()
 
@@ -338,10 +340,10 @@ class FileClass(FilePort):
             if consumer.parked and isinstance(consumer, FileConsumer):
                 consumer.queue.unpark(consumer)
 
-    def qos(self, size: int, count: int, everywhere: bool) -> None:
-        """Limit what may be on its way or unsettled; 0 is no limit."""
-        limits = self.shared if everywhere else self.limits
-        limits.octets_max, limits.count_max = size, count
+    def qos(self, size: int, count: int, whole_connection: bool) -> None:
+        """Limit the files that may be sent or unsettled; 0 is no limit."""
+        limits = self.shared if whole_connection else self.limits
+        limits.bytes_max, limits.count_max = size, count
         self.refresh()
 
     # --- Settlement -----------------------------------------------------------------------------
@@ -364,7 +366,7 @@ class FileClass(FilePort):
 
     def may_settle(self, tag: int) -> bool:
         """Return True if a delivery is complete and its outcome open."""
-        if self.sending is not None and self.sending.tag == tag:
+        if self.transfer is not None and self.transfer.tag == tag:
             return False
         return tag not in self.tx_settles
 
@@ -386,7 +388,7 @@ class FileClass(FilePort):
             self.decide(tags, "discard")
 
     def decide(self, tags: list[int], outcome: str) -> None:
-        """Give files their outcome, in a transaction at its commit."""
+        """Settle files, in a transaction at its commit."""
         if self.transaction() is None and self.transactional():
             for tag in tags:
                 self.tx_settles[tag] = outcome
@@ -395,7 +397,7 @@ class FileClass(FilePort):
         self.refresh()
 
     def settle(self, tags: Iterable[int], outcome: str) -> None:
-        """Give deliveries their outcome: accept, requeue or discard."""
+        """Settle deliveries with an outcome: accept, requeue or discard."""
         transaction = self.transaction()
         touched: dict[Queue, None] = {}
         for tag in tags:
@@ -427,7 +429,7 @@ class FileClass(FilePort):
 
     # --- Transactions ---------------------------------------------------------------------------
 
-    def publish_later(self, message: Message, queues: list[Queue]) -> None:
+    def defer_publish(self, message: Message, queues: list[Queue]) -> None:
         """In a transaction: keep the publish for the commit."""
         if self.ended:
             return
@@ -437,17 +439,17 @@ class FileClass(FilePort):
         self.tx_publishes.append((message, queues))
 
     def commit(self) -> None:
-        """Make it happen; the caller has begun a transaction of the store."""
+        """Commit publishes and outcomes; the caller has begun a transaction of the store."""
         publishes, settles = self.tx_publishes, self.tx_settles
         self.forget()
         for message, queues in publishes:
-            self.uploads.publish_now(message, [queue for queue in queues if not queue.deleted])
+            self.uploads.publish_routed(message, [queue for queue in queues if not queue.deleted])
         for tag, outcome in settles.items():
             self.settle([tag], outcome)
         self.refresh()
 
     def undo_settles(self) -> None:
-        """The session's transaction is rolled back: what was settled in it is not."""
+        """Make files unsettled again that the rolled back transaction had settled."""
         for message in self.tx_settled.values():
             self.limits.add(message.body_size)
             self.shared.add(message.body_size)
@@ -457,31 +459,29 @@ class FileClass(FilePort):
     def forget(self) -> None:
         """Roll back: forget the transaction's publishes and outcomes."""
         publishes, self.tx_publishes, self.tx_settles = self.tx_publishes, [], {}
-        for message, _ in publishes:
-            self.staging.remove_reference(
-                message.data
-            )  # Nothing is removed before the turn is over.
+        for message, _ in publishes:  # No body is deleted before the turn is over.
+            self.staging.remove_reference(message.data)
 
     # --- The end --------------------------------------------------------------------------------
 
     def stop_halfway(self) -> None:
-        """Abandon transfers in both directions that are not complete."""
+        """Abandon incomplete transfers in both directions."""
         self.uploads.end()
-        sending, self.sending = self.sending, None
+        transfer, self.transfer = self.transfer, None
         self.offered = False
-        if sending is not None:
-            sending.reader.close()
-            message = self.unacked.pop(sending.tag)
-            if not sending.consumer.automatic:
+        if transfer is not None:
+            transfer.reader.close()
+            message = self.unacked.pop(transfer.tag)
+            if not transfer.consumer.automatic:
                 self.limits.remove(message.body_size)
                 self.shared.remove(message.body_size)
-            if not sending.consumer.browses:
-                lane = sending.consumer.queue
+            if not transfer.consumer.browses:
+                lane = transfer.consumer.queue
                 lane.requeue(message)
                 lane.drain()
 
-    def share(self, shared: Limits) -> None:
-        """Count what is unsettled with another connection's."""
+    def share(self, shared: FileLimits) -> None:
+        """Count unsettled files with the limits of another connection."""
         for message in self.unacked.values():
             if not getattr(message.consumer, "automatic", True):
                 self.shared.remove(message.body_size)
@@ -489,7 +489,7 @@ class FileClass(FilePort):
         self.shared = shared
 
     def end(self) -> None:
-        """The channel or session is over: parts are kept for a while, files return."""
+        """End with the channel or session: keep incomplete uploads, requeue unsettled files."""
         if self.ended:
             return
         self.ended = True
@@ -513,7 +513,7 @@ class FileClass(FilePort):
 
 OUTCOMES = {"accept": 0, "requeue": 1, "discard": 2}  # As in model.transaction.
 
-#: The methods of the class, and what handles them in all versions.
+#: The handlers of the methods of the class, in all versions.
 HANDLERS: dict[str, Callable[[FileClass, Any], None]] = {  # Each takes its own class of method.
     "file.qos": FileClass.on_qos,
     "file.consume": FileClass.on_consume,

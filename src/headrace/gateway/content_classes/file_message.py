@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file as queues keep it: a message whose body is elsewhere."""
+"""A file in a queue: a message whose body is in a file of its own."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from headrace.gateway.content_classes.bodies import Body
     from headrace.model.queue.destination import Consumer
 
-BODY_SIZE_AT = 4  # Where the body size stands in a content header.
+BODY_SIZE_AT = 4  # Index of the body size in a content header.
 
 
 def file_message(exchange: str, routing_key: str, header: bytes, body: Body) -> Message:
-    """Return a file as queues keep it: address, content header, and a reference to the body."""
+    """Return the message of a file: address, content header, and a reference to the body."""
     address = shortstr(exchange) + shortstr(routing_key)
     frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
     data = address + b"\x00\x00" + frame + body.number.to_bytes(8, "big")
@@ -25,22 +25,22 @@ def file_message(exchange: str, routing_key: str, header: bytes, body: Body) -> 
     return message
 
 
-def shown(message: Message, consumer: Consumer) -> Message:
-    """Return a twin of a file that is only shown to a consumer."""
-    twin = copy_message(message)
-    twin.seq = message.seq
-    twin.flags |= message.flags & REDELIVERED
-    twin.consumer = consumer
-    return twin
+def copy_for_browser(message: Message, consumer: Consumer) -> Message:
+    """Return a copy of a file's message for a consumer that browses."""
+    copy = copy_message(message)
+    copy.seq = message.seq
+    copy.flags |= message.flags & REDELIVERED
+    copy.consumer = consumer
+    return copy
 
 
 def identifier_of(message: Message) -> str:
-    """Return under which identifier a file is staged to clients: the same each time."""
+    """Return the identifier by which a file is staged to clients: the same each time."""
     data = message.data
     assert data is not None
     return f"headrace-{data[len(data) - 8 :].hex()}"
 
 
 def with_body_size(header: bytes, size: int) -> bytes:
-    """Return a content header that says another size of the body."""
+    """Return a content header with another body size."""
     return header[:BODY_SIZE_AT] + size.to_bytes(8, "big") + header[BODY_SIZE_AT + 8 :]

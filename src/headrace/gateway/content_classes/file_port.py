@@ -30,7 +30,7 @@ class FilePort(ContentClassPort):
         self.reply(self.codec.FileOpenOk(staged_size=staged))
 
     def send_flow(self, active: bool) -> None:
-        """Ask the client to stop publishing, or to go on."""
+        """Request the client to stop publishing, or to resume."""
         raise NotImplementedError
 
     def close_for(self, error: Exception) -> None:
@@ -38,15 +38,15 @@ class FilePort(ContentClassPort):
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Take nothing more in until :meth:`go_on`."""
+        """Handle no further methods until :meth:`go_on`."""
         raise NotImplementedError
 
     def go_on(self) -> None:
-        """Take in what came meanwhile."""
+        """Handle the methods that arrived since :meth:`pause`."""
         raise NotImplementedError
 
     def pause_reading(self) -> None:
-        """The disk is behind: read nothing more from the client for now."""
+        """Stop reading from the client until the disk has caught up."""
         raise NotImplementedError
 
     def send_return(self, code: int, text: str, message: Message, reader: Reader) -> bool:
@@ -54,13 +54,13 @@ class FilePort(ContentClassPort):
         raise NotImplementedError
 
     def transaction(self) -> Transaction | None:
-        """Return the work of the transaction branch that this belongs to, or None."""
+        """Return the transaction of the branch that the channel works for, or None."""
         return None
 
     def transactional(self) -> bool:
         """Return True if publishes and outcomes wait for :meth:`commit`."""
         return False
 
-    def publish_later(self, message: Message, queues: list[Queue]) -> None:
-        """In a transaction: keep the publish for the commit."""
+    def defer_publish(self, message: Message, queues: list[Queue]) -> None:
+        """Keep a publish for the commit of the transaction."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that a client sends: open, stage, publish.
 
-A body goes from the frames to the staging of the virtual host as it comes. A publish waits until
-the body is durable; what its sender says meanwhile waits with it, so everything keeps its order.
+The bytes of a body are appended to the staging of the virtual host as they arrive. A publish waits
+until the body is durable; later methods of the channel wait with it, so all keep their order.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from headrace.spec.reply import ReplyCode, Scope
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from headrace.gateway.content_classes.bodies import Body, Part
+    from headrace.gateway.content_classes.bodies import Body, StagedBody
     from headrace.gateway.content_classes.file_port import FilePort
     from headrace.model.queue.queue import Queue
     from headrace.model.queue_kinds.content_lanes import FileQueue
     from headrace.spec.tables import Version
 
-FILE_SIZE_MAX = 0xFFFFFFFF  # Octets of one body.
+FILE_SIZE_MAX = 0xFFFFFFFF  # Bytes of one body.
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 
 
 class StageSink:
-    """Takes the body of a file.stage as it comes."""
+    """Takes the body of a file.stage as it arrives."""
 
-    def __init__(self, uploads: FileUploads, part: Part) -> None:
+    def __init__(self, uploads: FileUploads, part: StagedBody) -> None:
         self.uploads = uploads
         self.part = part
 
-    def add(self, octets: bytes) -> None:
+    def add(self, data: bytes) -> None:
         """Append to the body."""
-        self.uploads.received(self.part, octets)
+        self.uploads.append(self.part, data)
 
     def abandon(self) -> None:
-        """Stop staging the body: its rest does not come."""
-        self.uploads.broken_off(self.part)
+        """Stop staging the body: the remaining bytes will not arrive."""
+        self.uploads.abandon(self.part)
 
 
 class FileUploads:
@@ -60,15 +60,15 @@ class FileUploads:
         self.files = files
         self.vhost = files.vhost
         self.staging = files.staging
-        self.opening = False  # The client waits for an open-ok.
-        self.part: Part | None = None  # What it may stage, or is staging.
-        self.filling = False
-        self.excess = False  # More octets came than file.open announced.
-        self.stops: set[str] = set()  # Why the client is asked to stop publishing: room, queue.
+        self.opening = False  # The client awaits file.open-ok.
+        self.part: StagedBody | None = None  # The body that file.open began.
+        self.filling = False  # Its file.stage has begun.
+        self.excess = False  # More bytes arrived than file.open announced.
+        self.stop_reasons: set[str] = set()  # The reasons to stop publishing: room, queue.
 
     @property
     def number(self) -> int:
-        """That of the connection."""
+        """The number of the connection."""
         return self.files.number
 
     def end(self) -> None:
@@ -82,7 +82,7 @@ class FileUploads:
     def open(self, identifier: str, size: int) -> None:
         """Begin to stage a file, or wait for room."""
         if self.opening or self.filling:
-            raise CommandInvalid("file.open before the file before it is staged")
+            raise CommandInvalid("file.open before the previous file is staged")
         if size > min(FILE_SIZE_MAX, self.staging.size_max):
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
@@ -106,8 +106,8 @@ class FileUploads:
         return bool(self.staging.open(self.files.owner, identifier, size, self, self.opened))
 
     # Keeps 0-9/file.open-ok.staged-size#01, 0-10/s217.
-    def opened(self, part: Part | None, error: OSError | None) -> None:
-        """Answer file.open: the part is open, or cannot be."""
+    def opened(self, part: StagedBody | None, error: OSError | None) -> None:
+        """Answer file.open with file.open-ok, or with an error."""
         if self.files.ended or not self.opening:
             if part is not None:
                 self.staging.leave(part)
@@ -128,24 +128,24 @@ class FileUploads:
         self.start("room")
         self.files.send_open_ok(part.received)
 
-    def lose(self, part: Part) -> None:
-        """The same user continues it over another connection."""
+    def lose(self, part: StagedBody) -> None:
+        """Forget an upload that the same user continues over another connection."""
         if self.part is part:
             self.part = None
             self.filling = False
 
     # Keeps 0-9/file.open-ok.staged-size#02, 0-10/s218, 0-10/s219.
     def leave_part(self) -> None:
-        """Stage no more of what was opened; it is kept for a while."""
+        """Interrupt the upload; its body is kept for a while."""
         part, self.part = self.part, None
         self.filling = False
         if part is not None and part.holder is self:
             self.staging.leave(part)
 
     def begin(self, header: bytes, body_size: int, version: Version) -> StageSink:
-        """A file.stage came: check it and return what takes its body.
+        """Check a file.stage and return the sink for its body.
 
-        ``body_size`` is below zero when the header does not say it.
+        ``body_size`` is below zero if the header does not contain it.
         """
         part = self.part
         if part is None:
@@ -153,8 +153,8 @@ class FileUploads:
         self.files.priority_of(header)
         if 0 <= body_size != part.size - part.received:
             raise PreconditionFailed(
-                f"file.open said {part.size} bytes and {part.received} are staged, but file.stage "
-                f"brings {body_size}"
+                f"file.open announced {part.size} bytes and {part.received} are staged, but "
+                f"file.stage has {body_size}"
             )
         part.header = with_body_size(header, part.size)
         part.version = version
@@ -163,36 +163,36 @@ class FileUploads:
         return StageSink(self, part)
 
     # Keeps 0-9/file.open.content-size#01, 0-10/s216, 0-9/file#01, 0-10/s202.
-    def received(self, part: Part, octets: bytes) -> None:
+    def append(self, part: StagedBody, data: bytes) -> None:
         """Append to a body."""
         if part is not self.part:
-            return  # It failed, or goes on over another connection.
-        if part.received + len(octets) > part.size:
-            self.excess = True  # Said once all is there.
+            return  # It failed, or continues over another connection.
+        if part.received + len(data) > part.size:
+            self.excess = True  # Reported by `finish_stage`.
             return
-        self.staging.add(part, octets)
+        self.staging.add(part, data)
         if self.staging.crowded():
             self.files.pause_reading()
 
-    def broken_off(self, part: Part) -> None:
-        """Leave a part: its rest does not come."""
+    def abandon(self, part: StagedBody) -> None:
+        """Interrupt an upload whose remaining bytes will not arrive."""
         if part is self.part:
             self.leave_part()
 
-    def staged(self) -> None:
-        """Check that the body has the size that file.open named."""
+    def finish_stage(self) -> None:
+        """Check that the body has the size that file.open announced."""
         part = self.part
         if part is None:
             raise ResourceLocked("the file is staged over another connection now")
         self.leave_part()
         if self.excess:
-            raise PreconditionFailed(f"file.stage brings more than the {part.size} bytes opened")
+            raise PreconditionFailed(f"file.stage has more than the {part.size} bytes opened")
         if not part.whole:
             raise PreconditionFailed(
                 f"file.stage ends at byte {part.received} of the {part.size} opened"
             )
 
-    def staging_failed(self, part: Part, error: OSError) -> None:
+    def staging_failed(self, part: StagedBody, error: OSError) -> None:
         """Handle a failed write of an upload."""
         if part is self.part:
             self.part = None
@@ -217,7 +217,7 @@ class FileUploads:
         identifier: str,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Publish a staged file, and call ``then`` when that is done."""
+        """Publish a staged file, and then call ``then``."""
         part = self.staging.find(self.files.owner, identifier)
         if part is None:
             raise NotFound(f"no file '{identifier}' is staged")
@@ -233,8 +233,8 @@ class FileUploads:
         lanes_of(self.files.find_queues(exchange, routing_key, part.header), KIND_FILE)
         self.files.pause()
 
-        def done(body: Body | None, error: OSError | None) -> None:
-            later = False
+        def on_sealed(body: Body | None, error: OSError | None) -> None:
+            is_sending = False
             try:
                 if error is not None:
                     raise AmqpError(
@@ -244,18 +244,20 @@ class FileUploads:
                         Scope.CHANNEL,
                     )
                 assert body is not None  # Without an error.
-                later = self.spread(exchange, routing_key, mandatory, immediate, part, body)
+                is_sending = self.distribute(
+                    exchange, routing_key, mandatory, immediate, part, body
+                )
                 if then is not None:
                     then()
             except Exception as failure:  # noqa: BLE001 - sent to the client
                 self.files.close_for(failure)
-            if not later:
+            if not is_sending:
                 self.files.go_on()
 
-        self.staging.seal(part, done)
+        self.staging.seal(part, on_sealed)
 
     def retry(self, again: Callable[[], None]) -> None:
-        """The end of a staging that a publish waits for has come, or will not."""
+        """Retry a publish that waited for the end of a staging."""
         if self.files.ended:
             return
         try:
@@ -265,16 +267,16 @@ class FileUploads:
             self.files.go_on()
 
     # Keeps 0-9/file.publish.mandatory#01, 0-9/file.publish.immediate#01, 0-10/s222, 0-10/s223.
-    def spread(
+    def distribute(
         self,
         exchange: str,
         routing_key: str,
         mandatory: bool,
         immediate: bool,
-        part: Part,
+        part: StagedBody,
         body: Body,
     ) -> bool:
-        """Give a file to the queues; true when the client's next methods must wait still."""
+        """Enqueue a file; return True if later methods wait while it is returned to the client."""
         queues = list(self.files.find_queues(exchange, routing_key, part.header))
         lanes = lanes_of(queues, KIND_FILE)
         message = file_message(exchange, routing_key, part.header, body)
@@ -292,20 +294,20 @@ class FileUploads:
         if transaction is not None:
             transaction.publish(message, queues, True)
         elif self.files.transactional():
-            self.files.publish_later(message, queues)
+            self.files.defer_publish(message, queues)
         else:
-            self.publish_now(message, queues)
+            self.publish_routed(message, queues)
         return False
 
-    def publish_now(self, message: Message, queues: list[Queue]) -> None:
-        """Give a file to the queues that it was routed to."""
+    def publish_routed(self, message: Message, queues: list[Queue]) -> None:
+        """Enqueue a file in the queues that it was routed to."""
         self.vhost.counters.count_publish(message.body_size)
         if queues:
             self.vhost.deliver(message, queues, True)
         self.watch(cast("list[FileQueue]", lanes_of(queues, KIND_FILE)))
 
     def watch(self, lanes: Iterable[FileQueue]) -> None:
-        """Have the client stop publishing while a queue that it publishes to is full."""
+        """Request the client to stop publishing while a queue that it publishes to is full."""
         full = [lane for lane in lanes if lane.full()]
         if full and not self.files.ended:
             self.stop("queue")
@@ -313,18 +315,18 @@ class FileUploads:
                 lane.add_waiter(self)
 
     def unpace(self) -> None:
-        """Let the client go on publishing: a queue has room again."""
+        """Let the client publish again: a queue has room."""
         self.start("queue")
 
     def stop(self, reason: str) -> None:
-        """Ask the client to publish nothing more for now."""
-        if not self.stops:
+        """Request the client to stop publishing."""
+        if not self.stop_reasons:
             self.files.send_flow(False)
-        self.stops.add(reason)
+        self.stop_reasons.add(reason)
 
     def start(self, reason: str) -> None:
-        """Let the client go on publishing, when there is no other reason not to."""
-        if reason in self.stops:
-            self.stops.remove(reason)
-            if not self.stops and not self.files.ended:
+        """Let the client publish again, unless there is another reason to stop."""
+        if reason in self.stop_reasons:
+            self.stop_reasons.remove(reason)
+            if not self.stop_reasons and not self.files.ended:
                 self.files.send_flow(True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lanes in which files and stream packets stand: who finds, chooses and takes there."""
+"""The lanes of queues for files and stream packets, and their consumers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lanes_of(queues: Iterable[Queue], kind: int) -> list[ContentClassQueue]:
 
 
 def takes_at_once(lane: Queue, message: Message) -> bool:
-    """Return True if a consumer would get a file now."""
+    """Return True if a consumer would get the message now."""
     contents = lane.vhost.contents
     if lane.ready_count:
         return False
@@ -59,11 +59,11 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     )
 
 
-def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
-    """Let a consumer of files or packets, which is on no queue yet, choose as it says.
+def apply_arguments(consumer: Consumer, arguments: Mapping[str, object]) -> None:
+    """Apply the arguments of a new consumer of files or packets.
 
     Raises:
-        InvalidArgument: an argument makes no sense.
+        InvalidArgument: an argument is invalid.
         NotImplementedHere: an argument asks for a range of positions.
     """
     lane = cast("FileQueue | PacketQueue", consumer.queue)
@@ -71,7 +71,7 @@ def choose(consumer: Consumer, arguments: Mapping[str, object]) -> None:
     for name in (BROWSE, OFFSET, REPLAY):
         if name in arguments:
             raise NotImplementedHere(f"arg '{name}' for {subject} is for messages only")
-    choice = ConsumerFilter(arguments, subject)
+    consumer_filter = ConsumerFilter(arguments, subject)
     consumer.arguments = dict(arguments)
-    consumer.browses = choice.browses or lane.parent.browse_only
-    choice.apply(consumer)
+    consumer.browses = consumer_filter.browses or lane.parent.browse_only
+    consumer_filter.apply(consumer)

@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class Publishing(Protocol):
-    """A connection that remembers that its client publishes."""
+    """A connection with the mark of a publisher."""
 
     publishes: bool
 
 
 class ContentClassPort:
-    """One content class on one channel or session; each family of versions fills it in."""
+    """One content class on one channel or session; each protocol family implements it."""
 
-    codec: ModuleType  # Has the family's classes of methods, by the same names.
+    codec: ModuleType  # The family's classes of methods, with the same names in each.
     ended = False
 
     def link(self) -> Publishing:
@@ -52,7 +52,7 @@ class ContentClassPort:
         raise NotImplementedError
 
     def find_queues(self, exchange: str, routing_key: str, header: bytes) -> Iterable[Queue]:
-        """Return the queues of a publish; refuse what the user may not do."""
+        """Return the queues of a publish; check the user's permissions."""
         raise NotImplementedError
 
     def priority_of(self, header: bytes) -> int:
@@ -64,7 +64,7 @@ class ContentClassPort:
         raise NotImplementedError
 
     def consumer_gone(self, consumer: Consumer) -> None:
-        """The queue of a consumer was deleted."""
+        """Forget a consumer whose queue was deleted."""
         raise NotImplementedError
 
     def check_consumer(self, method: ConsumeMethod, kind: int) -> tuple[Queue, str]:
@@ -76,7 +76,7 @@ class ContentClassPort:
         raise NotImplementedError
 
     def cancel_consumer(self, tag: str | None, kind: type[Consumer]) -> None:
-        """End a consumer of one class; an unknown tag is no error."""
+        """End a consumer of one class; an unknown tag is not an error."""
         raise NotImplementedError
 
     def send_cancel_ok(self, method: CancelMethod, name: str) -> None:

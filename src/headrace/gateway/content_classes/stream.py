@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multimedia stream class for one channel or session, whatever the version.
+"""The multimedia stream class for one channel or session, in all versions.
 
-A message is a packet. A packet is gone once it is delivered; it is not acknowledged. Consumers get
-as many octets in a second as they ask for and no more; what they do not keep up with waits in their
-queue, which lets packets of low priority go when there are too many.
+A message is a packet. A packet is removed once it is delivered; it is not acknowledged. Consumers
+get at most the bytes per second that stream.qos sets; other packets wait in their queue, which
+drops packets of low priority when there are too many.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from headrace.protocol import codec_0_10 as later
     from headrace.protocol import codec_0_x as early
 
-BURST_MS = 20.0  # How much a consumer may catch up with when its timer was late.
+BURST_MS = 20.0  # The time that a consumer may catch up with when its timer was late.
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 
 
-class Pace:
+class PacketRate:
     """The rate of packets, on a channel or a whole connection."""
 
     def __init__(self) -> None:
-        self.rate = 0  # Octets in a second; 0 is no limit.
-        self.next_ms = 0.0  # When the next packet may go.
+        self.rate = 0  # Bytes per second; 0 is no limit.
+        self.next_ms = 0.0  # The time from which the next packet may be sent.
 
     def wait_ms(self, now_ms: int) -> float:
-        """Return the time, in milliseconds, from which the next packet may go; 0 is now."""
+        """Return the time in milliseconds from which the next packet may be sent; 0 is now."""
         return self.next_ms if self.rate and self.next_ms > now_ms else 0.0
 
-    def charge(self, octets: int, now_ms: int) -> None:
-        """A packet goes."""
+    def charge(self, size: int, now_ms: int) -> None:
+        """Count a packet of ``size`` bytes that is sent now."""
         if self.rate:
-            self.next_ms = max(self.next_ms, now_ms - BURST_MS) + octets * 1000 / self.rate
+            self.next_ms = max(self.next_ms, now_ms - BURST_MS) + size * 1000 / self.rate
 
 
 # Keeps 0-9/stream.consume#02, 0-10/s241, 0-9/stream#03, 0-10/s237.
@@ -73,19 +73,19 @@ class StreamConsumer(Consumer):
 class PacketClass(ContentClassPort):
     """Packets of one channel or session."""
 
-    def __init__(self, vhost: VirtualHost, number: int, shared: Pace) -> None:
-        """``number`` is the connection's, ``shared`` its pace."""
+    def __init__(self, vhost: VirtualHost, number: int, shared: PacketRate) -> None:
+        """``number`` is the connection's, ``shared`` its rate."""
         self.vhost = vhost
         self.number = number
         self.shared = shared
-        self.pace = Pace()
+        self.pace = PacketRate()
         self.tag = 0
         self.ended = False
 
     # --- Sending ----------------------------------------------------------------------------------
 
     def send_packet(self, method: Any, message: Message) -> None:
-        """Send a method with a packet, as the version has it."""
+        """Send a method with a packet, in the form of the version."""
         raise NotImplementedError
 
     def send_deliver(self, consumer: StreamConsumer, tag: int, message: Message) -> None:
@@ -191,11 +191,11 @@ class PacketClass(ContentClassPort):
             consumer.queue.unconvertible(message, consumer, error.reason)
 
     # Keeps 0-9/stream.qos.consume-rate#01, 0-10/s238.
-    def qos(self, rate: int, everywhere: bool) -> None:
-        """Limit the octets in a second; 0 is no limit."""
-        pace = self.shared if everywhere else self.pace
-        pace.rate = rate
-        pace.next_ms = 0.0
+    def qos(self, rate: int, whole_connection: bool) -> None:
+        """Limit the bytes per second; 0 is no limit."""
+        limited = self.shared if whole_connection else self.pace
+        limited.rate = rate
+        limited.next_ms = 0.0
         for consumer in list(self.consumers()):
             if consumer.parked and isinstance(consumer, StreamConsumer):
                 consumer.queue.unpark(consumer)
@@ -208,7 +208,7 @@ class PacketClass(ContentClassPort):
 
 
 def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Message:
-    """Return a packet as queues keep it: address and content header, the body beside them."""
+    """Return the message of a packet: address and content header, the body in ``parts``."""
     address = shortstr(exchange) + shortstr(routing_key)
     frame = b"\x02\x00\x00" + len(header).to_bytes(4, "big") + header + b"\xce"
     message = new_message(address + b"\x00\x00" + frame, len(address), len(body))
@@ -217,7 +217,7 @@ def packet(exchange: str, routing_key: str, header: bytes, body: bytes) -> Messa
     return message
 
 
-#: The methods without content, and what handles them in all versions.
+#: The handlers of the methods without content, in all versions.
 HANDLERS: dict[str, Callable[[PacketClass, Any], None]] = {  # Each takes its own class of method.
     "stream.qos": PacketClass.on_qos,
     "stream.consume": PacketClass.on_consume,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One neutral set of properties, and the ways to and from each version's own."""
+"""Conversion of properties and headers between versions, by one neutral set of properties."""

@@ -19,8 +19,8 @@ from headrace.gateway.conversion.neutral_values import (
     entries_of_table,
     table_of_entries,
 )
-from headrace.gateway.conversion.selected import Selected
-from headrace.gateway.conversion.stamping import stamp, traced
+from headrace.gateway.conversion.selected import SelectorValues
+from headrace.gateway.conversion.stamping import add_headers, trace_copy
 from headrace.model.contents import Content, UnreadableError
 from headrace.model.dead_letter_headers import X_DEATH
 from headrace.model.message import (
@@ -33,7 +33,7 @@ from headrace.model.message import (
 )
 from headrace.model.queue.delivery_count import COUNT_MAX
 from headrace.model.queue.delivery_count import HEADER as DELIVERY_COUNT
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, make_frame
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 from headrace.wire.properties import with_header_entry, with_header_entry_at
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PERSISTENT_MODE = 2
-#: How often a message came back, a number of 64 bits as in RabbitMQ: all there may be.
+#: Encoded delivery counts, by count; numbers of 64 bits, as in RabbitMQ.
 COUNT_ENTRIES = [encode_entry(DELIVERY_COUNT, Long(n)) for n in range(COUNT_MAX + 1)]
 _DELIVERY_COUNT = DELIVERY_COUNT.encode()
 REDELIVERED_ENTRY = b"\x0dx-redeliveredt\x01"
@@ -55,7 +55,7 @@ class Contents:
     def __init__(self) -> None:
         self._basic = BasicContents()
         self._transfer = TransferContents()
-        self._looked: Selected | None = None
+        self._values: SelectorValues | None = None
 
     def read(self, message: Message) -> Content:
         """Return the properties of a message.
@@ -83,7 +83,7 @@ class Contents:
         Raises:
             UnreadableError: the headers do not fit.
         """
-        headers = with_wide_counts(headers)
+        headers = with_64_bit_counts(headers)
         if message.flags & KIND_MASK == KIND_TRANSFER:
             return self._transfer.rewrite(message, exchange, routing_key, headers, expires=expires)
         return self._basic.rewrite(message, exchange, routing_key, headers, expires=expires)
@@ -96,10 +96,10 @@ class Contents:
         Raises:
             UnreadableError: the headers have no room for more.
         """
-        return stamp(message, headers, timestamp_s)
+        return add_headers(message, headers, timestamp_s)
 
     def with_count(self, message: Message, count: int) -> bytes:
-        """Return the data of a message with a header that says how often it came back.
+        """Return the data of a message with its delivery count in a header.
 
         ``count`` is 255 at most.
 
@@ -118,15 +118,15 @@ class Contents:
     def make_trace(
         self, message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
     ) -> Message:
-        """Return a message of class basic with the same body, which tells of another in headers.
+        """Return a message of class basic with the same body and the properties in its headers.
 
         Raises:
             UnreadableError: the message is malformed.
         """
-        return traced(message, exchange, routing_key, headers)
+        return trace_copy(message, exchange, routing_key, headers)
 
     def encode_record(self, message: Message) -> bytes:
-        """Return the data of a message as streams keep it: class basic, with its body.
+        """Return the data of a message in the form of streams: class basic, with its body.
 
         Raises:
             UnreadableError: class basic has no form for the message.
@@ -136,7 +136,7 @@ class Contents:
         return self._basic.encode_record(message)
 
     def header(self, message: Message, name: str) -> object:
-        """Return the value of a header of a message in memory; None when it has none."""
+        """Return the value of a header of a message in memory; None if it is missing."""
         data = message.data
         if data is None or name.encode() not in data:
             return None
@@ -149,20 +149,20 @@ class Contents:
         """Return the filter value that a message of class basic was published with."""
         return self._basic.filter_value(data, address_len)
 
-    def values(self, message: Message) -> Selected:
-        """Return a message in memory as selectors see it; see :mod:`.selected`.
+    def values(self, message: Message) -> SelectorValues:
+        """Return the values of a message in memory for selectors; see :mod:`.selected`.
 
-        Several who look at one message, one after the other, have it read once.
+        The result is cached for consecutive calls with one message.
         """
-        looked = self._looked
-        if looked is None or looked.message is not message:
-            looked = self._looked = Selected(message, values_of_entries)
-        return looked
+        values = self._values
+        if values is None or values.message is not message:
+            values = self._values = SelectorValues(message, values_of_entries)
+        return values
 
     def render_leased(self, message: Message) -> bytes:
-        """Return the data of a leased message as its readers see it: as streams keep it.
+        """Return the data of a leased message for its readers, in the form of streams.
 
-        The header ``x-redelivered`` says that the message was delivered before.
+        The header ``x-redelivered`` marks a message that was delivered before.
 
         Raises:
             UnreadableError: class basic has no form for the message.
@@ -176,7 +176,7 @@ class Contents:
         if REDELIVERED_ENTRY in payload:
             return data
         payload = with_header_entry(payload, REDELIVERED_ENTRY)
-        return data[:at] + framed(FRAME_HEADER, 0, payload) + data[at + 8 + size :]
+        return data[:at] + make_frame(FRAME_HEADER, 0, payload) + data[at + 8 + size :]
 
 
 class TransferContents:
@@ -199,7 +199,7 @@ class TransferContents:
         )
 
     def with_count(self, message: Message, count: int) -> bytes:
-        """Return the data of a message with a header that says how often it came back."""
+        """Return the data of a message with its delivery count in a header."""
         data = message.data
         assert data is not None, "the message is paged out"
         segment = segment_of(message)
@@ -229,26 +229,26 @@ class TransferContents:
             p = read_transfer(segment)
             if not expires:
                 p.ttl_ms = p.expiration_text = p.expiration = None
-            p.headers = rewritten(p.headers or [], headers)
+            p.headers = rewrite_entries(p.headers or [], headers)
             written = write_transfer(p, exchange.encode(), routing_key.encode(), message.body_size)
         except (CannotConvert, ValueError) as error:
             raise UnreadableError(str(error)) from error
         body = data[message.address_len + 6 + len(segment) :]
         address = shortstr(exchange) + shortstr(routing_key)
         size = len(written).to_bytes(4, "big")
-        made = new_message(
+        rewritten = new_message(
             b"".join((address, b"\x00\x00", size, written, body)),
             len(address),
             message.body_size,
         )
-        made.parts = message.parts
-        made.flags = message.flags & (LARGE | KIND_MASK)
-        made.priority = message.priority
-        made.publisher = message.publisher
-        return made
+        rewritten.parts = message.parts
+        rewritten.flags = message.flags & (LARGE | KIND_MASK)
+        rewritten.priority = message.priority
+        rewritten.publisher = message.publisher
+        return rewritten
 
     def as_basic(self, message: Message) -> bytes:
-        """Return the data of a message of class basic that says the same, with the body."""
+        """Return the data of the message converted to class basic, with the body."""
         data = message.data
         assert data is not None, "the message is paged out"
         segment = segment_of(message)
@@ -263,23 +263,23 @@ class TransferContents:
             (
                 data[: message.address_len],
                 b"\x00\x00",
-                framed(FRAME_HEADER, 0, header),
-                *[framed(FRAME_BODY, 0, piece) for piece in pieces],
+                make_frame(FRAME_HEADER, 0, header),
+                *[make_frame(FRAME_BODY, 0, piece) for piece in pieces],
             )
         )
 
 
-def with_wide_counts(headers: Mapping[str, object]) -> Mapping[str, object]:
+def with_64_bit_counts(headers: Mapping[str, object]) -> Mapping[str, object]:
     """Return headers whose counts of deaths and deliveries are numbers of 64 bits.
 
-    So they are in RabbitMQ, and programs in Java and the like cast them to that.
+    Programs in Java cast them to that type, which RabbitMQ uses.
     """
     count = headers.get(DELIVERY_COUNT)
     if type(count) is int:
         headers = {**headers, DELIVERY_COUNT: Long(count)}
     deaths = headers.get(X_DEATH)
     if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict):
-        count = deaths[0].get("count")  # Those of earlier deaths are as they came.
+        count = deaths[0].get("count")  # Those of earlier deaths keep their type.
         if type(count) is int:
             latest = {**deaths[0], "count": Long(count)}
             headers = {**headers, X_DEATH: [latest, *deaths[1:]]}
@@ -296,13 +296,13 @@ def segment_of(message: Message) -> bytes:
 
 
 def values_of_entries(entries: list[Entry]) -> Table:
-    """Return headers as Python values; what a field table cannot say is left out."""
+    """Return headers as Python values; values that a field table lacks are left out."""
     table = b"".join([raw for raw in map(as_entry, entries) if raw is not None])
     return decode_table(len(table).to_bytes(4, "big") + table)[0]
 
 
 def as_entry(entry: Entry) -> bytes | None:
-    """Return the entry of a field table that says a header; None when none does."""
+    """Return a header as an entry of a field table; None if it has no form there."""
     try:
         raw = table_of_entries([entry])
     except CannotConvert:
@@ -311,20 +311,20 @@ def as_entry(entry: Entry) -> bytes | None:
     return raw if raw and check_table(table, 0, len(table)) > 0 else None
 
 
-def rewritten(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
-    """Return entries that say ``headers``; those that stay the same stay as they are."""
+def rewrite_entries(entries: list[Entry], headers: Mapping[str, object]) -> list[Entry]:
+    """Return the entries of ``headers``; those with unchanged values keep their types."""
     before = values_of_entries(entries)
-    made: list[Entry] = []
+    rewritten: list[Entry] = []
     kept: set[str] = set()
     for entry in entries:
         name = entry[0].decode("utf-8", "replace")
         if as_entry(entry) is None:
-            made.append(entry)
+            rewritten.append(entry)
         elif name in headers and headers[name] == before[name]:
-            made.append(entry)
+            rewritten.append(entry)
             kept.add(name)
     for name, python_value in headers.items():
         if name not in kept:
             raw = encode_entry(name, python_value)
-            made += entries_of_table(raw, 0, len(raw))
-    return made
+            rewritten += entries_of_table(raw, 0, len(raw))
+    return rewritten

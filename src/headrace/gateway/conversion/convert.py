@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Content headers from one family of versions to the other, as a consumer needs them.
+"""Conversion of content headers between the protocol families, for a consumer.
 
-A message stays as it was published (see :mod:`headrace.model.message`); it is converted when it is
-delivered. Most messages of a queue have the same header as the one before, except for the size of
-the body, so each consumer caches one header and its conversion: equal bytes cost two comparisons.
-Other headers are read into the neutral set and written anew.
+A message is kept in the form in which it was published (see :mod:`headrace.model.message`); it is
+converted when it is delivered. Most messages of a queue have the same header as the one before,
+except for the size of the body, so each consumer caches one header and its conversion: equal bytes
+cost two comparisons. Other headers are read into the neutral set and written anew.
 
 docs/reference/conversion.md lists the properties of both families and their conversion.
 """
@@ -20,8 +20,8 @@ if not cython.compiled:
 
 __all__ = ["CannotConvert", "Converter", "body_of_frames"]
 
-# A header frame's payload: class, weight and body size come before what is said of the message.
-_SAID_AT = 12
+# Index of the property flags in a header frame's payload, after class, weight and body size.
+_FLAGS_AT = 12
 
 
 class Converter:
@@ -30,7 +30,7 @@ class Converter:
     def __init__(self, header_max: int = 0) -> None:
         self.header_max = header_max
         self.address = b""
-        self.source = b"-"  # What a header to be converted is compared with; never this.
+        self.source = b"-"  # The header that ``transfer`` was made of; no header equals this.
         self.transfer = b""
         self.transfer_source = b"-"
         self.basic = b""
@@ -42,7 +42,7 @@ class Converter:
         """Return the payload of a 0-10 header segment for a message of class basic.
 
         ``d`` starts with the address; the payload of its header frame is the ``header_size``
-        octets from ``header_at`` on.
+        bytes from ``header_at`` on.
 
         Raises:
             CannotConvert: the other family has no form for the message.
@@ -66,7 +66,7 @@ class Converter:
         size = 1 + address[0]
         converted = write_transfer(read_basic(payload), address[1:size], address[size + 1 :])
         self.address = address
-        self.source = payload[_SAID_AT:]
+        self.source = payload[_FLAGS_AT:]
         self.transfer = converted
         return converted
 
@@ -83,7 +83,7 @@ class Converter:
         if not same(self.transfer_source, d, at, at + size):
             return self.make_basic(cut(d, at, at + size), body_size)
         if body_size != self.basic_size:
-            self.basic = self.basic[:4] + body_size.to_bytes(8, "big") + self.basic[_SAID_AT:]
+            self.basic = self.basic[:4] + body_size.to_bytes(8, "big") + self.basic[_FLAGS_AT:]
             self.basic_size = body_size
         return self.basic
 

@@ -2,8 +2,8 @@
 """Reads and rewrites the content headers of stored messages, for dead-lettering.
 
 A stored message is its address (two short strings), two bytes, then the producer's frames (see
-:mod:`headrace.model.message`). A rewritten message has another address and header frame, and the
-same body frames.
+:mod:`headrace.model.message`). A rewritten message has another address and header frame, and
+the same body frames.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.protocol.v0_x.frames import (
     PAYLOAD_AT,
     PUBLISH_END_LEN,
     SIZE_AT,
-    framed,
+    make_frame,
 )
 from headrace.spec.tables import V0_9
 from headrace.wire.errors import MalformedError
@@ -75,10 +75,10 @@ class BasicContents:
         payload = header_of(message)
         headers: Mapping[str, object] = {}
         kind = message.flags & KIND_MASK
-        if kind >= KIND_FILE:  # They never expire by themselves; files are all persistent.
+        if kind >= KIND_FILE:  # Files and packets do not expire; all files are persistent.
             headers = other_properties(payload).headers or {}
             return Content(exchange, routing_key, headers, None, kind == KIND_FILE)
-        headers = table_in(payload)
+        headers = read_headers(payload)
         start, end = property_range(payload, HAS_EXPIRATION)
         expiration = payload[start + 1 : end].decode() if start < end else None
         start, end = property_range(payload, HAS_DELIVERY_MODE)
@@ -92,15 +92,15 @@ class BasicContents:
         data: bytes | None = message.data
         assert data is not None, "the message is paged out"
         parts: tuple[bytes, ...] = message.parts or ()
-        return data + b"".join([framed(FRAME_BODY, 0, part) for part in parts])
+        return data + b"".join([make_frame(FRAME_BODY, 0, part) for part in parts])
 
     def filter_value(self, data: bytes, address_len: int) -> str | None:
-        """Return the filter value that a message was published with: a string, or its octets."""
+        """Return the filter value that a message was published with: a string, or raw bytes."""
         start = address_len + PUBLISH_END_LEN + PAYLOAD_AT
         end = start + get32(data, address_len + PUBLISH_END_LEN + SIZE_AT)
         if data.find(_FILTER_ENTRY, start, end) < 0:
             return None
-        flags = data[start + 12]  # The higher half of them: content type, encoding, headers.
+        flags = data[start + 12]  # The high byte: content type, encoding, headers.
         if not flags & HAS_HEADERS >> 8:
             return None
         at = start + PROPERTIES_AT
@@ -144,12 +144,14 @@ class BasicContents:
         body = data[at + OVERHEAD + get32(data, at + SIZE_AT) :]
         address = shortstr(exchange) + shortstr(routing_key)
         frame = data[at : at + SIZE_AT] + len(payload).to_bytes(4, "big") + payload + b"\xce"
-        made = new_message(address + b"\x00\x00" + frame + body, len(address), message.body_size)
-        made.parts = message.parts
-        made.flags = message.flags & (LARGE | KIND_MASK)
-        made.priority = message.priority
-        made.publisher = message.publisher
-        return made
+        rewritten = new_message(
+            address + b"\x00\x00" + frame + body, len(address), message.body_size
+        )
+        rewritten.parts = message.parts
+        rewritten.flags = message.flags & (LARGE | KIND_MASK)
+        rewritten.priority = message.priority
+        rewritten.publisher = message.publisher
+        return rewritten
 
 
 def other_properties(payload: bytes) -> FileProperties | StreamProperties:
@@ -180,8 +182,8 @@ def address_of(message: Message) -> tuple[str, str]:
     return data[1:size].decode(), data[size + 1 : message.address_len].decode()
 
 
-def table_in(payload: bytes) -> Table:
-    """Return the headers that a content header of class basic says; none are empty.
+def read_headers(payload: bytes) -> Table:
+    """Return the headers of a content header of class basic; without any, an empty table.
 
     Raises:
         MalformedError: the headers are malformed.
@@ -191,7 +193,7 @@ def table_in(payload: bytes) -> Table:
 
 
 def header_at(data: bytes, header: int) -> tuple[bytes, int]:
-    """Return the payload of the header frame at ``header``, and where it ends."""
+    """Return the payload of the header frame at ``header``, and the index of its end."""
     start = header + PAYLOAD_AT
     end = start + get32(data, header + SIZE_AT)
     return data[start:end], end

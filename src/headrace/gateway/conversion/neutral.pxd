@@ -32,6 +32,6 @@ cdef class Properties:
     cdef public bytes security_token
 
 cpdef bint is_text(bytes raw)
-cpdef bytes text_of_octets(bytes raw)
-cpdef bytes octets_of_text(bytes text)
+cpdef bytes text_of_bytes(bytes raw)
+cpdef bytes bytes_of_text(bytes text)
 cpdef bytes uuid_of_text(bytes text)

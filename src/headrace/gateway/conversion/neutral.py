@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of a message in terms of no version: one set of properties, one of values.
+"""The properties of a message independent of the version: one set of properties, one of values.
 
 Each family of versions has one module that reads its content header into this set and one way back:
 :mod:`~headrace.gateway.conversion.neutral_basic` for class basic of 0-8, 0-9 and 0-9-1,
@@ -22,13 +22,13 @@ from headrace.model.arguments.expiration import is_moment
 if not cython.compiled:
     from headrace.wire.table import check_utf8
 
-TEXT_MAX = 255  # Octets of a short string.
-TTL_MS_MAX = 0xFFFFFFFF  # What an expiration of a 0-x message can say.
+TEXT_MAX = 255  # Bytes of a short string.
+TTL_MS_MAX = 0xFFFFFFFF  # The maximum of an expiration of a 0-x message.
 
-CARRIER_0_X = b"x-headrace-0-x"  # In a 0-10 message: what only 0-x can say.
-CARRIER_0_10 = b"x-headrace-0-10"  # In a 0-x message: what only 0-10 can say.
-JMS_TYPE = b"x-jms-type"  # Where 0-10 clients of the field keep the type of a message.
-BINARY_PREFIX = b"AMQP_BINARY:"  # Before the hexadecimal form of octets that are no text.
+CARRIER_0_X = b"x-headrace-0-x"  # In a 0-10 message: properties that only 0-x has.
+CARRIER_0_10 = b"x-headrace-0-10"  # In a 0-x message: properties that only 0-10 has.
+JMS_TYPE = b"x-jms-type"  # The header in which 0-10 clients in use keep the type of a message.
+BINARY_PREFIX = b"AMQP_BINARY:"  # Before the hexadecimal form of bytes that are not text.
 
 
 class Properties:
@@ -65,9 +65,9 @@ class Properties:
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
         self.headers: list[Entry] | None = None
-        self.delivery_mode: int | None = None  # 1 or 2; a 0-x message may have any octet.
+        self.delivery_mode: int | None = None  # 1 or 2; a 0-x message may have any byte.
         self.priority: int | None = None
-        # Octets; the text is there when a 0-x message said it in a form of its own.
+        # Bytes; the text is set if a 0-x message had them in another form.
         self.correlation_id: bytes | None = None
         self.correlation_id_text: bytes | None = None
         self.app_id: bytes | None = None
@@ -75,17 +75,17 @@ class Properties:
         self.user_id: bytes | None = None
         self.reply_exchange: bytes | None = None
         self.reply_key: bytes | None = None
-        self.reply_text: bytes | None = None  # As a 0-x message said it, if in another form.
+        self.reply_text: bytes | None = None  # The text of a 0-x message, if in another form.
         self.ttl_ms: int | None = None
-        self.expiration_text: bytes | None = None  # Likewise.
-        #: A moment, without a ttl: seconds or milliseconds, as the sender said it.
+        self.expiration_text: bytes | None = None  # As ``reply_text``.
+        #: A time, without a ttl: in seconds or milliseconds, as sent.
         self.expiration: int | None = None
-        self.message_uuid: bytes | None = None  # 16 octets.
-        self.message_id_text: bytes | None = None  # Likewise, or what is no UUID.
+        self.message_uuid: bytes | None = None  # 16 bytes.
+        self.message_id_text: bytes | None = None  # As ``reply_text``, or if it is not a UUID.
         self.timestamp_s: int | None = None
         self.type: bytes | None = None
         self.cluster_id: bytes | None = None
-        self.structs: bytes | None = None  # Structs of a 0-10 header that we do not know.
+        self.structs: bytes | None = None  # Unknown structs of a 0-10 header.
         self.transaction_id: bytes | None = None  # Of the message class of 0-9.
         self.security_token: bytes | None = None
 
@@ -98,28 +98,28 @@ def is_text(raw: bytes) -> bool:
     return len(raw) <= TEXT_MAX and check_utf8(raw, 0, len(raw))
 
 
-def text_of_octets(raw: bytes) -> bytes | None:
-    """Convert bytes to a short string; None when they are too long."""
+def text_of_bytes(raw: bytes) -> bytes | None:
+    """Convert bytes to a short string; None if they are too long."""
     if is_text(raw) and not raw.startswith(BINARY_PREFIX):
         return raw
     text = BINARY_PREFIX + raw.hex().upper().encode()
     return text if len(text) <= TEXT_MAX else None
 
 
-def octets_of_text(text: bytes) -> bytes:
-    """Return the octets of a text that :func:`text_of_octets` made."""
+def bytes_of_text(text: bytes) -> bytes:
+    """Return the bytes of a text that :func:`text_of_bytes` made."""
     if text.startswith(BINARY_PREFIX):
         try:
             raw = bytes.fromhex(text[len(BINARY_PREFIX) :].decode())
         except ValueError:
             return text
-        if text_of_octets(raw) == text:
+        if text_of_bytes(raw) == text:
             return raw
     return text
 
 
 def uuid_of_text(text: bytes) -> bytes | None:
-    """Return the UUID that a text is, with or without the ``ID:`` of JMS; None when it is none."""
+    """Parse a UUID, with or without the ``ID:`` of JMS; return None for any other text."""
     if text[:3] == b"ID:":
         text = text[3:]
     if len(text) != 36 or text[8:9] + text[13:14] + text[18:19] + text[23:24] != b"----":
@@ -176,20 +176,20 @@ def set_message_id(p: Properties, text: bytes) -> None:
 
 def set_correlation_id(p: Properties, text: bytes) -> None:
     """Set a correlation id from text."""
-    p.correlation_id = octets_of_text(text)
-    if text_of_octets(p.correlation_id) != text:
+    p.correlation_id = bytes_of_text(text)
+    if text_of_bytes(p.correlation_id) != text:
         p.correlation_id_text = text
 
 
 def set_app_id(p: Properties, text: bytes) -> None:
     """Set an application id from text."""
-    p.app_id = octets_of_text(text)
-    if text_of_octets(p.app_id) != text:
+    p.app_id = bytes_of_text(text)
+    if text_of_bytes(p.app_id) != text:
         p.app_id_text = text
 
 
 def reply_to_of(text: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return exchange and routing key of a reply-to; neither of bytes that are no UTF-8."""
+    """Return exchange and routing key of a reply-to; None for bytes that are not UTF-8."""
     return reply_to_of_text(text) if is_text(text) else (None, None)
 
 

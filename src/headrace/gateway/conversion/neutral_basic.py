@@ -21,7 +21,7 @@ from headrace.gateway.conversion.neutral import (
     set_expiration,
     set_message_id,
     set_reply_to,
-    text_of_octets,
+    text_of_bytes,
     text_of_reply_to,
 )
 from headrace.gateway.conversion.neutral_values import (
@@ -36,7 +36,7 @@ from headrace.gateway.conversion.neutral_values import (
     find,
     is_exact_in_0_x,
     map_of_entries,
-    restored,
+    restore,
     table_of_entries,
     text_of_uuid,
 )
@@ -62,7 +62,7 @@ if not cython.compiled:
     )
     from headrace.wire.table import check_table
 
-_ABSENT = b"\xff"  # In a carrier: the field was not there.
+_ABSENT = b"\xff"  # In a carrier: the field was missing.
 
 
 def read_basic(payload: bytes) -> Properties:
@@ -135,14 +135,14 @@ def _unload(p: Properties) -> None:
     carried: dict[bytes, bytes] = {}
     for key, (code, raw) in value[1]:
         if code not in (VBIN16, VBIN32):
-            return  # Not ours: a header like any other.
+            return  # Not a carrier, but a header of a client.
         carried[key] = raw
     try:
         originals = entries_of_map_body(carried.get(b"headers", b""))
     except CannotConvert:
         return
     present = [entry for entry in p.headers if entry[0] != CARRIER_0_10]
-    p.headers = restored(present, originals, in_0_10=False)
+    p.headers = restore(present, originals, in_0_10=False)
     if not p.headers and b"no-headers" in carried:
         p.headers = None
     if p.correlation_id is None:
@@ -201,7 +201,7 @@ def write_basic(p: Properties, body_size: int) -> bytes:
     """Return the payload of a header frame of class basic.
 
     Raises:
-        CannotConvert: the headers exceed what a field table may be.
+        CannotConvert: the headers exceed the limits of a field table.
     """
     flags = 0
     parts: list[bytes] = []
@@ -218,7 +218,7 @@ def write_basic(p: Properties, body_size: int) -> bytes:
         flags |= HAS_PRIORITY
         parts.append(bytes((p.priority,)))
     if p.correlation_id is not None:
-        text = p.correlation_id_text or text_of_octets(p.correlation_id)
+        text = p.correlation_id_text or text_of_bytes(p.correlation_id)
         if text is None:
             carried["correlation-id"] = p.correlation_id
         else:
@@ -251,7 +251,7 @@ def write_basic(p: Properties, body_size: int) -> bytes:
     if p.user_id is not None and is_text(p.user_id):
         flags |= _short(parts, HAS_USER_ID, p.user_id, "user id")
     if p.app_id is not None:
-        text = p.app_id_text or text_of_octets(p.app_id)
+        text = p.app_id_text or text_of_bytes(p.app_id)
         if text is None:
             carried["app-id"] = p.app_id
         else:
@@ -269,7 +269,7 @@ def write_basic(p: Properties, body_size: int) -> bytes:
 
 
 def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | None:
-    """Return the headers table with what is carried in it; None when there is none."""
+    """Return the headers table with the carried properties in it; None if both are missing."""
     body = b""
     if headers is not None:
         body = table_of_entries(headers)
@@ -285,7 +285,7 @@ def _headers(headers: list[Entry] | None, carried: dict[str, bytes]) -> bytes | 
         return None
     raw = check_limits(len(body).to_bytes(4, "big") + body)
     if check_table(raw, 0, len(raw)) < 0:
-        raise CannotConvert("the headers exceed what a field table may be")
+        raise CannotConvert("the headers exceed the limits of a field table")
     return raw
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fields of a message.transfer of 0-9, read into the neutral set and written.
 
-The method has a field for most properties, and every field is always there: an empty text and the
-number 0 stand for a property that is absent. Properties without a field are in its application
-headers; fields that only it has are in the headers of other versions, each under its own name.
+The method has a field for most properties, and no field can be left out: an empty text and the
+number 0 stand for a missing property. Properties without a field are in its application headers;
+fields that only it has are in the headers of other versions, each under its own name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.gateway.conversion.neutral import (
     set_correlation_id,
     set_message_id,
     set_reply_to,
-    text_of_octets,
+    text_of_bytes,
     text_of_reply_to,
 )
 from headrace.gateway.conversion.neutral_values import (
@@ -101,7 +101,7 @@ def write_message(
 ) -> bytes:
     """Return the payload of a transfer's method frame, up to its body.
 
-    ``plain`` says that the client knows no other types of headers than the standard has.
+    With ``plain`` the headers have only the value types of the standard.
 
     Raises:
         CannotConvert: a transfer of 0-9 has no form for a property.
@@ -116,7 +116,7 @@ def write_message(
     table = table_of_entries(headers)
     table = len(table).to_bytes(4, "big") + table
     if check_table(table, 0, len(table)) < 0:
-        raise CannotConvert("the headers exceed what a field table may be")
+        raise CannotConvert("the headers exceed the limits of a field table")
     if plain and headers:
         table = plain_table(decode_table(table)[0])
     reply_to = p.reply_text
@@ -127,10 +127,10 @@ def write_message(
         message_id = text_of_uuid(p.message_uuid)
     correlation_id = p.correlation_id_text
     if correlation_id is None and p.correlation_id is not None:
-        correlation_id = text_of_octets(p.correlation_id)
+        correlation_id = text_of_bytes(p.correlation_id)
     app_id = p.app_id_text
     if app_id is None and p.app_id is not None:
-        app_id = text_of_octets(p.app_id)
+        app_id = text_of_bytes(p.app_id)
     texts = (
         exchange,
         routing_key,
@@ -172,7 +172,7 @@ def _field_of(headers: list[Entry], key: bytes, code: int) -> bytes | None:
 
 
 def _short(text: bytes | None) -> bytes:
-    """Return a short string; one that cannot be said is empty."""
+    """Return a short string; empty for a text without that form."""
     if text is None or not is_text(text):
         return b"\x00"
     return bytes((len(text),)) + text

@@ -24,7 +24,7 @@ cdef int _flags(bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int known_flags
 cdef _read_delivery(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
 cdef Py_ssize_t _skip_text(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
 cdef bytes _text(bytes d, Py_ssize_t at, Py_ssize_t end)
-cdef bytes _octets(bytes d, Py_ssize_t at, Py_ssize_t end)
+cdef bytes _bytes(bytes d, Py_ssize_t at, Py_ssize_t end)
 @cython.locals(flags=cython.uint, size=Py_ssize_t, stop=Py_ssize_t)
 cdef _read_message(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
 @cython.locals(start=Py_ssize_t, stop=Py_ssize_t, at=Py_ssize_t, flags=cython.uint)
@@ -33,7 +33,7 @@ cdef bytes _application_headers(list entries, bytes name, tuple value)
 cdef Py_ssize_t _application_headers_at(
     bytes d, Py_ssize_t at, Py_ssize_t end, unsigned int flags
 ) except -1
-cdef Py_ssize_t _skip_octets(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
+cdef Py_ssize_t _skip_bytes(bytes d, Py_ssize_t at, Py_ssize_t end) except -1
 @cython.locals(flags=cython.uint)
 cdef _read_reply_to(Properties p, bytes d, Py_ssize_t at, Py_ssize_t end)
 cdef _unload(Properties p, list headers)

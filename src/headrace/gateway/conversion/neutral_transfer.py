@@ -24,8 +24,8 @@ from headrace.gateway.conversion.neutral import (
     CARRIER_0_X,
     JMS_TYPE,
     Properties,
+    bytes_of_text,
     is_text,
-    octets_of_text,
     reply_to_of,
     set_expiration,
     uuid_of_text,
@@ -47,7 +47,7 @@ from headrace.gateway.conversion.neutral_values import (
     find,
     is_exact_in_0_10,
     map_of_entries,
-    restored,
+    restore,
     table_of_entries,
 )
 
@@ -89,7 +89,7 @@ PRIORITY_MAX = 9
 
 
 def structs_of(payload: bytes, at: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Return the structs of a header segment: their code, where their flags start, and their end.
+    """Return the structs of a header segment: code, start of the flags, and end of each.
 
     Raises:
         CannotConvert: the segment is malformed.
@@ -134,7 +134,7 @@ def _flags(d: bytes, at: int, end: int, known_flags: int) -> int:
         raise CannotConvert("a struct of a header segment is cut off")
     flags = d[at] | d[at + 1] << 8
     if flags & ~known_flags:
-        raise CannotConvert("a struct of a header segment has flags of no field")
+        raise CannotConvert("a struct of a header segment has flags of fields that do not exist")
     return flags
 
 
@@ -185,7 +185,7 @@ def _text(d: bytes, at: int, end: int) -> bytes:
     return d[at + 1 : _skip_text(d, at, end)]
 
 
-def _octets(d: bytes, at: int, end: int) -> bytes:
+def _bytes(d: bytes, at: int, end: int) -> bytes:
     """Return the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
         raise CannotConvert("bytes of a header segment are cut off")
@@ -203,10 +203,10 @@ def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
         p.message_uuid = d[at : at + 16]
         at += 16
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        p.correlation_id = _octets(d, at, end)
+        p.correlation_id = _bytes(d, at, end)
         at += 2 + len(p.correlation_id)
     if flags & MESSAGE_HAS_REPLY_TO:
-        size = len(_octets(d, at, end))
+        size = len(_bytes(d, at, end))
         _read_reply_to(p, d, at + 2, at + 2 + size)
         at += 2 + size
     if flags & MESSAGE_HAS_CONTENT_TYPE:
@@ -216,10 +216,10 @@ def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
         p.content_encoding = _text(d, at, end)
         at += 1 + len(p.content_encoding)
     if flags & MESSAGE_HAS_USER_ID:
-        p.user_id = _octets(d, at, end)
+        p.user_id = _bytes(d, at, end)
         at += 2 + len(p.user_id)
     if flags & MESSAGE_HAS_APP_ID:
-        p.app_id = _octets(d, at, end)
+        p.app_id = _bytes(d, at, end)
         at += 2 + len(p.app_id)
     if flags & MESSAGE_HAS_APPLICATION_HEADERS:
         if end - at < 4 or get32(d, at) > end - at - 4:
@@ -234,7 +234,7 @@ def _read_message(p: Properties, d: bytes, at: int, end: int) -> None:
 def with_application_header(payload: bytes, name: bytes, value: Value) -> bytes:
     """Return the payload of a header segment with one more entry in the application headers.
 
-    An entry of the same name is replaced, and the rest stays as it came.
+    An entry of the same name is replaced; all other entries stay unchanged.
 
     Raises:
         CannotConvert: the segment is malformed, or would have too many headers.
@@ -272,7 +272,7 @@ def _application_headers(entries: list[Entry], name: bytes, value: Value) -> byt
 
 
 def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
-    """Return the place of the application headers in message properties, also of missing ones."""
+    """Return the index of the application headers in message properties, even if missing."""
     if flags & MESSAGE_HAS_CONTENT_LENGTH:
         at += 8
     if flags & MESSAGE_HAS_MESSAGE_ID:
@@ -280,21 +280,21 @@ def _application_headers_at(d: bytes, at: int, end: int, flags: int) -> int:
     if at > end:
         raise CannotConvert("message properties are cut off")
     if flags & MESSAGE_HAS_CORRELATION_ID:
-        at = _skip_octets(d, at, end)
+        at = _skip_bytes(d, at, end)
     if flags & MESSAGE_HAS_REPLY_TO:
-        at = _skip_octets(d, at, end)
+        at = _skip_bytes(d, at, end)
     if flags & MESSAGE_HAS_CONTENT_TYPE:
         at = _skip_text(d, at, end)
     if flags & MESSAGE_HAS_CONTENT_ENCODING:
         at = _skip_text(d, at, end)
     if flags & MESSAGE_HAS_USER_ID:
-        at = _skip_octets(d, at, end)
+        at = _skip_bytes(d, at, end)
     if flags & MESSAGE_HAS_APP_ID:
-        at = _skip_octets(d, at, end)
+        at = _skip_bytes(d, at, end)
     return at
 
 
-def _skip_octets(d: bytes, at: int, end: int) -> int:
+def _skip_bytes(d: bytes, at: int, end: int) -> int:
     """Return the position behind a vbin16, or a struct of that size."""
     if end - at < 2 or get16(d, at) > end - at - 2:
         raise CannotConvert("bytes of a header segment are cut off")
@@ -323,11 +323,11 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
         raw = _of(carried, b"headers", VBIN32) or b""
         table = len(raw).to_bytes(4, "big") + raw
         if check_table(table, 0, len(table)) < 0:
-            carried = {}  # Not ours: a header like any other.
+            carried = {}  # Not a carrier, but a header of a client.
         else:
             headers = [entry for entry in headers if entry[0] != CARRIER_0_X]
             originals = entries_of_table(raw, 0, len(raw))
-            headers = restored(headers, originals, in_0_10=True)
+            headers = restore(headers, originals, in_0_10=True)
     present = find(headers, JMS_TYPE)
     if b"type" in carried:
         p.type = _text_of(carried, b"type")
@@ -346,7 +346,7 @@ def _unload(p: Properties, headers: list[Entry]) -> None:
 
 
 def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
-    """Restore properties that are unchanged since."""
+    """Restore carried properties whose related properties are unchanged."""
     mode = _of(carried, b"delivery-mode", UINT8)
     if mode is not None and p.delivery_mode == _mode(mode[0]):
         p.delivery_mode = mode[0]
@@ -354,10 +354,10 @@ def _restore(p: Properties, carried: dict[bytes, Value]) -> None:
     if priority is not None and p.priority == PRIORITY_MAX:
         p.priority = priority[0]
     text = _text_of(carried, b"correlation-id")
-    if text is not None and p.correlation_id == octets_of_text(text):
+    if text is not None and p.correlation_id == bytes_of_text(text):
         p.correlation_id_text = text
     text = _text_of(carried, b"app-id")
-    if text is not None and p.app_id == octets_of_text(text):
+    if text is not None and p.app_id == bytes_of_text(text):
         p.app_id_text = text
     text = _text_of(carried, b"reply-to")
     if text is not None and (p.reply_exchange, p.reply_key) == reply_to_of(text):
@@ -403,7 +403,7 @@ def write_transfer(
     routing_key: bytes,
     content_length: int = -1,
 ) -> bytes:
-    """Return the payload of a header segment; ``content_length`` is in octets, -1 leaves it out."""
+    """Return the payload of a header segment; ``content_length`` is in bytes, -1 leaves it out."""
     carried: list[Entry] = []
     return _write_delivery(p, exchange, routing_key, carried) + _write_message(
         p, content_length, carried
@@ -492,7 +492,7 @@ def _write_message(p: Properties, content_length: int, carried: list[Entry]) -> 
 
 
 def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
-    """Return the application headers, without their size, with what is carried in them."""
+    """Return the application headers, without their size, with the carried properties in them."""
     headers = p.headers
     if p.cluster_id is not None:
         carried.append((b"cluster-id", _carried(p.cluster_id)))
@@ -502,7 +502,7 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
         if p.type is not None:
             carried.append((b"type", _carried(p.type)))
         elif _is_type(present):
-            carried.append((b"type", (VOID, b"")))  # It is a header only.
+            carried.append((b"type", (VOID, b"")))  # A header of a client, not the type.
     elif p.type is not None and not is_text(p.type):
         carried.append((b"type", _carried(p.type)))
     elif p.type is not None:
@@ -523,7 +523,7 @@ def _headers(p: Properties, carried: list[Entry]) -> bytes | None:
 
 
 def _carried(text: bytes) -> Value:
-    """Return a property of 0-x as it is carried: a text, or bytes that are no UTF-8."""
+    """Return the carried form of a property of 0-x: a text, or bytes that are not UTF-8."""
     return (STR16 if is_text(text) else VBIN16), text
 
 
@@ -533,13 +533,13 @@ def _is_type(value: Value) -> bool:
 
 
 def struct32(code: bytes, flags: int, fields: bytes) -> bytes:
-    """Return an encoded struct with two octets of packing flags."""
+    """Return an encoded struct with two bytes of packing flags."""
     head = (len(fields) + 4).to_bytes(4, "big") + code + bytes((flags & 0xFF, flags >> 8))
     return head + fields
 
 
 def vbin16(raw: bytes) -> bytes:
-    """Return octets with their size."""
+    """Return bytes with their size of 16 bits before them."""
     return len(raw).to_bytes(2, "big") + raw
 
 

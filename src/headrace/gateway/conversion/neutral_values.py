@@ -17,10 +17,10 @@ if not cython.compiled:
     from headrace.wire.memory import get16, get32
     from headrace.wire.table import check_utf8
 
-DEPTH_MAX = 32  # Maps and lists inside each other, as in a field table.
+DEPTH_MAX = 32  # Nested maps and lists, as in a field table.
 ENTRIES_MAX = 65536  # Values in one outermost map, at any depth.
-OCTETS_MAX = 1 << 20  # Of one outermost map or table.
-LONG_MAX = 65535  # Octets of a str16 or vbin16.
+HEADERS_BYTES_MAX = 1 << 20  # Of one outermost map or table.
+LONG_MAX = 65535  # Bytes of a str16 or vbin16.
 
 INT8 = 0x01
 UINT8 = 0x02
@@ -46,7 +46,7 @@ DEC32 = 0xC8
 DEC64 = 0xD8
 VOID = 0xF0
 BIT = 0xF1
-LONG_TEXT = 0x153  # A long string (S) that is no str16: not UTF-8, or too long.
+LONG_TEXT = 0x153  # A long string (S) that is not a str16: not UTF-8, or too long.
 SIGNED_64_L = 0x14C  # A signed 64-bit number under the tag L.
 
 Value = tuple[int, Any]
@@ -67,7 +67,7 @@ def text_of_uuid(raw: bytes) -> bytes:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])).encode()
 
 
-# tag of a field table: (code, octets), where both sides say the same with the same octets.
+# Tag of a field table: (code, bytes), for types with the same encoding in both families.
 _FIXED = {
     0x74: (BOOLEAN, 1),  # t
     0x62: (INT8, 1),  # b
@@ -86,7 +86,7 @@ _FIXED = {
 }
 _TAGS = {code: bytes((tag,)) for tag, (code, _) in _FIXED.items()}
 _TEXTS = (STR16, STR8, LONG_TEXT)
-_OCTETS = (VBIN16, VBIN32)
+_BINARIES = (VBIN16, VBIN32)
 _CONTAINERS = (MAP, LIST, ARRAY)
 _FIXED_WIDTHS = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16, 5: 32, 6: 64, 7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
 
@@ -137,7 +137,7 @@ def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
     """
     parts: list[bytes] = []
     for key, value in entries:
-        raw = tagged(value, depth)
+        raw = encode_with_tag(value, depth)
         if raw is not None:
             parts.append(bytes((len(key),)))
             parts.append(key)
@@ -145,7 +145,7 @@ def table_of_entries(entries: list[Entry], depth: int = 1) -> bytes:
     return b"".join(parts)
 
 
-def tagged(value: Value, depth: int = 1) -> bytes | None:
+def encode_with_tag(value: Value, depth: int = 1) -> bytes | None:
     """Encode a value with its tag, in the nearest type of a field table; None without one.
 
     Raises:
@@ -153,32 +153,32 @@ def tagged(value: Value, depth: int = 1) -> bytes | None:
     """
     code = value[0]
     if code in _CONTAINERS:
-        return _tagged_container(value, depth)
+        return _encode_container(value, depth)
     raw: bytes = value[1]
     tag = _TAGS.get(code)
     if tag is not None:
         return tag + raw
     if code in _TEXTS:
         return b"S" + len(raw).to_bytes(4, "big") + raw
-    if code in _OCTETS:
+    if code in _BINARIES:
         return b"x" + len(raw).to_bytes(4, "big") + raw
-    return _nearest(code, raw)
+    return _encode_nearest(code, raw)
 
 
-def _tagged_container(value: Value, depth: int) -> bytes:
+def _encode_container(value: Value, depth: int) -> bytes:
     if depth >= DEPTH_MAX:
         raise CannotConvert(f"headers nest deeper than {DEPTH_MAX}")
     code = value[0]
     if code == MAP:
-        body = table_of_entries(list(inside(value)), depth + 1)
+        body = table_of_entries(list(items_of(value)), depth + 1)
         return b"F" + len(body).to_bytes(4, "big") + body
-    items = items_of_array(value[1]) if code == ARRAY else inside(value)
-    parts = [tagged(item, depth + 1) for item in items]
+    items = items_of_array(value[1]) if code == ARRAY else items_of(value)
+    parts = [encode_with_tag(item, depth + 1) for item in items]
     body = b"".join([raw for raw in parts if raw is not None])
     return b"A" + len(body).to_bytes(4, "big") + body
 
 
-def _nearest(code: int, raw: bytes) -> bytes | None:
+def _encode_nearest(code: int, raw: bytes) -> bytes | None:
     """Encode a value of a type that only 0-10 has."""
     if code == UINT64:
         return b"l" + raw if raw[0] < 0x80 else None
@@ -218,12 +218,12 @@ def _text_of(code: int, raw: bytes) -> bytes | None:
 
 
 def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
-    """Read the entries of a 0-10 map from behind its size; maps and lists inside stay octets.
+    """Read the entries of a 0-10 map after its size; nested maps and lists stay encoded.
 
     Raises:
         CannotConvert: the map is malformed.
     """
-    if at == end:  # The field's short form of an empty map.
+    if at == end:  # The short form of an empty map.
         return []
     if end - at < 4:
         raise CannotConvert("a map is cut off")
@@ -247,7 +247,7 @@ def entries_of_map(d: bytes, at: int, end: int) -> list[Entry]:
 
 
 def items_of_list(d: bytes) -> tuple[Value, ...]:
-    """Read the values of a 0-10 list from behind its size.
+    """Read the values of a 0-10 list after its size.
 
     Raises:
         CannotConvert: the list is malformed.
@@ -289,7 +289,7 @@ def _value_of(code: int, d: bytes, at: int, end: int) -> tuple[Value, int]:
     return (code, d[at : at + size]), at + size
 
 
-def inside(value: Value) -> tuple[Any, ...]:
+def items_of(value: Value) -> tuple[Any, ...]:
     """Return the entries of a map or the values of a list.
 
     Raises:
@@ -322,18 +322,18 @@ def items_of_array(raw: bytes) -> tuple[Value, ...]:
 
 
 def map_of_entries(entries: list[Entry]) -> bytes:
-    """Encode a 0-10 map without its size; of entries with one key the last counts."""
+    """Encode a 0-10 map without its size; the last of several entries with one key counts."""
     if len(entries) > 1 and len({entry[0] for entry in entries}) != len(entries):
         entries = list(dict(entries).items())
     parts: list[bytes] = [len(entries).to_bytes(4, "big")]
     for key, value in entries:
         parts.append(bytes((len(key),)))
         parts.append(key)
-        parts.append(coded(value))
+        parts.append(encode_with_code(value))
     return b"".join(parts)
 
 
-def coded(value: Value) -> bytes:
+def encode_with_code(value: Value) -> bytes:
     """Encode a value with its code, in the nearest type of 0-10."""
     code = value[0]
     raw: bytes = value[1]
@@ -345,7 +345,7 @@ def coded(value: Value) -> bytes:
         if code == MAP:
             raw = map_of_entries(list(value[1]))
         else:
-            raw = len(raw).to_bytes(4, "big") + b"".join(map(coded, value[1]))
+            raw = len(raw).to_bytes(4, "big") + b"".join(map(encode_with_code, value[1]))
     width = code >> 4
     head = bytes((code,))
     if width == 8:
@@ -371,9 +371,9 @@ def is_exact_in_0_x(value: Value) -> bool:
     """Return True if a value keeps its type in a field table."""
     code = value[0]
     if code == MAP:
-        return all(is_exact_in_0_x(nested) for _, nested in inside(value))
+        return all(is_exact_in_0_x(nested) for _, nested in items_of(value))
     if code == LIST:
-        return all(map(is_exact_in_0_x, inside(value)))
+        return all(map(is_exact_in_0_x, items_of(value)))
     raw: bytes = value[1]
     if code == STR16:
         return check_utf8(raw, 0, len(raw))
@@ -383,7 +383,7 @@ def is_exact_in_0_x(value: Value) -> bool:
 
 
 def find(entries: list[Entry] | None, key: bytes) -> Value | None:
-    """Return the value of a key, the last one when there are several."""
+    """Return the value of a key, the last one if there are several."""
     last = None
     if entries is not None:
         for name, value in entries:
@@ -392,11 +392,11 @@ def find(entries: list[Entry] | None, key: bytes) -> Value | None:
     return last
 
 
-def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
-    """Return entries with what was carried back in its place, where it is unchanged since.
+def restore(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> list[Entry]:
+    """Return entries in which carried values replace their converted, unchanged forms.
 
-    ``in_0_10`` tells where they were carried: what stands there for a carried value is what that
-    family says for it.
+    With ``in_0_10`` they were carried in a 0-10 message, else in a 0-x one: an entry is unchanged
+    if it equals the carried value in the form of that family.
     """
     if not carried:
         return present
@@ -405,18 +405,19 @@ def restored(present: list[Entry], carried: list[Entry], *, in_0_10: bool) -> li
     for key, value in present:
         original = values.pop(key, None)
         if original is not None:
-            encoded = coded(original) if in_0_10 else tagged(original)
-            if encoded == (coded(value) if in_0_10 else tagged(value)):
+            encoded = encode_with_code(original) if in_0_10 else encode_with_tag(original)
+            if encoded == (encode_with_code(value) if in_0_10 else encode_with_tag(value)):
                 value = original
         entries.append((key, value))
     for key, value in values.items():
-        if not in_0_10 and tagged(value) is None:  # Invisible to 0-10, so not removed there.
+        # A value without a form in 0-x cannot have been removed there.
+        if not in_0_10 and encode_with_tag(value) is None:
             entries.append((key, value))
     return entries
 
 
 def check_limits(raw: bytes) -> bytes:
     """Return an encoded map or table; refuse one that is too large."""
-    if len(raw) > OCTETS_MAX:
-        raise CannotConvert(f"headers of {len(raw)} bytes exceed {OCTETS_MAX}")
+    if len(raw) > HEADERS_BYTES_MAX:
+        raise CannotConvert(f"headers of {len(raw)} bytes exceed {HEADERS_BYTES_MAX}")
     return raw

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headers for clients that know only the types of 0-8 and 0-9: S, I, D, T and F.
+"""Headers for clients that read only the value types of 0-8 and 0-9: S, I, D, T and F.
 
 Such a client can read the rest of a content only if it can read all its headers. Messages are
 stored unchanged; headers with other types are converted at delivery::
@@ -65,5 +65,5 @@ def plain_value(value: object) -> bytes:
 
 
 def text_of(value: object) -> str:
-    """The text that a client reads in place of a value that it has no type for."""
+    """Return the text in place of a value without a plain type."""
     return value if isinstance(value, str) else str(value)

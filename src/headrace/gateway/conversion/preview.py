@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The beginning of a stored message's body, for operators."""
+"""The first bytes of a stored message's body, for operators."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headrace.model.message import KIND_FILE, KIND_MASK, KIND_TRANSFER, Message
 from headrace.wire.memory import get32
 
 
-def beginning(message: Message, octets_max: int) -> bytes:
-    """Return the first octets of the body of a message in memory, of any kind.
+def body_preview(message: Message, bytes_max: int) -> bytes:
+    """Return the first bytes of the body of a message in memory, of any kind.
 
-    The body of a file is on disk, and not read: of one there is nothing.
+    The body of a file is on disk and not read: the result is empty.
     """
     data = message.data
     assert data is not None, "the message is paged out"
@@ -22,11 +22,11 @@ def beginning(message: Message, octets_max: int) -> bytes:
     body = b""
     if kind == KIND_TRANSFER:
         at += 4 + get32(data, at)
-        body = data[at : at + octets_max]
+        body = data[at : at + bytes_max]
     else:
         at = header_at(data, at)[1] + 1
         pieces = []
-        left = octets_max
+        left = bytes_max
         while at < len(data) and left > 0:
             size = get32(data, at + 3)
             pieces.append(data[at + 7 : at + 7 + min(size, left)])
@@ -34,7 +34,7 @@ def beginning(message: Message, octets_max: int) -> bytes:
             at += size + 8
         body = b"".join(pieces)
     for part in message.parts or ():
-        if len(body) >= octets_max:
+        if len(body) >= bytes_max:
             break
-        body += bytes(part[: octets_max - len(body)])
+        body += bytes(part[: bytes_max - len(body)])
     return body

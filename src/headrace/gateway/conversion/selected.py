@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message as selectors read it: headers by name, properties by the names of JMS.
+"""The values of a message for selectors: headers by name, properties by the names of JMS.
 
 The properties are also available under ``amqp.`` and their names in AMQP, with ``_`` or ``-``. The
 result is the same for a message of any version, and only requested properties are read.
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 
-from headrace.gateway.conversion.headers import address_of, header_of, table_in
-from headrace.gateway.conversion.neutral import text_of_octets, text_of_reply_to
+from headrace.gateway.conversion.headers import address_of, header_of, read_headers
+from headrace.gateway.conversion.neutral import text_of_bytes, text_of_reply_to
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert, Entry, text_of_uuid
 from headrace.model.message import KIND_MASK, KIND_TRANSFER, REDELIVERED, Message
@@ -22,13 +22,13 @@ from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
 
 PERSISTENT_MODE = 2
-DEFAULT_PRIORITY = 4  # Of JMS: what a message has that says nothing.
+DEFAULT_PRIORITY = 4  # Of JMS, for a message without a priority.
 
 ValuesOf = Callable[[list[Entry]], Mapping[str, object]]
 
 
-class Selected:
-    """One message, read by a selector."""
+class SelectorValues:
+    """The headers and properties of one message, for selectors."""
 
     __slots__ = ("_headers", "_message", "_properties", "_values_of")
 
@@ -40,11 +40,11 @@ class Selected:
         self._properties: object = None
 
     def get(self, name: str, /) -> object:
-        """Return a property or a header; None when there is none, or the message is unreadable."""
-        read = NAMES.get(name)
-        if read is None and name.startswith("amqp."):
-            read = NAMES.get(name.replace("-", "_"))
-        return self.header(name) if read is None else read(self)
+        """Return a property or a header; None if it is missing or the message is unreadable."""
+        read_property = NAMES.get(name)
+        if read_property is None and name.startswith("amqp."):
+            read_property = NAMES.get(name.replace("-", "_"))
+        return self.header(name) if read_property is None else read_property(self)
 
     def header(self, name: str) -> object:
         """Return a header."""
@@ -64,7 +64,7 @@ class Selected:
         if kind:
             return getattr(self.properties, "headers", None) or {}
         try:
-            return table_in(header_of(message))
+            return read_headers(header_of(message))
         except MalformedError:
             return {}
 
@@ -84,7 +84,7 @@ class Selected:
                 else:
                     self._properties = decode_content_header(V0_9, header_of(message))[2]
             except (AmqpError, CannotConvert, MalformedError):
-                self._properties = NOTHING
+                self._properties = NO_PROPERTIES
         return self._properties
 
     def property(self, name: str) -> object:
@@ -108,7 +108,7 @@ class Selected:
             content_encoding=text(p.content_encoding),
             delivery_mode=p.delivery_mode,
             priority=p.priority,
-            correlation_id=text(p.correlation_id_text or octets(p.correlation_id)),
+            correlation_id=text(p.correlation_id_text or to_text(p.correlation_id)),
             reply_to=text(reply_to),
             expiration=None if p.ttl_ms is None else str(p.ttl_ms),
             message_id=text(message_id),
@@ -116,77 +116,77 @@ class Selected:
             timestamp=p.timestamp_s,
             type=text(p.type),
             user_id=text(p.user_id),
-            app_id=text(p.app_id_text or octets(p.app_id)),
+            app_id=text(p.app_id_text or to_text(p.app_id)),
             cluster_id=text(p.cluster_id),
         )
 
 
-NOTHING = SimpleNamespace(headers={})
+NO_PROPERTIES = SimpleNamespace(headers={})
 
 
 def text(raw: bytes | None) -> str | None:
-    """Return octets as a string."""
+    """Return bytes as a string."""
     return None if raw is None else raw.decode("utf-8", "replace")
 
 
-def octets(raw: bytes | None) -> bytes | None:
-    """Return octets as other versions say them."""
-    return None if raw is None else text_of_octets(raw)
+def to_text(raw: bytes | None) -> bytes | None:
+    """Return bytes in the text form of 0-x."""
+    return None if raw is None else text_of_bytes(raw)
 
 
-def _property(name: str) -> Callable[[Selected], object]:
+def _property(name: str) -> Callable[[SelectorValues], object]:
     return lambda selected: selected.property(name)
 
 
-def _message_id(selected: Selected) -> object:
+def _message_id(selected: SelectorValues) -> object:
     value = selected.property("message_id")
     if value is not None and selected.property("message_uuid") is not None:
         return f"ID:{value}"
     return value
 
 
-def _priority(selected: Selected) -> object:
+def _priority(selected: SelectorValues) -> object:
     value = selected.property("priority")
     return DEFAULT_PRIORITY if value is None else value
 
 
-def _timestamp(selected: Selected) -> object:
+def _timestamp(selected: SelectorValues) -> object:
     value = selected.property("timestamp")
     return value * 1000 if isinstance(value, int) else value
 
 
-def _durable(selected: Selected) -> bool:
+def _durable(selected: SelectorValues) -> bool:
     return bool(selected.property("delivery_mode") == PERSISTENT_MODE)
 
 
-def _delivery_mode(selected: Selected) -> str:
+def _delivery_mode(selected: SelectorValues) -> str:
     return "PERSISTENT" if _durable(selected) else "NON_PERSISTENT"
 
 
-def _redelivered(selected: Selected) -> bool:
+def _redelivered(selected: SelectorValues) -> bool:
     return bool(selected.message.flags & REDELIVERED)
 
 
-def _exchange(selected: Selected) -> str:
+def _exchange(selected: SelectorValues) -> str:
     return address_of(selected.message)[0]
 
 
-def _routing_key(selected: Selected) -> str:
+def _routing_key(selected: SelectorValues) -> str:
     return address_of(selected.message)[1]
 
 
-def _subject(selected: Selected) -> object:
+def _subject(selected: SelectorValues) -> object:
     value = selected.header("qpid.subject")
     return _routing_key(selected) if value is None else value
 
 
-def _to(selected: Selected) -> str:
+def _to(selected: SelectorValues) -> str:
     exchange, routing_key = address_of(selected.message)
     return exchange or routing_key
 
 
-#: What is no header: the names of JMS, and those of AMQP.
-NAMES: dict[str, Callable[[Selected], object]] = {
+#: The properties by name: the names of JMS, and those of AMQP.
+NAMES: dict[str, Callable[[SelectorValues], object]] = {
     "JMSMessageID": _message_id,
     "JMSCorrelationID": _property("correlation_id"),
     "JMSType": _property("type"),

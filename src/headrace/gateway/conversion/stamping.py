@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adds headers to stored messages, and makes the copies for tracing."""
+"""Added headers of stored messages, and copies for tracing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, OVERHEAD, SIZE_AT, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, OVERHEAD, SIZE_AT, make_frame
 from headrace.spec.tables import V0_9_1
 from headrace.wire.errors import MalformedError
 from headrace.wire.memory import get32
@@ -52,7 +52,9 @@ _PROPERTIES = (  # As RabbitMQ names them.
 )
 
 
-def stamp(message: Message, headers: Mapping[str, object], timestamp_s: int | None) -> Message:
+def add_headers(
+    message: Message, headers: Mapping[str, object], timestamp_s: int | None
+) -> Message:
     """Return a message with further headers, and with another timestamp unless it is None.
 
     Raises:
@@ -60,9 +62,9 @@ def stamp(message: Message, headers: Mapping[str, object], timestamp_s: int | No
     """
     try:
         if message.flags & KIND_MASK == KIND_TRANSFER:
-            data = _stamped_transfer(message, headers, timestamp_s)
+            data = _add_headers_transfer(message, headers, timestamp_s)
         else:
-            data = _stamped_basic(message, headers, timestamp_s)
+            data = _add_headers_basic(message, headers, timestamp_s)
     except (CannotConvert, MalformedError, ValueError) as error:
         raise UnreadableError(str(error)) from error
     made = new_message(data, message.address_len, message.body_size)
@@ -75,7 +77,7 @@ def stamp(message: Message, headers: Mapping[str, object], timestamp_s: int | No
     return made
 
 
-def _stamped_basic(
+def _add_headers_basic(
     message: Message, headers: Mapping[str, object], timestamp_s: int | None
 ) -> bytes:
     payload = header_of(message)
@@ -97,7 +99,7 @@ def _with_header(message: Message, payload: bytes) -> bytes:
     return b"".join((data[: at + SIZE_AT], size, payload, b"\xce", data[end:]))
 
 
-def _stamped_transfer(
+def _add_headers_transfer(
     message: Message, headers: Mapping[str, object], timestamp_s: int | None
 ) -> bytes:
     data = message.data
@@ -119,10 +121,10 @@ def _stamped_transfer(
     return b"".join((data[:at], size, written, data[at + 4 + len(segment) :]))
 
 
-def traced(
+def trace_copy(
     message: Message, exchange: str, routing_key: str, headers: Mapping[str, object]
 ) -> Message:
-    """Return a copy for the trace: the same body, and all else in headers.
+    """Return a copy for tracing: the same body, with properties and address in its headers.
 
     Raises:
         UnreadableError: the message is malformed.
@@ -130,25 +132,25 @@ def traced(
     source, key = address_of(message)
     try:
         payload, pieces = _as_basic(message)
-        read = decode_content_header(V0_9_1, payload)[2]
+        decoded = decode_content_header(V0_9_1, payload)[2]
         properties = {
             name: _plain(value)
             for name in _PROPERTIES
-            if (value := getattr(read, name, None)) is not None
+            if (value := getattr(decoded, name, None)) is not None
         }
-        facts: dict[str, object] = {
+        trace_headers: dict[str, object] = {
             "exchange_name": source,
             "routing_keys": [key, *_copies(properties.get("headers"))],
             "properties": properties,
             **headers,
         }
         header = encode_content_header(
-            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", facts))
+            V0_9_1, _BASIC, message.body_size, BasicProperties(headers=cast("Table", trace_headers))
         )
     except (CannotConvert, MalformedError, AmqpError, ValueError) as error:
         raise UnreadableError(str(error)) from error
     address = shortstr(exchange) + shortstr(routing_key)
-    data = b"".join((address, b"\x00\x00", framed(FRAME_HEADER, 0, header), *pieces))
+    data = b"".join((address, b"\x00\x00", make_frame(FRAME_HEADER, 0, header), *pieces))
     made = new_message(data, len(address), message.body_size)
     if message.parts is not None and message.flags & KIND_MASK != KIND_TRANSFER:
         made.parts = message.parts
@@ -157,9 +159,9 @@ def traced(
 
 
 def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
-    """Return the payload of a header of class basic, and the body as frames that belong to it.
+    """Return the payload of a header of class basic, and the body as frames.
 
-    Of a message of class basic a body in parts stays apart.
+    The frames of a message of class basic do not include a body in ``parts``.
     """
     data = message.data
     assert data is not None, "the message is paged out"
@@ -171,19 +173,19 @@ def _as_basic(message: Message) -> tuple[bytes, list[bytes]]:
     header = write_basic(read_transfer(segment), message.body_size)
     body = data[at + 4 + len(segment) :]
     pieces = [body] if body else []
-    return header, [framed(FRAME_BODY, 0, piece) for piece in (*pieces, *(message.parts or ()))]
+    return header, [make_frame(FRAME_BODY, 0, piece) for piece in (*pieces, *(message.parts or ()))]
 
 
 def _copies(headers: object) -> Sequence[str]:
-    listed = as_list(headers.get("CC")) if isinstance(headers, dict) else None
-    if not isinstance(listed, list):
+    keys = as_list(headers.get("CC")) if isinstance(headers, dict) else None
+    if not isinstance(keys, list):
         return []
-    return [key for key in listed[:ROUTING_KEYS_MAX] if isinstance(key, str)]
+    return [key for key in keys[:ROUTING_KEYS_MAX] if isinstance(key, str)]
 
 
 def _plain(value: object) -> object:
-    """Return a property as the table of a trace has it: moments as seconds, no text as bytes."""
+    """Return a property for a trace: times in seconds, and strings that are not text as bytes."""
     if isinstance(value, str) and not value.isascii():
-        octets = value.encode("utf-8", "surrogateescape")
-        return value if is_text(octets) else octets
+        raw = value.encode("utf-8", "surrogateescape")
+        return value if is_text(raw) else raw
     return int(value.timestamp()) if isinstance(value, datetime) else value

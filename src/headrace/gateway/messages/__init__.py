@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of the gateway for messages of any version.
 
-- `distributor`, `route`: from a publish to its queues
+- `distributor`, `route`: distribution of a publish to its queues
 - `unsettled`, `consumer_timeout`: unsettled deliveries and their outcomes, overdue ones
-- `confirm_line`: confirms in the order of the publishes
-- `delay_header`, `publishing_id`, `stream_headers`, `direct_reply_to`: headers with a meaning here
+- `pending_confirms`: the queue of confirms that wait for the disk
+- `delay_header`, `publishing_id`, `stream_headers`, `direct_reply_to`: headers that the broker uses
 
 When a policy changes a timeout, `headrace.gateway.apply_consumer_timeout` applies it to consumers.
 """

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``x-consumer-timeout``: what consumers hold for too long returns to its queue.
+"""``x-consumer-timeout``: deliveries that a consumer holds for too long return to their queue.
 
-Nothing is noted for a message. A few times within the timeout it is noted how far deliveries have
-come; what stands before a note that is old enough is overdue. So a message returns between one and
-one and an eighth of the timeout after its delivery. What returned so stays on the consumer's
-account until the client settles it, which then does nothing else: a consumer that hangs gets no
-more than its prefetch.
+No time is kept for each message. Instead the number of the latest delivery is sampled ``CHECKS``
+times within the timeout. Deliveries up to a sample are overdue once the sample is as old as the
+timeout. So a message returns between one and one and an eighth of the timeout after its delivery.
+
+A returned delivery counts against the consumer's prefetch until the client settles it, which has
+no other effect: a consumer that hangs gets no more than its prefetch.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 ARGUMENT = "x-consumer-timeout"  # Milliseconds; of a consumer, a queue or a policy.
-CHECKS = 8  # Within one timeout.
+CHECKS = 8  # Samples within one timeout.
 TIMEOUT_MS_MAX = 1 << 40
 
 
 def timeout_of(
-    vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], otherwise_ms: int
+    vhost: VirtualHost, queue: Queue, arguments: Mapping[str, object], default_ms: int
 ) -> int:
     """Return the timeout of a consumer in milliseconds; 0 is none.
 
-    Its own argument counts first, then that of the queue or its policy, then ``otherwise_ms``. Of
-    several queues the least counts.
+    Its own argument counts first, then that of the queue or its policy, then ``default_ms``. Of
+    several queues the shortest timeout counts.
 
     Raises:
         PreconditionFailed: the argument is not a number of milliseconds.
@@ -46,10 +47,10 @@ def timeout_of(
     elif queue.is_stream:
         return 0
     elif isinstance(queue, MultiQueue):
-        each = [timeout_of(vhost, part, arguments, otherwise_ms) for part in queue.sources]
-        value = min([timeout_ms for timeout_ms in each if timeout_ms], default=0)
+        timeouts_ms = [timeout_of(vhost, part, arguments, default_ms) for part in queue.sources]
+        value = min([timeout_ms for timeout_ms in timeouts_ms if timeout_ms], default=0)
     else:
-        value = vhost.effective(queue).get(ARGUMENT, otherwise_ms)
+        value = vhost.effective(queue).get(ARGUMENT, default_ms)
     timeout_ms = number_of(value)
     if timeout_ms is None or not 0 <= timeout_ms <= TIMEOUT_MS_MAX:
         raise PreconditionFailed(
@@ -59,7 +60,7 @@ def timeout_of(
 
 
 class ConsumerTimeout:
-    """Watches the deliveries to one consumer."""
+    """The timer for the overdue deliveries of one consumer."""
 
     def __init__(
         self,
@@ -68,40 +69,41 @@ class ConsumerTimeout:
         *,
         newest: Callable[[], int],
         overdue: Callable[[int], None],
-        goes_on: Callable[[], bool],
+        is_active: Callable[[], bool],
     ) -> None:
-        """``newest`` tells the number of the latest delivery; ``overdue`` is called with the one
-        up to which deliveries are overdue; ``goes_on`` tells whether there is anything to watch.
+        """``newest`` returns the number of the latest delivery. ``overdue`` is called with the
+        number up to which deliveries are overdue. ``is_active`` returns False once the timer can
+        stop.
         """
         self.consumer = consumer
         self.timeout_ms = timeout_ms
         self.period_ms = max(1, timeout_ms // CHECKS)
         self._newest = newest
         self._overdue = overdue
-        self._goes_on = goes_on
-        self._notes: deque[tuple[int, int]] = deque()  # (when, the latest delivery then)
+        self._goes_on = is_active
+        self._samples: deque[tuple[int, int]] = deque()  # Time in ms, latest delivery.
 
     def check(self, now_ms: int) -> int:
-        """Give back what is overdue; return when to check again, 0 for never."""
+        """Return overdue deliveries to their queue; return when to check again, 0 for never."""
         if not self._goes_on():
             return 0
         newest = self._newest()
-        if not self._notes or self._notes[-1][1] != newest:
-            self._notes.append((now_ms, newest))
-        due = -1
-        while self._notes and self._notes[0][0] + self.timeout_ms <= now_ms:
-            due = self._notes.popleft()[1]
-        if due >= 0:
-            self._overdue(due)
+        if not self._samples or self._samples[-1][1] != newest:
+            self._samples.append((now_ms, newest))
+        last_overdue = -1
+        while self._samples and self._samples[0][0] + self.timeout_ms <= now_ms:
+            last_overdue = self._samples.popleft()[1]
+        if last_overdue >= 0:
+            self._overdue(last_overdue)
         return now_ms + self.period_ms
 
 
-def watch(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
-    """Have a consumer looked at from now on."""
+def start_timer(scheduler: Scheduler, timeout: ConsumerTimeout, now_ms: int) -> None:
+    """Start the timer of a consumer."""
     scheduler.put(("acks", timeout.consumer), now_ms + timeout.period_ms, timeout.check)
 
 
-def closing(number: int, timeout_ms: int) -> PreconditionFailed:
+def timeout_error(number: int, timeout_ms: int) -> PreconditionFailed:
     """Return the error of a channel that a consumer timeout closes; clients match the text."""
     return PreconditionFailed(
         f"delivery acknowledgement on channel {number} timed out. Timeout value used: "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.gateway.conversion.neutral_transfer import with_application_header
 from headrace.gateway.conversion.neutral_values import STR16, CannotConvert
 from headrace.gateway.messages.route import Route
@@ -28,13 +28,13 @@ NO_ROOM = "invalid message: its headers have no room for the publisher of a dela
 def account_of(user: User) -> str:
     """Return the account whose rights count when the message of a user is due; empty for none.
 
-    The rights of a token end with it, and are not known later.
+    A user with a token has none: the token's rights end with it.
     """
     return "" if getattr(user, "grants", None) is not None else user.name
 
 
-def signed(data: bytes, header: int, account: str) -> bytes:
-    """Return a publish of 0-x that says in a header whose it is.
+def add_publisher(data: bytes, header: int, account: str) -> bytes:
+    """Return a publish of 0-x with its publisher's account in a header.
 
     Raises:
         PreconditionFailed: the headers have no room for one more.
@@ -45,15 +45,15 @@ def signed(data: bytes, header: int, account: str) -> bytes:
         raise PreconditionFailed(NO_ROOM) from None
 
 
-def signed_0_10(segment: bytes, account: str) -> bytes:
-    """As :func:`signed`, of a header segment of 0-10."""
+def add_publisher_0_10(segment: bytes, account: str) -> bytes:
+    """As :func:`add_publisher`, of a header segment of 0-10."""
     try:
         return with_application_header(segment, PUBLISHER.encode(), (STR16, account.encode()))
     except CannotConvert:
         raise ExecutionError(ExecutionCode.PRECONDITION_FAILED, NO_ROOM) from None
 
 
-def delay_in(data: bytes, header: int) -> int:
+def read_delay(data: bytes, header: int) -> int:
     """Return the delay of a publish of 0-x in milliseconds; 0 when it has none.
 
     ``data`` is laid out as in :class:`headrace.model.message.Message`; its header frame starts at
@@ -62,13 +62,13 @@ def delay_in(data: bytes, header: int) -> int:
     Raises:
         PreconditionFailed: the delay is not a number of milliseconds.
     """
-    return delay_of(table_in(header_at(data, header)[0]))
+    return delay_of(read_headers(header_at(data, header)[0]))
 
 
-def delayed(vhost: VirtualHost, route: Route) -> Route:
+def delayed_route(vhost: VirtualHost, route: Route) -> Route:
     """Return the route to the queue in which a delayed message waits.
 
-    What leads nowhere now leads nowhere, and the broker's own queues are not kept waiting.
+    An unroutable message is not delayed, nor is one for the broker's own queues.
     """
     if route.count == 0 or route.serves:
         return route

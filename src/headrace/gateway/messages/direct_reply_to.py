@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Direct reply-to: answers to a client that has declared no queue for them.
+"""Direct reply-to: replies to a client that has declared no queue for them.
 
-A client consumes from the name ``amq.rabbitmq.reply-to`` and publishes questions that have this
-name as their ``reply-to``. What it consumes from is a queue of its connection's own (in 0-10 its
-session's), with a name that cannot be guessed; the questions leave with that name in their
-``reply-to``, and answers find the queue through the default exchange as any message finds any
-queue. It goes with its consumer.
+A client consumes from the name ``amq.rabbitmq.reply-to`` and publishes requests that have this
+name as their ``reply-to``. The broker declares a queue for it with a name that cannot be guessed,
+exclusive to the connection (in 0-10 the session), and puts that name into the ``reply-to`` of its
+requests. Replies reach the queue through the default exchange. The queue is deleted with its
+consumer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Owner(Protocol):
     vhost: VirtualHost
 
 
-class Asker(Protocol):
-    """A channel or session that sends questions."""
+class Requester(Protocol):
+    """A channel or session that sends requests."""
 
     reply_queue: Queue | None
 
@@ -39,18 +39,18 @@ def is_reply_name(name: str) -> bool:
     return name == REPLY_TO or name.startswith(REPLY_TO + ".")
 
 
-def make_queue(owner: Owner, asker: Asker, accepts: bool) -> Queue:
-    """Declare the queue of the answers to ``asker``.
+def make_queue(owner: Owner, requester: Requester, accepts: bool) -> Queue:
+    """Declare the queue for the replies to ``requester``.
 
-    ``owner`` is the connection or session whose end deletes the queue. ``accepts`` is True for a
-    consumer that acknowledges.
+    ``owner`` is the connection or session that the queue is exclusive to. ``accepts`` is True for
+    a consumer that acknowledges.
 
     Raises:
-        PreconditionFailed: the consumer acknowledges, or ``asker`` has such a queue already.
+        PreconditionFailed: the consumer acknowledges, or ``requester`` has such a queue already.
     """
     if accepts:
         raise PreconditionFailed("reply consumer cannot acknowledge")
-    if asker.reply_queue is not None and not asker.reply_queue.deleted:
+    if requester.reply_queue is not None and not requester.reply_queue.deleted:
         raise PreconditionFailed("reply consumer already set")
     queue: Queue = owner.vhost.declare_queue(
         exclusive=True,
@@ -58,17 +58,17 @@ def make_queue(owner: Owner, asker: Asker, accepts: bool) -> Queue:
         owner=owner,
         fresh_name=f"{REPLY_TO}.{secrets.token_urlsafe(18)}",
     )
-    asker.reply_queue = queue
+    requester.reply_queue = queue
     return queue
 
 
-def answers_to(asker: Asker) -> str:
-    """Return the ``reply-to`` of the questions of a channel or session.
+def reply_address(requester: Requester) -> str:
+    """Return the ``reply-to`` for the requests of a channel or session.
 
     Raises:
-        PreconditionFailed: the channel or session has no consumer for answers.
+        PreconditionFailed: the channel or session has no consumer of replies.
     """
-    queue = asker.reply_queue
+    queue = requester.reply_queue
     if queue is None or queue.deleted:
         raise PreconditionFailed("fast reply consumer does not exist")
     return queue.name

@@ -44,7 +44,7 @@ cdef class Distributor:
     @cython.locals(message=Message)
     cdef Message message_of(self, Publish p, bytes data)
     @cython.locals(queue=Queue)
-    cpdef int pass_on(
+    cpdef int intercept(
         self, Publish p, Route route, tuple queues, bytes data, tuple number, object source,
         bint inside,
     ) except -1
@@ -57,4 +57,4 @@ cdef class Distributor:
     cdef pace(self, Queue queue)
 
 @cython.locals(queue=Queue)
-cpdef tuple at_once(tuple queues)
+cpdef tuple ready_queues(tuple queues)

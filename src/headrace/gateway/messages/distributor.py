@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a route to its queues: the way of a published message, for every family.
+"""Distribution of a published message to the queues of its route, for every protocol family.
 
 For each queue the message either goes straight from the receive buffer into a waiting consumer's
 output, or a :class:`~headrace.model.message.Message` is made around one copy of its bytes.
 
-What 0-8 to 0-9-1 receive is what a message keeps, address and frames in one piece, and is taken as
-it is. A family that has to put the bytes together first derives a class, clears ``verbatim`` and
-overrides :meth:`Distributor.message_data` and :meth:`Distributor.put`.
+A message keeps the bytes that 0-8 to 0-9-1 receive, address and frames, unchanged. A family that
+has to assemble the bytes first derives a class, clears ``verbatim`` and overrides
+:meth:`Distributor.message_data` and :meth:`Distributor.put`.
 """
 
 from typing import TYPE_CHECKING
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
 
 
 class Publish:
-    """The facts of one publish that queues and the journal need, whatever the protocol.
+    """The properties of one publish that queues and the journal need, whatever the protocol.
 
     A connection or session has one and fills it anew for each message. A family's subclass adds
-    what its own headers say.
+    the properties of its own headers.
     """
 
     def __init__(self) -> None:
         self.persistent = False
         self.priority = 0
         self.deadline_ms = 0  # When the message expires, in milliseconds since 1970; 0 is never.
-        self.flags = 0  # As in Message.flags: the family's kind, and redelivered.
+        self.flags = 0  # As in Message.flags: the message's kind, and redelivered.
         self.address_len = 0  # Bytes of exchange and routing key in Message.data.
         self.body_size = 0  # Bytes.
         self.parts: tuple[bytes, ...] | None = None  # A body that is too large to be copied.
 
 
 class Distributor:
-    """Gives the messages that one connection or session publishes to queues."""
+    """Distributes the messages that one connection or session publishes to queues."""
 
     store: Store
     vhost: "VirtualHost"
@@ -61,32 +61,32 @@ class Distributor:
         self.counters = counters
         self.number = number
         self.verbatim = True  # What is received is laid out as Message.data; nothing is overridden.
-        self.position = 0  # Where in the journal the last message is; 0 if it is not there.
+        self.position = 0  # The journal's position of the last message; 0 if it is not in it.
 
     # --- The family's part ----------------------------------------------------------------------
 
     def message_data(self, p: Publish, d: bytes | bytearray, lo: int, hi: int) -> bytes:
         """Return the bytes of a message, as in ``Message.data``, without a body in ``p.parts``.
 
-        ``d[lo:hi]`` is what :meth:`distribute` was given. It does not call this when ``verbatim``.
+        ``d[lo:hi]`` is as in :meth:`distribute`, which does not call this when ``verbatim``.
         """
         return cut(d, lo, hi)
 
     def put(self, p: Publish, consumer: Consumer, d: bytes | bytearray, lo: int, hi: int) -> bool:
         """Write a message straight into a consumer's output; False if that is not possible.
 
-        The consumer has room and wants no acknowledgement.
+        The consumer has room and does not acknowledge.
         """
         return False
 
-    # --- The way to the queues ------------------------------------------------------------------
+    # --- Distribution ---------------------------------------------------------------------------
 
     def distribute(self, p: Publish, route: Route, d: bytes | bytearray, lo: int, hi: int) -> int:
-        """Give a message to every queue of its route; return how many refused it.
+        """Enqueue a message in every queue of its route; return how many refused it.
 
         ``d[lo:hi]`` is the part of the receive buffer that :meth:`message_data` reads.
         """
-        # In one function: what the first queue had made is a C local for the next.
+        # In one function: the copy and position made for the first queue are C locals for the next.
         counters = self.counters
         seq = counters.next_seq
         counters.next_seq = seq + 1
@@ -157,18 +157,18 @@ class Distributor:
             else:
                 refused += queue.enqueue(message)
             if queue.ready.count > queue.pace_above and (queue.round is not None or queue.stopped):
-                self.endpoint.pace = queue  # Its consumers do not keep up.
+                self.endpoint.pace = queue  # The queue's consumers do not keep up.
         self.position = position
         return refused
 
     def count_routed(self, route: Route, queues: int) -> None:
-        """Count a publish that does not go by :meth:`distribute`, to so many queues."""
+        """Count a publish to ``queues`` queues that does not go by :meth:`distribute`."""
         self.counters.routed += queues
         route.tally.publish_in += 1
         route.tally.publish_out += queues
 
     def pace(self, queue: Queue) -> None:
-        """Have the publisher read more slowly if the queue's consumers do not keep up."""
+        """Slow the publisher down if the queue's consumers do not keep up."""
         if queue.round is not None or queue.stopped:
             self.endpoint.pace = queue
 
@@ -184,9 +184,9 @@ class Distributor:
             message.parts = p.parts
         return message
 
-    # --- Rare ways ------------------------------------------------------------------------------
+    # --- Intercepted and numbered publishes -----------------------------------------------------
 
-    def pass_on(
+    def intercept(
         self,
         p: Publish,
         route: Route,
@@ -196,10 +196,10 @@ class Distributor:
         source: "Source",
         inside: bool,
     ) -> int:
-        """Give a message to its route's interception; return how many queues refused it.
+        """Publish a message through its route's interception; return how many queues refused it.
 
-        ``queues`` are those of the route that may have it. With ``inside`` a transaction is being
-        committed, which sees to the publishing id itself.
+        ``queues`` are those of the route that may get it. With ``inside`` a transaction is being
+        committed, which records the publishing id itself.
         """
         interception = route.interception
         assert interception is not None
@@ -226,10 +226,10 @@ class Distributor:
         lo: int,
         hi: int,
     ) -> int:
-        """Take a publish with a publishing id; return how many queues refused it.
+        """Distribute a publish with a publishing id; return how many queues refused it.
 
         Either all queues of the route take it, or none does and its number is not used up. The
-        caller has seen that the number is new and that the route leads to a queue.
+        caller has checked that the number is new and that the route has a queue.
         """
         publishers = self.vhost.publishing_ids
         lasting = will_last(route.queues, p.persistent)
@@ -255,6 +255,6 @@ class Distributor:
         return 0
 
 
-def at_once(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
-    """Return the queues in which a consumer takes a message at once."""
+def ready_queues(queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """Return the queues with a consumer that takes a message at once."""
     return tuple([queue for queue in queues if queue.has_ready_consumer()])

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number that a publisher gave a message: taken out of its headers.
+"""The publishing id of a message of 0-x: read and removed from its headers.
 
-``x-publisher-name`` stays, ``x-publishing-id`` goes: a consumer that publishes what it got, headers
-and all, does not pass for the first publisher, whose ids were all taken. Of names that begin with
-``amq.headrace.``, those of our own tools, nothing stays.
+``x-publishing-id`` is removed, ``x-publisher-name`` stays: a consumer that republishes a message
+with all its headers is not taken for the first publisher, whose ids are used up. A name that begins
+with ``amq.headrace.``, of our own tools, is removed, too.
 """
 
 from __future__ import annotations
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.model.vhost.publishing_ids import Number, number_of
 from headrace.wire.properties import without_header_entry
 
@@ -28,7 +28,7 @@ def take_number(data: bytes, header: int) -> tuple[bytes, Number | None]:
         PreconditionFailed: the publishing id is not a number.
     """
     payload, end = header_at(data, header)
-    headers = table_in(payload)
+    headers = read_headers(payload)
     if ID_KEY not in headers:
         return data, None
     number = number_of(headers.get(NAME_KEY), headers[ID_KEY])

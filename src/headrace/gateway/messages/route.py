@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where one exchange and routing key lead, with all that a publish has to know about it.
+"""The queues of one exchange and routing key, with all that a publish needs of them.
 
-A route is looked up once and remembered until bindings or permissions change; so the verdict of
-the permission check costs nothing per message. Routes are made in
+A route is looked up once and remembered until bindings or permissions change; so the permission
+check costs nothing per message. Routes are made in
 :mod:`headrace.gateway.v0_x.connection.routing`; those of 0-10 in
 :mod:`headrace.gateway.v0_10.session.transfer`.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.model.interceptor.interception import Interception
     from headrace.model.queue.queue import Queue
 
-SERVICES = "amq.headrace."  # What the names of queues that the broker consumes begin with.
+SERVICES = "amq.headrace."  # The prefix of the names of queues that the broker consumes.
 
 
 class Route:
@@ -36,17 +36,16 @@ class Route:
         self.key = key  # Exchange and routing key, both as short strings.
         self.queues = queues
         self.count = len(queues)
-        self.interception = (
-            interception  # Through which each message is taken, if not as any other.
-        )
+        self.interception = interception  # Publishes each message, if there is one.
         self.tally = ExchangeTally() if tally is None else tally
         self.generation = generation  # Of the bindings and permissions that it was made under.
         self.queue_ids = b"".join(
             [queue.id_bytes for queue in queues if queue.durable and not queue.is_stream]
         )
         self.durable = any(queue.durable for queue in queues)
+        #: All queues are consumed by the broker itself.
         self.serves = self.count > 0 and all(queue.name.startswith(SERVICES) for queue in queues)
-        self.keeps = any(keeps_all(queue.arguments) for queue in queues)  # Whatever comes.
+        self.keeps = any(keeps_all(queue.arguments) for queue in queues)  # Transient messages, too.
         self.uncommon = self.serves or self.keeps
 
 

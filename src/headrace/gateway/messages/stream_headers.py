@@ -6,7 +6,7 @@ import cython
 if not cython.compiled:
     from headrace.wire.memory import get32
 
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.wire.properties import with_header_entry, without_header_entry
 
 
@@ -27,4 +27,4 @@ def with_offset(data: bytes, address_len: int, offset: int, arrived_ms: int) -> 
         + arrived_ms.to_bytes(8, "big")
     )
     payload = with_header_entry(payload, entry)
-    return data[:head] + framed(2, 0, payload) + data[head + 8 + size :]
+    return data[:head] + make_frame(2, 0, payload) + data[head + 8 + size :]

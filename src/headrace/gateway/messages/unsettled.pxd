@@ -16,26 +16,26 @@ cdef class Unsettled:
     cdef public dict behind
     cdef public long long count
 
-    @cython.locals(places=Py_ssize_t)
+    @cython.locals(slots=Py_ssize_t)
     cpdef add(self, unsigned long long number, Message message)
     @cython.locals(ring=Ring, gap=cython.ulonglong)
     cdef leave_gap(self, unsigned long long number)
     cpdef put_behind(self, unsigned long long number, Message message)
     @cython.locals(ring=Ring, message=Message)
-    cdef spill(self, Py_ssize_t places)
+    cdef spill(self, Py_ssize_t slots)
     @cython.locals(ring=Ring)
     cdef int trim(self) except -1
-    @cython.locals(ring=Ring, at=cython.ulonglong)
+    @cython.locals(ring=Ring, index=cython.ulonglong)
     cpdef Message find(self, unsigned long long number)
-    @cython.locals(ring=Ring, at=cython.ulonglong, message=Message)
+    @cython.locals(ring=Ring, index=cython.ulonglong, message=Message)
     cpdef Message take(self, unsigned long long number)
     cpdef list numbers_behind(self, unsigned long long first, unsigned long long last)
     @cython.locals(number=cython.ulonglong, message=Message)
     cpdef Message take_first(self, unsigned long long last)
     cpdef list numbers_of(self, Consumer consumer, unsigned long long last)
-    @cython.locals(ring=Ring, at=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
+    @cython.locals(ring=Ring, index=Py_ssize_t, message=Message, first=cython.ulonglong, behind=dict)
     cpdef list entries(self, unsigned long long last)
-    cpdef Py_ssize_t places(self) except -1
-    @cython.locals(ring=Ring, at=Py_ssize_t, message=Message)
+    cpdef Py_ssize_t slots(self) except -1
+    @cython.locals(ring=Ring, index=Py_ssize_t, message=Message)
     cpdef list all(self)
     cpdef clear(self)

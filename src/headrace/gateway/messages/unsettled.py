@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The unsettled deliveries of one channel or session, by delivery tag or command id.
 
-The numbers of deliveries count up, so the deliveries are a ring: the place of a number is its
-distance from ``base``. Settling out of order leaves an empty place, over which the head of the ring
+The numbers of deliveries count up, so the deliveries are a ring: the index of a number is its
+distance from ``base``. Settling out of order leaves an empty slot, over which the head of the ring
 moves on. A delivery that stays unsettled while many later ones are settled is moved out of the ring
-into a dict, ``behind``, so that it does not cost a place for each number after it.
+into a dict, ``behind``, so that it does not cost a slot for each number after it.
 
 Numbers wrap around at ``mask``: those of 0-10 have 32 bits. Of two numbers the earlier is the one
 from which the other is less than half the way around.
@@ -17,13 +17,13 @@ if not cython.compiled:
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.ring import Ring
 
-# How a delivery can end; the hot path has the same numbers as C constants.
+# The outcomes of a delivery; the hot path has the same numbers as C constants.
 SETTLE_ACCEPT = 0
 SETTLE_REQUEUE = 1
 SETTLE_DISCARD = 2
 SETTLE_RELEASE = 3  # Like REQUEUE, but it does not count as redelivered.
 
-RING_SLACK = 65536  # Places of settled deliveries that a ring keeps, beside four per unsettled one.
+RING_SLACK = 65536  # Slots of settled deliveries that a ring keeps, beside four per unsettled one.
 
 
 class Unsettled:
@@ -33,27 +33,27 @@ class Unsettled:
         """``bits`` is the width of a number: 64 for a delivery tag, 32 for a command id."""
         self.mask = (1 << bits) - 1
         self.half = 1 << (bits - 1)
-        self.ring: Ring | None = None  # Once something was delivered.
-        self.base = 0  # The number of the ring's first place.
+        self.ring: Ring | None = None  # Made for the first delivery.
+        self.base = 0  # The number of the ring's first slot.
         self.behind: dict[int, Message] | None = None  # Earlier than the ring, or put back.
         self.count = 0
 
     def add(self, number: int, message: Message) -> None:
-        """Add a delivery, whose number comes after all others."""
+        """Add a delivery; its number comes after all others."""
         if self.ring is None:
             self.ring = Ring()
-        places = self.ring.count
-        if places == 0:
+        slots = self.ring.count
+        if slots == 0:
             self.base = number
-        elif (number - self.base - places) & self.mask:
+        elif (number - self.base - slots) & self.mask:
             self.leave_gap(number)
         self.ring.push(message)
         self.count += 1
-        if places > RING_SLACK and places > RING_SLACK + 4 * self.count:
-            self.spill(places - RING_SLACK - 4 * self.count)
+        if slots > RING_SLACK and slots > RING_SLACK + 4 * self.count:
+            self.spill(slots - RING_SLACK - 4 * self.count)
 
     def leave_gap(self, number: int) -> None:
-        """Leave places for the deliveries before this one that need no settlement."""
+        """Leave empty slots for the deliveries before this one that need no settlement."""
         ring = self.ring
         assert ring is not None
         gap = (number - self.base - ring.count) & self.mask
@@ -72,22 +72,22 @@ class Unsettled:
         self.behind[number] = message
         self.count += 1
 
-    def spill(self, places: int) -> None:
-        """Move the deliveries in the first places of the ring into the dict."""
+    def spill(self, slots: int) -> None:
+        """Move the deliveries in the first ``slots`` slots of the ring into the dict."""
         ring = self.ring
         assert ring is not None
-        while places and ring.count:
+        while slots and ring.count:
             message = ring.pop()
             if message is not None:
                 if self.behind is None:
                     self.behind = {}
                 self.behind[self.base] = message
             self.base = (self.base + 1) & self.mask
-            places -= 1
+            slots -= 1
         self.trim()
 
     def trim(self) -> None:
-        """Move the head of the ring over empty places."""
+        """Move the head of the ring over empty slots."""
         ring = self.ring
         assert ring is not None
         while ring.count and ring.at(0) is None:
@@ -98,9 +98,9 @@ class Unsettled:
         """Return the delivery of this number, or None if it is settled or never was."""
         ring = self.ring
         if ring is not None:
-            at = (number - self.base) & self.mask
-            if at < ring.count:
-                return ring.at(at)
+            index = (number - self.base) & self.mask
+            if index < ring.count:
+                return ring.at(index)
         if self.behind:
             return self.behind.get(number)
         return None
@@ -109,13 +109,13 @@ class Unsettled:
         """Remove and return the delivery of this number, or None as :meth:`find`."""
         ring = self.ring
         if ring is not None:
-            at = (number - self.base) & self.mask
-            if at < ring.count:
-                message = ring.at(at)
+            index = (number - self.base) & self.mask
+            if index < ring.count:
+                message = ring.at(index)
                 if message is not None:
                     self.count -= 1
-                    if at:
-                        ring.clear_at(at)
+                    if index:
+                        ring.clear_at(index)
                     else:
                         ring.pop()
                         self.base = (self.base + 1) & self.mask
@@ -133,7 +133,7 @@ class Unsettled:
             return []
         size = (last - first) & self.mask
         if size < len(behind):  # Most settlements name few numbers.
-            numbers = [(first + place) & self.mask for place in range(size + 1)]
+            numbers = [(first + index) & self.mask for index in range(size + 1)]
             return [number for number in numbers if number in behind]
         distances = [(number - first) & self.mask for number in behind]
         within = sorted([distance for distance in distances if distance <= size])
@@ -169,18 +169,18 @@ class Unsettled:
             first = (last - self.half + 1) & self.mask
             deliveries = [(number, behind[number]) for number in self.numbers_behind(first, last)]
         ring = self.ring
-        at = 0
-        while ring is not None and at < ring.count:
-            if (last - self.base - at) & self.mask >= self.half:
+        index = 0
+        while ring is not None and index < ring.count:
+            if (last - self.base - index) & self.mask >= self.half:
                 break
-            message = ring.at(at)
+            message = ring.at(index)
             if message is not None:
-                deliveries.append(((self.base + at) & self.mask, message))
-            at += 1
+                deliveries.append(((self.base + index) & self.mask, message))
+            index += 1
         return deliveries
 
-    def places(self) -> int:
-        """Return the number of places that :meth:`all` reads, empty ones included."""
+    def slots(self) -> int:
+        """Return the number of slots that :meth:`all` reads, empty ones included."""
         return len(self.behind or ()) + (0 if self.ring is None else self.ring.count)
 
     def all(self) -> list[Message]:
@@ -188,8 +188,8 @@ class Unsettled:
         deliveries = list((self.behind or {}).values())
         ring = self.ring
         if ring is not None:
-            for at in range(ring.count):
-                message = ring.at(at)
+            for index in range(ring.count):
+                message = ring.at(index)
                 if message is not None:
                     deliveries.append(message)
         return deliveries

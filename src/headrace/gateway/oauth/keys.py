@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEYS_MAX = 64  # In one set.
-RETRY_S = 30.0  # Least time between reads for an unknown key, or after a failure.
+RETRY_S = 30.0  # Minimum time between reads for an unknown key, or after a failure.
 STALE_S_MAX = 86400.0  # How long keys stay valid when they cannot be read again.
 
 
@@ -30,7 +30,7 @@ class Key(NamedTuple):
     """One key."""
 
     kid: str
-    algorithm: str  # The only one it is for; empty: any of its kind.
+    algorithm: str  # The only one that it may be used for; empty: any of its kind.
     key: AllowedPublicKeys
 
 
@@ -49,7 +49,7 @@ class Keys:
         self._fresh_s = fresh_s
         self._clock = clock
         self._keys: list[Key] = []
-        self._due = True  # They are to be read, again if they were.
+        self._due = True  # The set must be read before the next lookup.
         self._loaded_at: float | None = None
         self._tried_at: float | None = None
         self._lock = asyncio.Lock()
@@ -100,26 +100,26 @@ class Keys:
                 self._due = False
 
 
-def read_set(octets: bytes) -> list[Key]:
-    """Read the keys for signatures in a set; keys of kinds that we do not know are passed over.
+def read_set(text: bytes) -> list[Key]:
+    """Read the keys for signatures in a set; keys of unknown kinds are passed over.
 
     Raises:
-        ValueError: the octets are not a JSON Web Key Set, or the set is too large.
+        ValueError: the text is not a JSON Web Key Set, or the set is too large.
     """
     try:
-        listed = json.loads(octets)["keys"]
+        entries = json.loads(text)["keys"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a JSON Web Key Set") from None
-    if not isinstance(listed, list) or len(listed) > KEYS_MAX:
+    if not isinstance(entries, list) or len(entries) > KEYS_MAX:
         raise ValueError(f"a set holds a list of {KEYS_MAX} keys at most")
     keys = []
-    for each in listed:
-        if not isinstance(each, dict) or each.get("use", "sig") != "sig":
+    for entry in entries:
+        if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
             continue
         try:
-            key = jwt.PyJWK(each)
+            key = jwt.PyJWK(entry)
         except (jwt.PyJWTError, ValueError, TypeError) as error:
             log.warning("a key of tokens is passed over: %s", type(error).__name__)
             continue
-        keys.append(Key(str(each.get("kid", "")), str(each.get("alg", "")), key.key))
+        keys.append(Key(str(entry.get("kid", "")), str(entry.get("alg", "")), key.key))
     return keys

@@ -17,11 +17,11 @@ from typing import NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from headrace.gateway.security.permissions import PERMISSIONS
-from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
+from headrace.gateway.security.regex import PatternError, Search, compile_search, escape
 
-SCOPES_MAX = 256  # Of one token that grant something; a token with more is refused.
+SCOPES_MAX = 256  # Permissions and tags of one token; a token with more is refused.
 SCOPE_CHARACTERS_MAX = 1024
-VERDICTS_MAX = 4096  # Of one token; the least recently asked is forgotten.
+VERDICTS_MAX = 4096  # Cached checks of one token; the least recently used is forgotten.
 ALIASES_MAX = 1024
 TAG = "tag"
 TAGS = ("administrator", "management", "monitoring", "policymaker", "impersonator")
@@ -29,7 +29,7 @@ VHOST = "vhost"
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 
 Aliases = Mapping[str, tuple[str, ...]]
-Part = Callable[[str, str], object]  # Of a virtual host and a text: whether the text matches.
+Matcher = Callable[[str, str], object]  # Arguments: virtual host and text; true if it matches.
 
 
 class ScopeError(ValueError):
@@ -40,8 +40,8 @@ class Scope(NamedTuple):
     """One permission."""
 
     permission: str
-    parts: tuple[Part, Part, Part]  # Virtual host, name, routing key.
-    every_key: bool = False  # The last one is any.
+    matchers: tuple[Matcher, Matcher, Matcher]  # Virtual host, name, routing key.
+    every_key: bool = False  # The last one matches every routing key.
 
 
 class Scopes:
@@ -63,18 +63,18 @@ class Scopes:
             ScopeError: the token has too many.
         """
         self._scopes: list[Scope] = []
-        self.texts: list[str] = []  # What `again` makes the same of, elsewhere.
+        self.texts: list[str] = []  # For `from_texts`, at another broker.
         self.tags: tuple[str, ...] = ()
         self._verdicts: OrderedDict[tuple[str, ...], bool] = OrderedDict()
         for text in dict.fromkeys(scopes):
             if text.startswith(prefix) and len(text) <= SCOPE_CHARACTERS_MAX:
                 self._add(text[len(prefix) :], claims or {})
-            for meant in (aliases or {}).get(text, ()):
-                self._add(meant.removeprefix(prefix), claims or {})
+            for scope in (aliases or {}).get(text, ()):
+                self._add(scope.removeprefix(prefix), claims or {})
 
     @classmethod
-    def again(cls, texts: Iterable[str]) -> Self:
-        """Return the scopes that another broker has found in a token.
+    def from_texts(cls, texts: Iterable[str]) -> Self:
+        """Return the scopes that another broker has read from a token.
 
         Raises:
             ScopeError: the token has too many scopes.
@@ -91,17 +91,17 @@ class Scopes:
         elif scope is not None:
             self._scopes.append(scope)
         if scope is not None:
-            kind, colon, rest = text.partition(":")
-            self.texts.append(f"{kind}{colon}{filled(rest, claims)}")
+            kind, colon, pattern = text.partition(":")
+            self.texts.append(f"{kind}{colon}{fill_variables(pattern, claims)}")
         if len(self._scopes) + len(self.tags) > SCOPES_MAX:
-            raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for us")
+            raise ScopeError(f"a token with more than {SCOPES_MAX} scopes for this broker")
 
     def may_open(self, vhost: str) -> bool:
         """Return True if there is any permission in the virtual host."""
         return self._any(("", vhost))
 
     def allowed(self, vhost: str, permission: str, name: str) -> bool:
-        """Return True if one of the scopes permits it."""
+        """Return True if one of the scopes grants the permission on the name."""
         return self._any((permission, vhost, name))
 
     def topic_allowed(self, vhost: str, permission: str, exchange: str, routing_key: str) -> bool:
@@ -130,18 +130,19 @@ def matches(scope: Scope, requested: tuple[str, ...]) -> bool:
     permission, *texts = requested
     if permission and scope.permission != permission:
         return False
-    return all(part(texts[0], text) for part, text in zip(scope.parts, texts, strict=False))
+    pairs = zip(scope.matchers, texts, strict=False)
+    return all(matcher(texts[0], text) for matcher, text in pairs)
 
 
 def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
-    """Read a scope without its prefix: a permission, a tag, or nothing that we know."""
-    kind, colon, rest = text.partition(":")
+    """Read a scope without its prefix: a permission or a tag; None for anything else."""
+    kind, colon, pattern = text.partition(":")
     if kind == TAG:
-        return rest if rest in TAGS else None
+        return pattern if pattern in TAGS else None
     if kind not in PERMISSIONS or not colon:
         return None
     try:
-        parts = filled(rest, claims).split("/")  # A claim has no slash then.
+        parts = fill_variables(pattern, claims).split("/")  # A claim's slashes are encoded.
         if not 2 <= len(parts) <= 3 or not all(parts):
             return None
         first, second, third = [wildcard(part) for part in (*parts, "*")[:3]]
@@ -150,35 +151,35 @@ def read_scope(text: str, claims: Mapping[str, object]) -> Scope | str | None:
     return Scope(kind, (first, second, third), len(parts) == 2 or parts[2] == "*")
 
 
-def filled(text: str, claims: Mapping[str, object]) -> str:
-    """Return a scope in which claims have taken the places of their variables.
+def fill_variables(text: str, claims: Mapping[str, object]) -> str:
+    """Replace the variables of a scope by the claims that they name.
 
     Raises:
-        ScopeError: a variable has no text.
+        ScopeError: the claim is missing or not a string.
     """
 
-    def meant(variable: re.Match[str]) -> str:
+    def replacement(variable: re.Match[str]) -> str:
         value = variable[0] if variable[1] == VHOST else claims.get(variable[1])
         if not isinstance(value, str):
             raise ScopeError(f"the token has no string {variable[1]!r}")
         return value if variable[1] == VHOST else quote(value, safe="")
 
-    return _VARIABLE.sub(meant, text)
+    return _VARIABLE.sub(replacement, text)
 
 
-def wildcard(pattern: str) -> Part:
+def wildcard(pattern: str) -> Matcher:
     """Compile a pattern with ``*`` and the virtual host, which matches whole texts.
 
     Raises:
         PatternError, UnicodeDecodeError: it is not a pattern.
     """
     if f"{{{VHOST}}}" not in pattern:
-        search = compiled(pattern)
+        search = compile_wildcard(pattern)
         return lambda _, requested: search(requested) is not None
 
     def of_vhost(vhost: str, requested: str) -> bool:
         try:
-            search = compiled(pattern.replace(f"{{{VHOST}}}", quote(vhost, safe="")))
+            search = compile_wildcard(pattern.replace(f"{{{VHOST}}}", quote(vhost, safe="")))
         except (PatternError, UnicodeError):  # It is too long with this name.
             return False
         return search(requested) is not None
@@ -187,20 +188,20 @@ def wildcard(pattern: str) -> Part:
     return of_vhost
 
 
-def compiled(text: str) -> Search:
+def compile_wildcard(text: str) -> Search:
     """Compile a pattern with ``*``, which matches whole texts.
 
     Raises:
         PatternError, UnicodeDecodeError: it is not a pattern.
     """
-    pieces = [quoted(unquote(piece, errors="strict")) for piece in text.split("*")]
-    return compile_search("(?s)^" + ".*".join(pieces) + r"\z")
+    literals = [escape(unquote(literal, errors="strict")) for literal in text.split("*")]
+    return compile_search("(?s)^" + ".*".join(literals) + r"\z")
 
 
 def read_scopes(claims: Mapping[str, object], paths: Iterable[str], audience: str) -> list[str]:
     """Read the claims at the paths: texts with spaces, or lists of texts, or maps of them.
 
-    In a map those of ``audience`` are ours, and need no prefix.
+    In a map only the scopes of ``audience`` count, and need no prefix.
 
     Raises:
         ScopeError: an item of the list is not a text.
@@ -219,10 +220,10 @@ def texts(value: object, audience: str) -> list[str]:
         return []
     if isinstance(value, str):
         return value.split()
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return [scope for each in value for scope in each.split()]
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return [scope for item in value for scope in item.split()]
     if isinstance(value, dict):
-        return [f"{audience}.{each}" for each in texts(value.get(audience), audience)]
+        return [f"{audience}.{scope}" for scope in texts(value.get(audience), audience)]
     raise ScopeError("a claim of scopes must be a string or a list of strings")
 
 
@@ -232,9 +233,9 @@ def at_path(value: object, path: str) -> Iterator[object]:
     Names with dots are found, too: the longest match wins.
     """
     if isinstance(value, list):
-        for each in value:
-            if isinstance(each, dict):
-                yield from at_path(each, path)
+        for item in value:
+            if isinstance(item, dict):
+                yield from at_path(item, path)
         return
     if not isinstance(value, dict):
         return
@@ -256,11 +257,11 @@ def read_aliases(text: str) -> dict[str, tuple[str, ...]]:
         ScopeError: the text cannot be read, or an alias is not mapped to scopes.
     """
     aliases: dict[str, tuple[str, ...]] = {}
-    for part in text.split():
-        name, equals, meant = part.partition("=")
-        scopes = tuple(meant.split(","))
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        scopes = tuple(value.split(","))
         if not name or not equals or not all(scopes):
-            raise ScopeError(f"{part!r} is not alias=scope,scope")
+            raise ScopeError(f"{word!r} is not alias=scope,scope")
         aliases[unquote(name)] = scopes
     if len(aliases) > ALIASES_MAX:
         raise ScopeError(f"there are more than {ALIASES_MAX} aliases")

@@ -28,12 +28,12 @@ SOURCE = "oauth"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """Which tokens are good."""
+    """The rules by which a token is accepted."""
 
-    resource_server_ids: tuple[str, ...]  # For one of whom a token must be (``aud``).
+    resource_server_ids: tuple[str, ...]  # A token must name one of them (``aud``).
     verify_audience: bool = True  # If not, any audience is accepted.
     scope_prefix: str | None = None  # Prefix of our scopes; None: the resource server id and a dot.
-    scope_claims: tuple[str, ...] = ("scope",)  # Where scopes are: paths.
+    scope_claims: tuple[str, ...] = ("scope",)  # The paths of claims with scopes.
     aliases: Aliases = field(default_factory=dict)  # Scopes by alias.
     issuer: str = ""  # Required issuer (``iss``); empty: any.
     algorithms: tuple[str, ...] = tuple(ALGORITHMS.split())
@@ -42,7 +42,7 @@ class TokenRules:
 
 
 class Trust(NamedTuple):
-    """A trusted issuer; without a name in its rules, any owner of the keys."""
+    """A trusted issuer and its keys; without a name in the rules, any issuer with these keys."""
 
     keys: Keys
     rules: TokenRules
@@ -68,16 +68,16 @@ class Tokens:
         self.trust(trusts)
 
     def trust(self, trusts: Iterable[Trust]) -> None:
-        """Go by these from now on, of whom no two are of the same issuer."""
-        self._trusts = {each.rules.issuer: each for each in trusts}
+        """Trust these issuers from now on; no two are the same issuer."""
+        self._trusts = {trust.rules.issuer: trust for trust in trusts}
 
     @property
     def sources(self) -> set[str]:
-        """The claims with the user name, in order."""
-        return {each.source for each in self._trusts.values()}
+        """The sources of user names that are trusted."""
+        return {trust.source for trust in self._trusts.values()}
 
     @staticmethod
-    def looks_like_one(secret: bytes) -> bool:
+    def looks_like_token(secret: bytes) -> bool:
         """Return True if a password is a token: three parts, the first a JSON object."""
         return secret.startswith(b"eyJ") and secret.count(b".") == 2
 
@@ -129,10 +129,10 @@ class Tokens:
     def _scopes(self, claims: Claims, rules: TokenRules) -> Scopes:
         audience_claim = claims.get("aud")
         audiences = audience_claim if isinstance(audience_claim, list) else [audience_claim]
-        ours = [each for each in rules.resource_server_ids if each in audiences]
-        if len(ours) > 1:
-            raise LoginRefused(f"bearer token: it is for several of us: {', '.join(ours)}")
-        audience = ours[0] if ours else rules.resource_server_ids[0]
+        own_ids = [own_id for own_id in rules.resource_server_ids if own_id in audiences]
+        if len(own_ids) > 1:
+            raise LoginRefused(f"bearer token: it is for several of us: {', '.join(own_ids)}")
+        audience = own_ids[0] if own_ids else rules.resource_server_ids[0]
         prefix = f"{audience}." if rules.scope_prefix is None else rules.scope_prefix
         granted = read_scopes(claims, rules.scope_claims, audience)
         return Scopes(granted, prefix, aliases=rules.aliases, claims=claims)
@@ -179,7 +179,7 @@ class Tokens:
         if claims["exp"] + leeway_s <= now:
             raise LoginRefused("bearer token: it has expired")
         if claims.get("nbf", 0) - leeway_s > now:
-            raise LoginRefused("bearer token: its time has not come")
+            raise LoginRefused("bearer token: it is not valid yet")
 
     def _name(self, claims: Claims, rules: TokenRules) -> str:
         for claim in rules.username_claims:

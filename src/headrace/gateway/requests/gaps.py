@@ -8,7 +8,7 @@ from headrace.model.stream.stream import Stream
 
 
 def note(call: RequestCall) -> RequestAnswer:
-    """Note a range that a reader found lost."""
+    """Record a range of records that a reader found missing."""
     stream, reader = call.stream(), reader_of(call)
     first, last = call.number("first"), call.number("last")
     gaps = call.vhost.lost_records
@@ -34,7 +34,7 @@ def count(call: RequestCall) -> RequestAnswer:
 
 def reader_of(call: RequestCall) -> str:
     """Return the reader of a request."""
-    return call.text("reader", octets_max=READER_BYTES_MAX)
+    return call.text("reader", bytes_max=READER_BYTES_MAX)
 
 
 HANDLERS: dict[str, Handler] = {"gap.note": note, "gap.count": count}

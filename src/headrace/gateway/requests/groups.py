@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests about consumer groups: the positions of stream readers
-(:mod:`headrace.model.stream.consumer_groups`).
+"""Requests about consumer groups (:mod:`headrace.model.stream.consumer_groups`).
 
-A request names one stream (``stream``, ``position``, ``id``) or several, which then change together
-or not at all (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
+A request names one stream (``stream``, ``position``, ``id``) or several, all of which change or
+none (``positions`` and ``ids``, objects by stream, or ``streams``, a list).
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ if TYPE_CHECKING:
 
 STREAMS_MAX = 1000  # In one request.
 LIST_MAX = 500  # Groups in one answer.
-GROUP_OCTETS = 1024  # Of the fact of a group, at most.
+GROUP_BYTES = 1024  # The maximum size of a stored group.
 
 
 def begin(call: RequestCall) -> RequestAnswer:
-    """Remember where groups begin, unless they began before."""
+    """Store the initial positions of groups that do not exist yet."""
     name, groups = group_name(call), groups_of(call)
     pin = None if call.request.get("pin") is None else call.flag("pin")
 
@@ -34,7 +33,7 @@ def begin(call: RequestCall) -> RequestAnswer:
 
     positions = positions_of(call)
     require_room(call, name, positions)
-    return together(call, positions, step)
+    return change_all(call, positions, step)
 
 
 def commit(call: RequestCall) -> RequestAnswer:
@@ -49,13 +48,13 @@ def commit(call: RequestCall) -> RequestAnswer:
     for stream, position in positions.items():
         groups.check(stream, name, position, owner=owner, force=force, now_ms=now_ms)
     require_room(call, name, positions)
-    return together(call, positions, step)
+    return change_all(call, positions, step)
 
 
 def get(call: RequestCall) -> RequestAnswer:
     """Return the state of groups."""
     name = group_name(call)
-    return answered(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
+    return describe_all(call, [groups_of(call).find(stream, name) for stream in streams_of(call)])
 
 
 def delete(call: RequestCall) -> RequestAnswer:
@@ -67,7 +66,7 @@ def delete(call: RequestCall) -> RequestAnswer:
         group = groups.find(stream, name)
         if not force:
             groups.check_owner(group, "", now_ms)
-    return together(
+    return change_all(
         call,
         dict.fromkeys(streams, 0),
         lambda stream, _: groups.delete(stream, name, force=True, now_ms=now_ms),
@@ -86,7 +85,7 @@ def claim(call: RequestCall) -> RequestAnswer:
     for stream in streams:
         groups.check_claim(stream, name, owner, force=force, now_ms=now_ms)
     require_room(call, name, streams)
-    return together(call, dict.fromkeys(streams, 0), step)
+    return change_all(call, dict.fromkeys(streams, 0), step)
 
 
 def release(call: RequestCall) -> RequestAnswer:
@@ -95,14 +94,14 @@ def release(call: RequestCall) -> RequestAnswer:
     streams = streams_of(call)
     for stream in streams:
         groups.find(stream, name)
-    return together(
+    return change_all(
         call,
         dict.fromkeys(streams, 0),
         lambda stream, _: groups.release(stream, name, owner),
     )
 
 
-def list_some(call: RequestCall) -> RequestAnswer:
+def list_page(call: RequestCall) -> RequestAnswer:
     """Return the groups of streams that the user may read, in slices."""
     after = call.request.get("after", [0, ""])
     if not (
@@ -128,30 +127,32 @@ def list_some(call: RequestCall) -> RequestAnswer:
 
 
 def require_room(call: RequestCall, name: str, streams: Iterable[Stream]) -> None:
-    """Refuse before anything is changed when new groups have no room."""
+    """Refuse new groups beyond the limits, before anything is changed."""
     groups = groups_of(call)
     more = sum(not groups.has(stream, name) for stream in streams)
     if more:
         groups.require(more)
-        call.vhost.facts.require(more, more * GROUP_OCTETS)
+        call.vhost.facts.require(more, more * GROUP_BYTES)
 
 
-def together(
+def change_all(
     call: RequestCall,
     positions: dict[Stream, int],
     step: Callable[[Stream, int], ConsumerGroup | None],
 ) -> RequestAnswer:
-    """Take a step for each stream, all in one transaction; answer with the groups."""
+    """Change the group of each stream in one transaction; return the groups."""
     store = call.vhost.store
     store.begin()
     try:
-        return answered(call, [step(stream, at) for stream, at in positions.items()])
+        return describe_all(
+            call, [step(stream, position) for stream, position in positions.items()]
+        )
     finally:
         store.commit()
 
 
-def answered(call: RequestCall, groups: Sequence[ConsumerGroup | None]) -> RequestAnswer:
-    """Return the answer for the groups of the streams that were asked for."""
+def describe_all(call: RequestCall, groups: Sequence[ConsumerGroup | None]) -> RequestAnswer:
+    """Return the answer that describes the groups of a request."""
     described = [describe(call, group) for group in groups if group is not None]
     if "stream" in call.request:
         return described[0] if described else {}
@@ -189,16 +190,16 @@ def groups_of(call: RequestCall) -> ConsumerGroups:
 
 def group_name(call: RequestCall) -> str:
     """Return the name of the group."""
-    return call.text("group", octets_max=NAME_BYTES_MAX)
+    return call.text("group", bytes_max=NAME_BYTES_MAX)
 
 
 def owner_of(call: RequestCall, default: str | None = None) -> str:
     """Return the token of an owner."""
-    return call.text("owner", default, octets_max=NAME_BYTES_MAX)
+    return call.text("owner", default, bytes_max=NAME_BYTES_MAX)
 
 
 def streams_of(call: RequestCall) -> list[Stream]:
-    """Return the streams that are named."""
+    """Return the streams that a request names."""
     if "stream" in call.request:
         name = call.text("stream")
         names: object = [name]
@@ -216,19 +217,19 @@ def streams_of(call: RequestCall) -> list[Stream]:
         call.refuse("bad-request", "'ids' is not an object")
     streams = []
     for name in names:
-        named = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
-        if name in ids and ids[name] != named.id:
+        stream = RequestCall(call.context, call.vhost, call.connection, {"stream": name}).stream()
+        if name in ids and ids[name] != stream.id:
             raise RequestRefused(
                 "gone",
-                f"stream '{name}' was deleted and declared again: its id is {named.id}, "
+                f"stream '{name}' was deleted and declared again: its id is {stream.id}, "
                 f"not {ids[name]!r}",
             )
-        streams.append(named)
+        streams.append(stream)
     return streams
 
 
 def positions_of(call: RequestCall) -> dict[Stream, int]:
-    """Return the streams that are named, each with its position."""
+    """Return the streams that a request names, each with its position."""
     streams = streams_of(call)
     if "stream" in call.request:
         return {streams[0]: position_of(streams[0], call.request.get("position"))}
@@ -239,14 +240,14 @@ def positions_of(call: RequestCall) -> dict[Stream, int]:
 
 
 def position_of(stream: Stream, position: object) -> int:
-    """Return an offset that was given as a number, a word, or a moment."""
+    """Return the offset of a number, a word, or a time."""
     if isinstance(position, int) and not isinstance(position, bool) and 0 <= position < 1 << 63:
         return position
     if position in ("first", "last", "next"):
         return stream.resolve(position)
-    moment = position.get("timestamp_ms") if isinstance(position, dict) else None
-    if isinstance(moment, int) and 0 <= moment < 1 << 60:
-        return int(stream.log.offset_at(moment))
+    time_ms = position.get("timestamp_ms") if isinstance(position, dict) else None
+    if isinstance(time_ms, int) and 0 <= time_ms < 1 << 60:
+        return int(stream.log.offset_at(time_ms))
     raise RequestRefused(
         "bad-request",
         f"the position for stream '{stream.name}' is not an offset, first, last, next "
@@ -260,6 +261,6 @@ HANDLERS: dict[str, Handler] = {
     "group.commit": commit,
     "group.delete": delete,
     "group.get": get,
-    "group.list": list_some,
+    "group.list": list_page,
     "group.release": release,
 }

@@ -17,12 +17,12 @@ PARTS_MAX = 1000  # Of a snapshot.
 
 def group_of(call: RequestCall) -> str:
     """Return the group that a request names."""
-    return call.text("group", octets_max=GROUP_BYTES_MAX)
+    return call.text("group", bytes_max=GROUP_BYTES_MAX)
 
 
 def owner_of(call: RequestCall) -> str:
     """Return the owner that a request names."""
-    return call.text("owner", octets_max=OWNER_BYTES_MAX)
+    return call.text("owner", bytes_max=OWNER_BYTES_MAX)
 
 
 def lease_of(call: RequestCall) -> Lease:
@@ -31,7 +31,7 @@ def lease_of(call: RequestCall) -> Lease:
     return lease
 
 
-def owned(call: RequestCall) -> Lease:
+def owned_lease(call: RequestCall) -> Lease:
     """Return the lease that a request names, if its owner sent it."""
     lease = lease_of(call)
     call.vhost.leases.own(lease, owner_of(call), call.connection.number)
@@ -42,7 +42,7 @@ def claim(call: RequestCall) -> Steps:
     """Claim a lease for an owner; make a missing one."""
     queue, group, owner = call.queue(), group_of(call), owner_of(call)
     leases = call.vhost.leases
-    timeout_s = call.number("timeout_s", TIMEOUT_S, least=1, most=TIMEOUT_S_MAX)
+    timeout_s = call.number("timeout_s", TIMEOUT_S, minimum=1, maximum=TIMEOUT_S_MAX)
     on_timeout, force = call.text("on_timeout", KEEP), call.flag("force")
     existing = next((lease for lease in leases.of(queue) if lease.group == group), None)
     if existing is not None and leases.ownerships[existing].owner != owner:
@@ -60,11 +60,11 @@ def claim(call: RequestCall) -> Steps:
 
 
 def take(call: RequestCall) -> Steps:
-    """Take messages as the next numbers."""
-    lease = owned(call)
+    """Take messages; they get the next numbers."""
+    lease = owned_lease(call)
     first = None if call.request.get("first") is None else call.number("first")
-    messages = call.number("messages", MESSAGES_MAX, least=1, most=MESSAGES_MAX)
-    octets = call.number("octets", BYTES_MAX, least=1, most=BYTES_MAX)
+    messages = call.number("messages", MESSAGES_MAX, minimum=1, maximum=MESSAGES_MAX)
+    octets = call.number("octets", BYTES_MAX, minimum=1, maximum=BYTES_MAX)
     if first is not None and first < lease.settled:
         call.refuse("gone", f"{first} is settled; the lease begins with {lease.settled}")
     taken = yield from call.vhost.leases.take(lease, first, messages, octets)
@@ -78,36 +78,36 @@ def take(call: RequestCall) -> Steps:
 
 
 def settle(call: RequestCall) -> Steps:
-    """Settle all numbers below one; some are rejected."""
-    lease = owned(call)
+    """Settle all numbers below ``upto``; those of ``rejects`` are rejected."""
+    lease = owned_lease(call)
     upto, rejects = call.number("upto"), numbers(call, "rejects")
-    done = yield from call.vhost.leases.settle(lease, upto, rejects)
-    answer: RequestAnswer = done._asdict()
+    result = yield from call.vhost.leases.settle(lease, upto, rejects)
+    answer: RequestAnswer = result._asdict()
     return answer
 
 
 def numbers(call: RequestCall, field: str) -> list[int]:
     """Return a list of numbers; ``[first, last]`` stands for a range, ``last`` excluded."""
-    listed: list[int] = []
+    result: list[int] = []
     ranges = call.request.get(field, [])
     if not isinstance(ranges, list):
         call.refuse("bad-request", f"'{field}' is not a list")
     for item in ranges:
         pair = item if isinstance(item, list) else [item, None]
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in pair[:1])
-        if len(pair) != 2 or not whole or not (pair[1] is None or isinstance(pair[1], int)):
+        is_valid = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in pair[:1])
+        if len(pair) != 2 or not is_valid or not (pair[1] is None or isinstance(pair[1], int)):
             call.refuse("bad-request", f"'{field}' has {item!r}, which is not a number or a range")
         last = pair[0] + 1 if pair[1] is None else pair[1]
-        if len(listed) + last - pair[0] > REJECTS_MAX:
+        if len(result) + last - pair[0] > REJECTS_MAX:
             call.refuse("limit", f"'{field}' has more than {REJECTS_MAX} numbers")
-        listed += range(pair[0], last)
-    return listed
+        result += range(pair[0], last)
+    return result
 
 
 def reject(call: RequestCall) -> RequestAnswer:
-    """A reader's verdict on a range: these numbers are rejected when it is settled, no others."""
+    """Reject numbers of a range in advance, for its settlement; all others are accepted."""
     lease = lease_of(call)
-    owner = call.text("owner", "", octets_max=OWNER_BYTES_MAX)
+    owner = call.text("owner", "", bytes_max=OWNER_BYTES_MAX)
     holder = call.vhost.leases.ownerships.owner_of(lease)
     if owner and holder and owner != holder:
         call.refuse("conflict", f"the lease's owner is '{holder}', and not '{owner}'")
@@ -117,7 +117,7 @@ def reject(call: RequestCall) -> RequestAnswer:
 
 
 def rejected(call: RequestCall) -> RequestAnswer:
-    """The numbers of a range that are rejected in advance."""
+    """Return the numbers of a range that are rejected in advance."""
     lease = lease_of(call)
     first, last = call.number("first"), call.number("last")
     ranges = call.vhost.leases.rejects.ranges(lease, first, last)
@@ -126,7 +126,7 @@ def rejected(call: RequestCall) -> RequestAnswer:
 
 def release(call: RequestCall) -> Steps:
     """Release the leased messages; with ``forget`` delete the lease."""
-    lease = lease_of(call) if call.flag("force") else owned(call)
+    lease = lease_of(call) if call.flag("force") else owned_lease(call)
     released = yield from call.vhost.leases.release(lease, forget=call.flag("forget"))
     return {"released": released, "settled": lease.settled}
 
@@ -156,13 +156,13 @@ def list_leases(call: RequestCall) -> RequestAnswer:
 
 
 def snapshot(call: RequestCall) -> RequestAnswer:
-    """Return the positions of a queue's ends, and those that cut it into equal parts."""
+    """Return the first and last position of a queue, and the bounds of equal parts."""
     queue = call.queue()
     if queue.is_stream:
         call.refuse(
             "precondition", f"queue '{queue.name}' is a stream, which is read without a lease"
         )
-    parts = call.number("parts", 1, least=1, most=PARTS_MAX)
+    parts = call.number("parts", 1, minimum=1, maximum=PARTS_MAX)
     return {
         "broker": call.context.identity,
         "queue": queue.name,

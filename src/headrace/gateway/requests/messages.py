@@ -47,7 +47,7 @@ def show(call: RequestCall) -> RequestAnswer:
     request, answer = job
     source = str(request["from"])
     call.allow("read", source)
-    return answered(call, source, answer)
+    return with_ready_count(call, source, answer)
 
 
 def cancel(call: RequestCall) -> Steps:
@@ -60,7 +60,7 @@ def cancel(call: RequestCall) -> Steps:
         if job is None:
             call.refuse("not-found", f"there is no job '{name_of(call)}'")
         if job[1]["state"] not in ("choosing", "moving"):
-            return answered(call, str(job[0]["from"]), job[1])
+            return with_ready_count(call, str(job[0]["from"]), job[1])
         yield
 
 
@@ -69,12 +69,12 @@ def cancel(call: RequestCall) -> Steps:
 
 def name_of(call: RequestCall) -> str:
     """Return the name of the job that a request is about."""
-    return call.text("id", octets_max=NAME_BYTES_MAX)
+    return call.text("id", bytes_max=NAME_BYTES_MAX)
 
 
-def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
-    """Begin the job of a request, unless it is done already."""
-    name = call.text("id", "", octets_max=NAME_BYTES_MAX)
+def run(call: RequestCall, operation: str) -> RequestAnswer | Steps:
+    """Begin the job of a request, unless it exists already."""
+    name = call.text("id", "", bytes_max=NAME_BYTES_MAX)
     wait = call.request.get("wait", True)
     if not isinstance(wait, bool):
         call.refuse("bad-request", "'wait' must be true or false")
@@ -83,9 +83,9 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
             "bad-request", "a request that does not wait must name the job: 'id' is missing"
         )
     source = call.text("from")
-    request: RequestAnswer = {"do": do, "from": source}
+    request: RequestAnswer = {"do": operation, "from": source}
     call.allow("read", source)
-    if do in ("move", "copy"):
+    if operation in ("move", "copy"):
         request["to"] = target = call.text("to")
         call.allow("write", target)
     for field in ("selector", "count", "first", "last", "dry_run"):
@@ -93,11 +93,11 @@ def run(call: RequestCall, do: str) -> RequestAnswer | Steps:
     jobs = call.vhost.jobs
     job = jobs.find(name, request) if name else None
     if isinstance(job, dict):
-        return answered(call, source, {"id": name, **job, "state": "done", "already": True})
+        return with_ready_count(call, source, {"id": name, **job, "state": "done", "already": True})
     if job is None:
         watcher = call.connection.number
         dry = call.flag("dry_run")
-        running = jobs.begin(name, request, make(call, do), watcher, dry=dry)
+        running = jobs.begin(name, request, make_job(call, operation), watcher, dry=dry)
     else:
         running = job
         running.watchers.add(call.connection.number)
@@ -114,28 +114,28 @@ def follow(running: JobRun) -> Steps:
     return {"already": False, **running.answer(), "ready": source.message_count()}
 
 
-def answered(call: RequestCall, source: str, answer: RequestAnswer) -> RequestAnswer:
+def with_ready_count(call: RequestCall, source: str, answer: RequestAnswer) -> RequestAnswer:
     """Return an answer with the source's ready messages, if it exists."""
     queue = call.vhost.queues.get(source)
     return {"already": False, **answer, "ready": 0 if queue is None else queue.message_count()}
 
 
-def make(call: RequestCall, do: str) -> Job:
-    """Return the job that a request asks for."""
+def make_job(call: RequestCall, operation: str) -> Job:
+    """Return the job of a request."""
     source = call.queue("from")
     target: Queue | Target | None = None
-    if do in ("move", "copy"):
+    if operation in ("move", "copy"):
         target = destination(call, source)
-    elif do == "requeue":
+    elif operation == "requeue":
         allowed, user, vhost = call.context.access.allowed, call.user, call.vhost.name
         target = to_origin(call.vhost, lambda name: bool(allowed(user, vhost, "write", name)))
     return Job(
         call.vhost,
         source,
         target=target,
-        keeps=do == "copy",
+        keeps=operation == "copy",
         selector=selector_of(call),
-        count=None if call.request.get("count") is None else call.number("count", least=1),
+        count=None if call.request.get("count") is None else call.number("count", minimum=1),
         first=call.number("first", 0),
         last=None if call.request.get("last") is None else call.number("last"),
         dry=call.flag("dry_run"),
@@ -144,7 +144,7 @@ def make(call: RequestCall, do: str) -> Job:
 
 
 def destination(call: RequestCall, source: Queue) -> Queue:
-    """Return the queue that messages are to go to."""
+    """Return the queue that messages are moved or copied to."""
     queue = call.queue("to", "write")
     if queue is source:
         call.refuse("precondition", f"queue '{queue.name}' is both the source and the target")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 QUEUE = "amq.headrace.pipeline"
-REQUEST_OCTETS_MAX = 1 << 20
+REQUEST_BYTES_MAX = 1 << 20
 
 HANDLERS: dict[str, Handler] = {
     **groups.HANDLERS,
@@ -45,6 +45,6 @@ class Pipeline(Service):
     """Serves the requests of one virtual host."""
 
     def __init__(self, context: Context, vhost: VirtualHost) -> None:
-        Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
+        Service.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
         vhost.leases.ownerships.is_open = context.connections.__contains__
         vhost.jobs.is_open = context.connections.__contains__

@@ -11,27 +11,27 @@ LISTED_MAX = 1000  # Publishers in one answer.
 
 def publisher_last(call: RequestCall) -> RequestAnswer:
     """Return the highest publishing id of a publisher; -1 for none."""
-    name = call.text("name", octets_max=NAME_MAX)
+    name = call.text("name", bytes_max=NAME_MAX)
     return {"name": name, "last": call.vhost.publishing_ids.last(name.encode())}
 
 
 def publisher_list(call: RequestCall) -> RequestAnswer:
-    """The publishers behind a name, in order, so many at a time."""
-    after = call.text("after", "", octets_max=NAME_MAX).encode()
-    listed: list[RequestAnswer] = []
+    """Return a page of publishers in order, from the name ``after`` on."""
+    after = call.text("after", "", bytes_max=NAME_MAX).encode()
+    publishers: list[RequestAnswer] = []
     for name, last, used_ms in call.vhost.publishing_ids.items():
         if name <= after and after:
             continue
-        if len(listed) == LISTED_MAX:
-            return {"publishers": listed, "more": True}
+        if len(publishers) == LISTED_MAX:
+            return {"publishers": publishers, "more": True}
         used = datetime.fromtimestamp(used_ms / 1000, UTC).isoformat() if used_ms else None
-        listed.append({"name": name.decode("utf-8", "replace"), "last": last, "used": used})
-    return {"publishers": listed, "more": False}
+        publishers.append({"name": name.decode("utf-8", "replace"), "last": last, "used": used})
+    return {"publishers": publishers, "more": False}
 
 
 def publisher_forget(call: RequestCall) -> RequestAnswer:
-    """Forget a publisher: its ids may begin anew."""
-    name = call.text("name", octets_max=NAME_MAX)
+    """Forget a publisher, so that its ids may be used again."""
+    name = call.text("name", bytes_max=NAME_MAX)
     call.allow("configure", name)
     return {"forgotten": call.vhost.publishing_ids.forget(name.encode())}
 

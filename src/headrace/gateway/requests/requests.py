@@ -3,8 +3,8 @@
 
 A service is a queue that the broker consumes itself. A request is a message with a JSON object,
 sent there through the default exchange with a ``reply-to``. The answer, a JSON object too, goes to
-that queue with the same ``correlation-id``, once its effects are durable. An object with
-``error`` (a sentence) and ``code`` (a word) refuses::
+that queue with the same ``correlation-id``, once its effects are durable. A
+refusal is an object with ``error`` (a sentence) and ``code`` (a word)::
 
     not-found       the object does not exist
     refused         the user lacks a permission
@@ -13,11 +13,11 @@ that queue with the same ``correlation-id``, once its effects are durable. An ob
     gone            the records are no longer kept
     limit           a limit of the broker would be exceeded
     bad-request     the request is malformed
-    internal        the broker is at fault; its log says how
+    internal        the broker failed; its log has the reason
 
 A handler returns the answer at once, or it is a generator: then it continues in a
-later turn of the event loop after each ``yield``, and its return value is the answer. So long work
-does not block others; a slice should take a few milliseconds (SLICE_S).
+later turn of the event loop after each ``yield``, and its return value is the answer. So a long
+request does not block others; a slice should take a few milliseconds (SLICE_S).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import framed
+from headrace.protocol.v0_x.frames import make_frame
 from headrace.spec.tables import V0_9_1
 from headrace.wire.memory import get32
 
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REQUESTS_MAX = 64  # Taken in one turn,
-WAITING_MAX = 10_000  # and waiting for later ones; the oldest give way,
-WAITING_OCTETS_MAX = 64 << 20  # likewise by size.
+REQUESTS_MAX = 64  # Served in one turn.
+WAITING_MAX = 10_000  # Waiting for later turns; older ones are dropped.
+WAITING_BYTES_MAX = 64 << 20  # Of all waiting requests.
 SLICE_S = 0.005  # Length of a slice of long work.
-SLICED_MAX = 64  # Requests of one service that are half done.
+SLICED_MAX = 64  # Requests of one service in progress.
 NUMBER_MAX = (1 << 63) - 1
 _HEADER, _BODY = 2, 3  # Types of frames.
 
-RequestAnswer = dict[str, object]  # JSON, of a shape that each request has of its own.
+RequestAnswer = dict[str, object]  # JSON; each request has a shape of its own.
 Outcome = TypeVar("Outcome")
 Steps = Generator[None, None, RequestAnswer]
 
@@ -78,7 +78,7 @@ CODES: dict[type[errors.ModelError], str] = {
 
 
 class RequestRefused(Exception):
-    """A request that is not served; code and text go into the answer."""
+    """A request is refused with a code and a text."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -87,7 +87,7 @@ class RequestRefused(Exception):
 
 
 class RequestCall:
-    """One request, as a handler sees it."""
+    """One request, for its handler."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class RequestCall:
     def refuse(self, code: str, text: str) -> NoReturn:
         """End the call with an error."""
         if code == "refused":
-            self.context.refused(self.connection, text)
+            self.context.record_refusal(self.connection, text)
         raise RequestRefused(code, text)
 
     def allow(self, permission: str, name: str) -> None:
@@ -118,13 +118,13 @@ class RequestCall:
                 f"'{self.user.name}'",
             )
 
-    def text(self, field: str, default: str | None = None, *, octets_max: int = 255) -> str:
-        """Return a field that is a text, not empty unless the default is."""
+    def text(self, field: str, default: str | None = None, *, bytes_max: int = 255) -> str:
+        """Return a field that is a string, not empty unless the default is."""
         value = self.request.get(field, default)
         if not isinstance(value, str) or (not value and default != ""):
             self.refuse("bad-request", f"'{field}' is missing or not a string")
-        if len(value.encode("utf-8", "surrogatepass")) > octets_max:
-            self.refuse("bad-request", f"'{field}' has more than {octets_max} bytes")
+        if len(value.encode("utf-8", "surrogatepass")) > bytes_max:
+            self.refuse("bad-request", f"'{field}' has more than {bytes_max} bytes")
         if not value.isprintable():
             self.refuse("bad-request", f"'{field}' has characters that cannot be printed")
         return value
@@ -134,15 +134,15 @@ class RequestCall:
         field: str,
         default: int | None = None,
         *,
-        least: int = 0,
-        most: int = NUMBER_MAX,
+        minimum: int = 0,
+        maximum: int = NUMBER_MAX,
     ) -> int:
         """Return a field that is a whole number within bounds."""
         value = self.request.get(field, default)
         if not isinstance(value, int) or isinstance(value, bool):
             self.refuse("bad-request", f"'{field}' is missing or not a whole number")
-        if not least <= value <= most:
-            self.refuse("bad-request", f"'{field}' is {value}, not within {least} and {most}")
+        if not minimum <= value <= maximum:
+            self.refuse("bad-request", f"'{field}' is {value}, not within {minimum} and {maximum}")
         return value
 
     def flag(self, field: str) -> bool:
@@ -170,8 +170,8 @@ class RequestCall:
 
 Handler = Callable[[RequestCall], RequestAnswer | Steps]
 
-# Requests of operators. Those with which applications read, lease and stage are no more audited
-# than their publishes.
+# Requests of operators. Like publishes, requests of applications (to read, lease and stage) are not
+# audited.
 AUDITED = frozenset(
     (
         *("messages.move", "messages.copy", "messages.delete", "messages.requeue"),
@@ -194,21 +194,21 @@ class Service(Consumer):
         name: str,
         handlers: Mapping[str, Handler],
         *,
-        octets_max: int,
+        bytes_max: int,
     ) -> None:
         queue: Queue = vhost.declare_queue(
             exclusive=True,
             owner=self,
             fresh_name=name,
-            arguments={"x-max-length": WAITING_MAX, "x-max-length-bytes": WAITING_OCTETS_MAX},
+            arguments={"x-max-length": WAITING_MAX, "x-max-length-bytes": WAITING_BYTES_MAX},
         )
         Consumer.__init__(self, queue, name, False)
         self.context = context
         self.vhost = vhost
         self.handlers = handlers
-        self.octets_max = octets_max
-        self.taken: list[Message] = []
-        self.sliced = 0  # Requests that are half done.
+        self.bytes_max = bytes_max
+        self.taken: list[Message] = []  # Requests of this turn.
+        self.sliced = 0  # Requests in progress.
         self.number = 0
         queue.add_consumer(self)
 
@@ -230,8 +230,8 @@ class Service(Consumer):
                 log.warning("a request to %s cannot be read: %s", self.tag, error)
             self.queue.settle(message)
         self.queue.unpark(self)
-        if self.taken:  # More than one turn's worth: ask for another turn.
-            self.vhost.scheduler.put(self, self.vhost.counters.now_ms, never_again)
+        if self.taken:  # More than one turn serves: schedule another.
+            self.vhost.scheduler.put(self, self.vhost.counters.now_ms, no_more)
 
     def serve(self, message: Message) -> None:
         """Serve the request in a message."""
@@ -245,25 +245,27 @@ class Service(Consumer):
         _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])
         if not isinstance(properties, BasicProperties) or not properties.reply_to:
             return
-        answer = self.answer_to(connection, properties)
+        answer = self.make_answer(connection, properties)
         if answer is None:
             return
         name, user = self.queue.name, connection.user
         permission = self.permission
         if permission and not self.context.access.allowed(user, self.vhost.name, permission, name):
             answer.send(failure("refused", f"{permission} access to '{name}' refused"))
-        elif body_size > self.octets_max:
-            answer.send(failure("limit", f"a request has {self.octets_max} bytes at most"))
+        elif body_size > self.bytes_max:
+            answer.send(failure("limit", f"a request has {self.bytes_max} bytes at most"))
         else:
-            self.do(connection, body_of(data, at + size + 8), answer)
+            self.handle(connection, body_of(data, at + size + 8), answer)
 
-    def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Answer | None:
-        """Return the answer to fill in; None for a request that is not served."""
+    def make_answer(
+        self, connection: ClientConnection, properties: BasicProperties
+    ) -> Answer | None:
+        """Return the pending answer of a request; None if the request is not served."""
         assert properties.reply_to is not None
         return Answer(self, properties.reply_to, properties.correlation_id)
 
-    def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
-        """Run a request, and answer it."""
+    def handle(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
+        """Handle a request, and answer it."""
         try:
             request = read_json(body)
             kind = request["do"]
@@ -284,7 +286,7 @@ class Service(Consumer):
     def begin(
         self, call: RequestCall, work: Callable[[], RequestAnswer | Steps], answer: Answer
     ) -> None:
-        """Do some work, at once or in slices, and answer."""
+        """Run the work of a request, at once or in slices, and answer."""
         outcome = self.attempt(work)
         if isinstance(outcome, dict):
             self.audit(call, outcome)
@@ -301,9 +303,9 @@ class Service(Consumer):
             self.vhost.scheduler.put(key, self.vhost.counters.now_ms, again)
 
     def step(self, key: object, call: RequestCall, steps: Steps, answer: Answer) -> bool:
-        """Do the next slice of a long request; false when that was the last."""
+        """Run the next slice of a long request; return False after the last."""
 
-        def following() -> RequestAnswer | None:
+        def run_slice() -> RequestAnswer | None:
             try:
                 next(steps)
             except StopIteration as end:
@@ -311,7 +313,7 @@ class Service(Consumer):
                 return returned
             return None
 
-        outcome = self.attempt(following)
+        outcome = self.attempt(run_slice)
         if outcome is None:
             return True
         self.sliced -= 1
@@ -323,10 +325,10 @@ class Service(Consumer):
     def audit(self, call: RequestCall, outcome: RequestAnswer) -> None:
         """Audit a request that changes something, with its outcome."""
         if call.request["do"] in AUDITED:
-            self.note(call, {**call.request}, outcome)
+            self.record(call, {**call.request}, outcome)
 
-    def note(self, call: RequestCall, request: dict[str, object], outcome: RequestAnswer) -> None:
-        """Write a request to the audit log, if there is one."""
+    def record(self, call: RequestCall, request: dict[str, object], outcome: RequestAnswer) -> None:
+        """Write a request to the audit log."""
         audit = self.context.access.audit
         if audit.active:
             audit.record(
@@ -340,13 +342,13 @@ class Service(Consumer):
             )
 
     def attempt(self, work: Callable[[], Outcome]) -> Outcome | RequestAnswer:
-        """Run some work; an error becomes the answer."""
+        """Run the work of a request; an error becomes the answer."""
         try:
             return work()
         except RequestRefused as error:
             return failure(error.code, error.text)
         except errors.ModelError as error:
-            return failure(code_of(error), error.text)
+            return failure(refusal_code(error), error.text)
         except Exception:
             log.exception("a request to %s failed", self.tag)
             return failure("internal", "internal error")
@@ -362,9 +364,9 @@ class Answer:
         self.body = b""
 
     def send(self, answer: RequestAnswer) -> None:
-        """Send the answer once all that the store has so far is durable."""
+        """Send the answer once all changes so far are durable."""
         self.body = json.dumps(answer, separators=(",", ":")).encode()
-        self.service.context.line(self.service.vhost.name).join(self, 0)
+        self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)
 
     def released(self, token: int) -> None:
         """Send it."""
@@ -374,19 +376,21 @@ class Answer:
         )
         queues = vhost.route("", self.reply_to, dict).queues
         if queues:
-            vhost.deliver(made("", self.reply_to, properties, self.body), queues, False)
+            vhost.deliver(make_message("", self.reply_to, properties, self.body), queues, False)
 
 
-def made(exchange: str, routing_key: str, properties: BasicProperties, body: bytes) -> Message:
+def make_message(
+    exchange: str, routing_key: str, properties: BasicProperties, body: bytes
+) -> Message:
     """Return a new message of the broker's own."""
     address = shortstr(exchange) + shortstr(routing_key)
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    data = address + b"\x00\x00" + framed(_HEADER, 0, header) + framed(_BODY, 0, body)
+    data = address + b"\x00\x00" + make_frame(_HEADER, 0, header) + make_frame(_BODY, 0, body)
     return new_message(data, len(address), len(body))
 
 
 def in_memory(message: Message, store: Store) -> Message:
-    """Return a request, or, where memory was short and it was paged out, a copy with its data.
+    """Return a request; if it was paged out, a copy with its data.
 
     Raises:
         OSError: the disk cannot be read.
@@ -400,19 +404,19 @@ def in_memory(message: Message, store: Store) -> Message:
     return copy
 
 
-def never_again(_: int) -> int:
+def no_more(_: int) -> int:
     """Return 0, for a timer that only makes the loop turn."""
     return 0
 
 
 def body_of(data: bytes, at: int) -> bytes:
     """Return the body in the body frames of a message, which begin at ``at``."""
-    pieces = []
+    chunks = []
     while at < len(data):
         size = get32(data, at + 3)
-        pieces.append(data[at + 7 : at + 7 + size])
+        chunks.append(data[at + 7 : at + 7 + size])
         at += size + 8
-    return b"".join(pieces)
+    return b"".join(chunks)
 
 
 def failure(code: str, text: str) -> RequestAnswer:
@@ -420,8 +424,8 @@ def failure(code: str, text: str) -> RequestAnswer:
     return {"error": text, "code": code}
 
 
-def code_of(error: errors.ModelError) -> str:
-    """Return the word for a refusal of the model."""
+def refusal_code(error: errors.ModelError) -> str:
+    """Return the code for an error of the model."""
     for kind in type(error).__mro__:
         code = CODES.get(kind)
         if code is not None:

@@ -21,16 +21,16 @@ SHOWN_MAX = 1000  # Branches that are shown of one sink.
 
 def sink_of(call: RequestCall, permission: str = "write") -> str:
     """Return the sink that a request names."""
-    name = call.text("sink", octets_max=SINK_BYTES_MAX)
+    name = call.text("sink", bytes_max=SINK_BYTES_MAX)
     call.allow(permission, name)
     return name
 
 
 def begin(call: RequestCall) -> Steps:
-    """Become the owner of a sink."""
+    """Claim a sink for an owner."""
     name = sink_of(call)
-    owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
-    run = call.text("run", "", octets_max=OWNER_OCTETS_MAX)
+    owner = call.text("owner", bytes_max=OWNER_OCTETS_MAX)
+    run = call.text("run", "", bytes_max=OWNER_OCTETS_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.begin(
         name, owner, run, force=call.flag("force")
     )
@@ -39,7 +39,7 @@ def begin(call: RequestCall) -> Steps:
 
 def release(call: RequestCall) -> RequestAnswer:
     """Release a sink."""
-    owner = call.text("owner", octets_max=OWNER_OCTETS_MAX)
+    owner = call.text("owner", bytes_max=OWNER_OCTETS_MAX)
     answer: RequestAnswer = call.vhost.sinks.release(sink_of(call), owner)
     return answer
 
@@ -51,19 +51,19 @@ def last(call: RequestCall) -> RequestAnswer:
 
 
 def prepare(call: RequestCall) -> RequestAnswer:
-    """Make staged work survive until it is decided."""
-    held = call.vhost.sinks.prepare(
+    """Prepare staged work: it survives until it is committed or rolled back."""
+    is_new = call.vhost.sinks.prepare(
         sink_of(call),
         epoch_of(call),
-        call.number("batch", most=BATCH_MAX),
-        call.text("branch", octets_max=STAGE_BYTES_MAX),
+        call.number("batch", maximum=BATCH_MAX),
+        call.text("branch", bytes_max=STAGE_BYTES_MAX),
         call.number("count"),
     )
-    return {"already": not held}
+    return {"already": not is_new}
 
 
 def commit(call: RequestCall) -> Steps:
-    """Make a batch visible."""
+    """Commit a batch, which makes it visible."""
     name = sink_of(call)
     texts = call.request.get("branches", [])
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -71,14 +71,14 @@ def commit(call: RequestCall) -> Steps:
     if len(texts) > STAGES_MAX:
         call.refuse("limit", f"a batch is the work of {STAGES_MAX} attempts at most")
     stages = [Stage.parse(text) for text in texts]
-    batch = call.number("batch", most=BATCH_MAX)
+    batch = call.number("batch", maximum=BATCH_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.commit(name, epoch_of(call), batch, stages)
     return answer
 
 
 def abort(call: RequestCall) -> Steps:
     """Roll back the staged branches of a batch."""
-    batch = call.number("batch", most=BATCH_MAX)
+    batch = call.number("batch", maximum=BATCH_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.abort(sink_of(call), epoch_of(call), batch)
     return answer
 
@@ -90,7 +90,7 @@ def discard(call: RequestCall) -> Steps:
 
 
 def list_sinks(call: RequestCall) -> RequestAnswer:
-    """All sinks that the user may write to."""
+    """Return the sinks that the user may write to."""
     vhost = call.vhost
     sinks = []
     for name, _ in vhost.sinks:

@@ -8,8 +8,8 @@ from headrace.gateway.requests.requests import Handler, RequestAnswer, RequestCa
 from headrace.model.stream.stream import Stream
 
 LISTED_MAX = 1000  # Streams of one answer.
-MOMENT_MS_MAX = 1 << 60
-SLICE_QUEUES = 2000  # Looked at in one turn of the event loop.
+TIMESTAMP_MS_MAX = 1 << 60
+SLICE_QUEUES = 2000  # Checked in one turn of the event loop.
 
 
 def broker_info(call: RequestCall) -> RequestAnswer:
@@ -26,7 +26,9 @@ def stream_list(call: RequestCall) -> RequestAnswer | Steps:
     """Return streams: those that a request names, or all by name."""
     names = call.request.get("streams")
     if names is None:
-        return every_stream(call, call.text("after", ""), call.number("most", LISTED_MAX, least=1))
+        return list_readable(
+            call, call.text("after", ""), call.number("most", LISTED_MAX, minimum=1)
+        )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         call.refuse("bad-request", "'streams' is not a list of names")
     if len(names) > LISTED_MAX:
@@ -42,25 +44,25 @@ def stream_list(call: RequestCall) -> RequestAnswer | Steps:
     return {"broker": call.context.identity, "streams": streams, "missing": missing}
 
 
-def every_stream(call: RequestCall, after: str, most: int) -> Steps:
-    """Return the streams that the user may read, by name, from behind `after`."""
-    most = min(most, LISTED_MAX)
+def list_readable(call: RequestCall, after: str, count_max: int) -> Steps:
+    """Return the streams that the user may read, by name, after `after`."""
+    count_max = min(count_max, LISTED_MAX)
     names: list[str] = []
-    rest = iter(call.vhost.queues_in_order)
-    while batch := list(islice(rest, SLICE_QUEUES)):
-        names += [each.name for each in batch if each.name > after and is_shown(call, each)]
-        names = nsmallest(most + 1, names)
+    queues = iter(call.vhost.queues_in_order)
+    while batch := list(islice(queues, SLICE_QUEUES)):
+        names += [queue.name for queue in batch if queue.name > after and is_readable(call, queue)]
+        names = nsmallest(count_max + 1, names)
         yield
-    queues = [call.vhost.queues.get(name) for name in names[:most]]
+    listed = [call.vhost.queues.get(name) for name in names[:count_max]]
     return {
         "broker": call.context.identity,
-        "streams": [describe(queue) for queue in queues if isinstance(queue, Stream)],
+        "streams": [describe(queue) for queue in listed if isinstance(queue, Stream)],
         "missing": [],
-        "after": names[most - 1] if len(names) > most else "",
+        "after": names[count_max - 1] if len(names) > count_max else "",
     }
 
 
-def is_shown(call: RequestCall, queue: object) -> bool:
+def is_readable(call: RequestCall, queue: object) -> bool:
     """Return True for a client's stream that the user may read."""
     if not isinstance(queue, Stream) or queue.name.startswith("amq."):
         return False
@@ -71,7 +73,7 @@ def is_shown(call: RequestCall, queue: object) -> bool:
 def stream_offset(call: RequestCall) -> RequestAnswer:
     """Return the offset of a time in a stream."""
     log = call.stream().log
-    offset = log.offset_at(call.number("timestamp_ms", most=MOMENT_MS_MAX))
+    offset = log.offset_at(call.number("timestamp_ms", maximum=TIMESTAMP_MS_MAX))
     return {"offset": offset, "first": log.first_offset, "next": log.committed_offset}
 
 
@@ -84,9 +86,9 @@ def stream_measure(call: RequestCall) -> RequestAnswer:
     if first < log.first_offset:
         call.refuse("gone", f"offset {first} is gone; the first is {log.first_offset}")
     if "records_max" in call.request:
-        last = min(last, first + call.number("records_max", least=1))
+        last = min(last, first + call.number("records_max", minimum=1))
     if "octets_max" in call.request and first < last:
-        last = log.within(first, last, call.number("octets_max", least=1))
+        last = log.within(first, last, call.number("octets_max", minimum=1))
     count = max(0, last - first)
     octets = log.measure(first, last) if count else 0
     return {"count": count, "octets": octets, "next": first + count}

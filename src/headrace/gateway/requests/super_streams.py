@@ -33,8 +33,8 @@ def list_all(call: RequestCall) -> RequestAnswer:
         if is_super_stream(exchange) and allowed(call.user, call.vhost.name, "read", exchange.name)
     ]
     rows = [
-        {"exchange": each.name, "partitions": len(partitions_of(each))}
-        for each in sorted(super_streams, key=lambda each: str(each.name))
+        {"exchange": exchange.name, "partitions": len(partitions_of(exchange))}
+        for exchange in sorted(super_streams, key=lambda exchange: str(exchange.name))
     ]
     return {"super_streams": rows}
 
@@ -74,7 +74,7 @@ def describe_super_stream(call: RequestCall, exchange: Exchange) -> RequestAnswe
 
 
 def exchange_of(call: RequestCall, permission: str) -> Exchange:
-    """Return the super stream that is named."""
+    """Return the super stream that a request names."""
     name = call.text("exchange")
     call.allow(permission, name)
     exchange = call.vhost.find_exchange(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides transactions for operators, and for coordinators that cannot send ``dtx.commit``.
+"""Requests that decide transactions, for operators and coordinators without ``dtx.commit``.
 
 The requests to the queue ``amq.headrace.transactions`` (:mod:`.requests`)::
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 QUEUE = "amq.headrace.transactions"
-REQUEST_OCTETS_MAX = 4096
+REQUEST_BYTES_MAX = 4096
 
 
 def list_all(call: RequestCall) -> RequestAnswer:
@@ -77,7 +77,7 @@ class Coordinator(Service):
     permission = "configure"
 
     def __init__(self, context: Context, vhost: VirtualHost) -> None:
-        Service.__init__(self, context, vhost, QUEUE, HANDLERS, octets_max=REQUEST_OCTETS_MAX)
+        Service.__init__(self, context, vhost, QUEUE, HANDLERS, bytes_max=REQUEST_BYTES_MAX)
 
 
 def describe(branch: Branch) -> dict[str, object]:
@@ -100,5 +100,5 @@ def describe(branch: Branch) -> dict[str, object]:
 
 
 def status_name(status: XaStatus) -> str:
-    """Return the name that the standard has for a status."""
+    """Return the standard's name of a status."""
     return f"xa-{status.name.lower()}"

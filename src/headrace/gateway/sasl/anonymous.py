@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ANONYMOUS (RFC 4505): all clients are the user that a setting names; without it, refused."""
+"""ANONYMOUS (RFC 4505): logs all clients in as the user that a setting names, if one does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Anonymous:
-    """The mechanism, and any login by it: the trace that a client sends means nothing."""
+    """The mechanism, and any login by it; the trace information of a client is ignored."""
 
     name = "ANONYMOUS"
     clear = False

@@ -36,11 +36,11 @@ class BearerSteps:
     def __init__(self, services: MechanismServices, peer: RemotePeer) -> None:
         self._services = services
         self._peer = peer
-        self._asked = False
+        self._requested = False
 
     async def step(self, response: bytes) -> bytes | User:
-        if not response and not self._asked:
-            self._asked = True
+        if not response and not self._requested:
+            self._requested = True
             return b""
         tokens = self._services.tokens
         if tokens is None:
@@ -49,17 +49,17 @@ class BearerSteps:
 
 
 def xoauth2(services: MechanismServices) -> Bearer:
-    """XOAUTH2."""
+    """Return the mechanism XOAUTH2."""
     return Bearer(services, "XOAUTH2")
 
 
 def oauthbearer(services: MechanismServices) -> Bearer:
-    """OAUTHBEARER."""
+    """Return the mechanism OAUTHBEARER."""
     return Bearer(services, "OAUTHBEARER")
 
 
 def read_token(response: bytes) -> bytes:
-    """Return the token in ``…^Aauth=Bearer TOKEN^A^A``, which both mechanisms have.
+    """Return the token of ``…^Aauth=Bearer TOKEN^A^A``, the response of both mechanisms.
 
     Raises:
         LoginRefused: the response is not a bearer token.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import MechanismServices, text_of
+from headrace.gateway.sasl.mechanism import MechanismServices, decode_name
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 
 if TYPE_CHECKING:
@@ -51,31 +51,31 @@ class External:
             raise LoginRefused("EXTERNAL without a verified certificate")
         services = self._services
         name = name_of(certificate, services.certificate_name, services.certificate_san)
-        if response not in NO_NAME and text_of(response, "the authorization identity") != name:
+        if response not in NO_NAME and decode_name(response, "the authorization identity") != name:
             raise LoginRefused(f"EXTERNAL asks to act as another user than {name!r}")
         return services.access.admit(name, self._peer)
 
 
-def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
+def name_of(certificate: Certificate, source: str, san: str = "dns") -> str:
     """Return the name in a certificate: exactly one, without control characters.
 
-    ``where`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the
+    ``source`` is ``common_name``, ``distinguished_name`` or ``subject_alternative_name``; of the
     last, ``san`` is the kind: ``dns``, ``email``, ``ip`` or ``uri``.
 
     Raises:
         LoginRefused: the certificate has none, or several.
     """
     subject = certificate.get("subject", ())
-    if where == "distinguished_name":
+    if source == "distinguished_name":
         candidates = [distinguished_name(subject)] if subject else []
-    elif where == "common_name":
+    elif source == "common_name":
         candidates = [value for part in subject for kind, value in part if kind == "commonName"]
     else:
         names = certificate.get("subjectAltName", ())
         candidates = [value for kind, value in names if kind == SAN_TYPES[san]]
     if len(candidates) != 1 or not candidates[0]:
         raise LoginRefused(
-            f"the certificate has {len(candidates)} names of the kind '{where}', not one"
+            f"the certificate has {len(candidates)} names of the kind '{source}', not one"
         )
     name: str = candidates[0]
     if not name.isprintable() or len(name.encode()) > 255:
@@ -84,15 +84,15 @@ def name_of(certificate: Certificate, where: str, san: str = "dns") -> str:
 
 
 def distinguished_name(subject: Names) -> str:
-    """A subject as RFC 4514 writes it: ``CN=ada,O=Example``, the most particular part first."""
+    """Return a subject in the form of RFC 4514, ``CN=ada,O=Example``, most specific part first."""
     return ",".join(
-        "+".join(f"{KEYWORDS.get(kind, kind)}={escaped(value)}" for kind, value in part)
+        "+".join(f"{KEYWORDS.get(kind, kind)}={escape(value)}" for kind, value in part)
         for part in reversed(subject)
     )
 
 
-def escaped(value: str) -> str:
-    """A value in a distinguished name: it cannot pass for two."""
+def escape(value: str) -> str:
+    """Escape a value for a distinguished name."""
     text = "".join("\\" + c if c in SPECIAL else c for c in value)
     if text[:1] in ("#", " "):
         text = "\\" + text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Logins of connections: which mechanisms a client is offered, and the steps of its choice."""
+"""Logins of connections: the mechanisms that a client is offered, and the steps of a login."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 WITHDRAWN = "tokens of their issuer are no longer taken"
 
 log = logging.getLogger(__name__)
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Login:
     """A login in progress."""
 
-    __slots__ = ("mechanism", "steps", "taken")
+    __slots__ = ("mechanism", "step_count", "steps")
 
     def __init__(self, mechanism: str, steps: Steps) -> None:
         self.mechanism = mechanism
         self.steps = steps
-        self.taken = 0
+        self.step_count = 0
 
 
 class Logins:
@@ -48,8 +48,8 @@ class Logins:
         audit: Audit = SILENT,
     ) -> None:
         self._audit = audit
-        self._going: dict[int, Login] = {}
-        self._vouching: set[str] = set()  # Sources of trusted tokens.
+        self._in_progress: dict[int, Login] = {}
+        self._trusted: set[str] = set()  # Sources of trusted tokens.
         self._withdrawn: set[str] = set()  # Sources that are no longer trusted.
         self.use(mechanisms, tokens, plain_needs_tls, plain_on_loopback)
 
@@ -60,13 +60,13 @@ class Logins:
         plain_needs_tls: bool,
         plain_on_loopback: bool,
     ) -> None:
-        """Let in by these from now on.
+        """Use these mechanisms and settings from now on.
 
-        With ``plain_needs_tls``, mechanisms that send a secret as it is need TLS; with
-        ``plain_on_loopback`` not from this machine itself.
+        With ``plain_needs_tls``, mechanisms that send a secret in clear text need TLS; with
+        ``plain_on_loopback`` not on loopback connections.
         """
-        before, self._vouching = self._vouching, set() if tokens is None else tokens.sources
-        self._withdrawn = (self._withdrawn | before) - self._vouching
+        before, self._trusted = self._trusted, set() if tokens is None else tokens.sources
+        self._withdrawn = (self._withdrawn | before) - self._trusted
         self.mechanisms = mechanisms
         self._tokens = tokens
         self._plain_needs_tls = plain_needs_tls
@@ -74,21 +74,21 @@ class Logins:
 
     def trusts(self, user: User) -> bool:
         """Return True if the issuer of the user's token is trusted here."""
-        return user.source in self._vouching
+        return user.source in self._trusted
 
     def is_withdrawn(self, user: User) -> bool:
         """Return True if the issuer of the user's token is no longer trusted."""
         return user.source in self._withdrawn
 
     def offered(self, peer: RemotePeer) -> list[str]:
-        """The mechanisms that a client may use, in the order of the setting."""
+        """Return the mechanisms that a client may use, in the order of the setting."""
         return [
             name
             for name, mechanism in self.mechanisms.items()
-            if mechanism.offered(peer) and not (mechanism.clear and self._too_open(peer))
+            if mechanism.offered(peer) and not (mechanism.clear and self._is_insecure(peer))
         ]
 
-    def _too_open(self, peer: RemotePeer) -> bool:
+    def _is_insecure(self, peer: RemotePeer) -> bool:
         if peer.encrypted or not self._plain_needs_tls:
             return False
         return not (peer.loopback and self._plain_on_loopback)
@@ -101,31 +101,31 @@ class Logins:
         Raises:
             LoginRefused: the response does not prove a user, or the mechanism was not offered.
         """
-        login = self._going.pop(number, None)
+        login = self._in_progress.pop(number, None)
         try:
             if login is None:
                 if mechanism not in self.offered(peer):
                     raise LoginRefused(f"mechanism {mechanism:.64} is not offered here")
                 login = Login(mechanism, self.mechanisms[mechanism].begin(peer))
-            login.taken += 1
-            if len(response) > RESPONSE_BYTES_MAX or login.taken > STEPS_MAX:
+            login.step_count += 1
+            if len(response) > RESPONSE_BYTES_MAX or login.step_count > STEPS_MAX:
                 raise LoginRefused("a SASL response is too long, or there are too many")
-            step = await sound(login.steps.step(response))
+            result = await run_step(login.steps.step(response))
         except LoginRefused as error:
-            self._note(None, peer, mechanism, str(error))
+            self._audit_login(None, peer, mechanism, str(error))
             raise
-        if isinstance(step, bytes):
-            self._going[number] = login
-            return step
-        if self.is_withdrawn(step):  # While it was checked.
-            self._note(None, peer, mechanism, WITHDRAWN)
+        if isinstance(result, bytes):
+            self._in_progress[number] = login
+            return result
+        if self.is_withdrawn(result):  # The trust was withdrawn during the check.
+            self._audit_login(None, peer, mechanism, WITHDRAWN)
             raise LoginRefused(WITHDRAWN)
-        self._note(step, peer, mechanism)
-        return step
+        self._audit_login(result, peer, mechanism)
+        return result
 
     def forget(self, number: int) -> None:
-        """The connection is over."""
-        self._going.pop(number, None)
+        """Forget the login of an ended connection."""
+        self._in_progress.pop(number, None)
 
     async def renew(self, user: User, secret: bytes) -> User:
         """Return the user with renewed credentials; only tokens can be renewed.
@@ -138,16 +138,18 @@ class Logins:
         try:
             if len(secret) > RESPONSE_BYTES_MAX:
                 raise LoginRefused("the new secret is too long")
-            renewed = await sound(self._tokens.user(secret, user.peer))
+            renewed = await run_step(self._tokens.user(secret, user.peer))
             if not renewed.same_as(user):
                 raise LoginRefused(f"the new secret is that of user {renewed.name!r}")
         except LoginRefused as error:
-            self._note(user, user.peer, "update-secret", str(error))
+            self._audit_login(user, user.peer, "update-secret", str(error))
             raise
-        self._note(renewed, user.peer, "update-secret")
+        self._audit_login(renewed, user.peer, "update-secret")
         return renewed
 
-    def _note(self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = "") -> None:
+    def _audit_login(
+        self, user: User | None, peer: RemotePeer, mechanism: str, reason: str = ""
+    ) -> None:
         if self._audit.active:
             self._audit.record(
                 "login",
@@ -159,14 +161,14 @@ class Logins:
             )
 
 
-async def sound(work: Awaitable[Found]) -> Found:
+async def run_step(step: Awaitable[Result]) -> Result:
     """Run a step of a login; an unexpected error refuses it, too.
 
     Raises:
         LoginRefused: the response does not prove a user.
     """
     try:
-        return await work
+        return await step
     except LoginRefused:
         raise
     except Exception:

@@ -33,9 +33,9 @@ class MechanismServices:
 
     access: Access
     tokens: Tokens | None = None  # Checks bearer tokens; None: not configured.
-    anonymous_user: str = ""  # As whom clients log in by ANONYMOUS; empty: none.
-    certificate_name: str = "common_name"  # Where EXTERNAL finds the name of the user.
-    certificate_san: str = "dns"  # Which subject alternative name, then.
+    anonymous_user: str = ""  # The user of logins by ANONYMOUS; empty: none.
+    certificate_name: str = "common_name"  # The part of a certificate that names the user.
+    certificate_san: str = "dns"  # The kind of a subject alternative name.
 
 
 class Steps(Protocol):
@@ -54,7 +54,7 @@ class Mechanism(Protocol):
 
     @property
     def name(self) -> str:
-        """As clients ask for it."""
+        """The registered name of the mechanism."""
 
     @property
     def clear(self) -> bool:
@@ -67,16 +67,16 @@ class Mechanism(Protocol):
         """Begin a login."""
 
 
-def text_of(octets: bytes, field: str, octets_max: int = 255) -> str:
-    """Return a name that a client sent.
+def decode_name(raw: bytes, field: str, bytes_max: int = 255) -> str:
+    """Decode a name that a client sent.
 
     Raises:
-        LoginRefused: the octets are not a text of that size.
+        LoginRefused: the name is not UTF-8, empty or longer than ``bytes_max`` bytes.
     """
     try:
-        text = octets.decode()
+        name = raw.decode()
     except UnicodeDecodeError:
         raise LoginRefused(f"{field} is not UTF-8") from None
-    if not text or len(octets) > octets_max:
+    if not name or len(raw) > bytes_max:
         raise LoginRefused(f"{field} is empty or too long")
-    return text
+    return name

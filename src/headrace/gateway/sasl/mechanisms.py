@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP = "headrace.sasl"
 DEFAULT = "PLAIN AMQPLAIN SCRAM-SHA-256 EXTERNAL OAUTHBEARER XOAUTH2 ANONYMOUS"
 
-OURS: dict[str, Callable[[MechanismServices], Mechanism]] = {
+BUILT_IN: dict[str, Callable[[MechanismServices], Mechanism]] = {
     "PLAIN": plain,
     "AMQPLAIN": amqplain,
     "SCRAM-SHA-256": Scram,
@@ -30,7 +30,7 @@ OURS: dict[str, Callable[[MechanismServices], Mechanism]] = {
 
 
 class MechanismError(ValueError):
-    """A configured mechanism cannot be loaded; the text says which and why."""
+    """A configured mechanism cannot be loaded; the text names it and the reason."""
 
 
 def load(names: str, services: MechanismServices) -> dict[str, Mechanism]:
@@ -41,7 +41,7 @@ def load(names: str, services: MechanismServices) -> dict[str, Mechanism]:
     """
     mechanisms: dict[str, Mechanism] = {}
     for name in names.split():
-        make = OURS.get(name) or _plug_in(name)
+        make = BUILT_IN.get(name) or _plug_in(name)
         mechanism = make(services)
         if mechanism.name != name:
             raise MechanismError(f"the entry point of {name} brings {mechanism.name}")
@@ -57,7 +57,8 @@ def _plug_in(name: str) -> Callable[[MechanismServices], Mechanism]:
     points = entry_points(group=GROUP, name=name)
     if not points:
         raise MechanismError(
-            f"there is no mechanism {name}; known: {', '.join(OURS)}, and entry points of {GROUP}"
+            f"there is no mechanism {name}; known: {', '.join(BUILT_IN)}, and entry points of "
+            f"{GROUP}"
         )
     point = next(iter(points))
     try:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """PLAIN (RFC 4616) and AMQPLAIN: name and password in clear text.
 
-Where bearer tokens are configured, one may stand for the password, as clients of RabbitMQ send
-it: then the token names the user, and no password is checked.
+Where bearer tokens are configured, a client may send one in place of the password, as with
+RabbitMQ: then the token names the user, and no password is checked.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import MechanismServices, text_of
+from headrace.gateway.sasl.mechanism import MechanismServices, decode_name
 from headrace.gateway.security.passwords import PASSWORD_BYTES_MAX
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.wire.errors import MalformedError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Password:
-    """A mechanism with one response, which has name and password."""
+    """A mechanism with one response, which holds name and password."""
 
     clear = True
 
@@ -52,17 +52,17 @@ class PasswordSteps:
         self._services = services
         self._peer = peer
         self._read = read
-        self._asks = read is read_plain  # Responses of AMQPLAIN are never empty.
+        self._may_request = read is read_plain  # Responses of AMQPLAIN are never empty.
 
     async def step(self, response: bytes) -> bytes | User:
-        if not response and self._asks:
-            self._asks = False
+        if not response and self._may_request:
+            self._may_request = False
             return b""
         raw, password = self._read(response)
         tokens = self._services.tokens
-        if tokens is not None and tokens.looks_like_one(password):
+        if tokens is not None and tokens.looks_like_token(password):
             return await tokens.user(password, self._peer)
-        name = text_of(raw, "the name of the user")
+        name = decode_name(raw, "the name of the user")
         try:
             if len(password) > PASSWORD_BYTES_MAX:
                 raise LoginRefused("the password is too long")
@@ -73,12 +73,12 @@ class PasswordSteps:
 
 
 def plain(services: MechanismServices) -> Password:
-    """PLAIN."""
+    """Return the mechanism PLAIN."""
     return Password(services, "PLAIN", read_plain)
 
 
 def amqplain(services: MechanismServices) -> Password:
-    """AMQPLAIN."""
+    """Return the mechanism AMQPLAIN."""
     return Password(services, "AMQPLAIN", read_amqplain)
 
 

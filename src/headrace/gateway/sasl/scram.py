@@ -12,7 +12,7 @@ import hmac
 import os
 from typing import TYPE_CHECKING
 
-from headrace.gateway.sasl.mechanism import MechanismServices, text_of
+from headrace.gateway.sasl.mechanism import MechanismServices, decode_name
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.protocol import scram
 
@@ -38,13 +38,13 @@ class Scram:
 
 
 class ScramSteps:
-    """One login: first message, proof, and the client's nod to our proof."""
+    """One login: first message, proof, and an empty response to our proof."""
 
     def __init__(self, services: MechanismServices, peer: RemotePeer, secret: bytes) -> None:
         self._services = services
         self._peer = peer
         self._secret = secret
-        self._asked = False
+        self._requested = False
         self._name = ""
         self._server: scram.Server | None = None
         self._account: Account | None = None
@@ -54,26 +54,26 @@ class ScramSteps:
         try:
             if self._user is not None:
                 if response:
-                    raise LoginRefused("the client goes on after the last message")
+                    raise LoginRefused("the client sent a response after the last message")
                 return self._user
             if self._server is not None:
                 async with self._services.access.attempt(self._name, self._peer):
                     return self._finish(self._server, response)
-            if not response and not self._asked:
-                self._asked = True
+            if not response and not self._requested:
+                self._requested = True
                 return b""
             return self._challenge(response)
         except scram.ScramError as error:
-            raise LoginRefused(self._why(error)) from None
+            raise LoginRefused(self._reason(error)) from None
 
-    def _why(self, error: scram.ScramError) -> str:
-        """Reasons of failures for the log; the client gets the same answer for each."""
+    def _reason(self, error: scram.ScramError) -> str:
+        """Return the reason of a failure for the log; the client gets the same answer for each."""
         if self._server is not None and self._account is None:
             return f"there is no user {self._name!r}"
         if self._account is not None and self._account.scram is None:
             return f"the password of user {self._name!r} must be set again before SCRAM can use it"
-        who = f" for user {self._name!r}" if self._name else ""
-        return f"SCRAM{who}: {error}"
+        subject = f" for user {self._name!r}" if self._name else ""
+        return f"SCRAM{subject}: {error}"
 
     def _finish(self, server: scram.Server, response: bytes) -> bytes:
         final = server.finish(response)
@@ -85,7 +85,7 @@ class ScramSteps:
 
     def _challenge(self, response: bytes) -> bytes:
         first = scram.read_client_first(response)
-        self._name = text_of(scram.prepare(first.name).encode(), "the name of the user")
+        self._name = decode_name(scram.prepare(first.name).encode(), "the name of the user")
         if first.authzid and first.authzid != first.name:
             raise LoginRefused("SCRAM asks to act as another user")
         account = self._account = self._services.access.account(self._name)

@@ -2,10 +2,10 @@
 """Accounts and permissions.
 
 Passwords are checked with argon2id on threads of their own, so that many logins at once do not
-stall the event loop. A login that was right is remembered for a while under a keyed hash of its
-password, so that a reconnecting crowd costs nothing. An unknown user costs the same time and gets
-the same answer as a wrong password. How names and passwords come is the matter of the mechanisms of
-`headrace.gateway.sasl`. Permissions are RE2 expressions, which take linear time.
+stall the event loop. A successful login is cached for a while under a keyed hash of its password,
+so that many reconnecting clients cost little. An unknown user takes the same time and gets the same
+answer as a wrong password. The mechanisms of `headrace.gateway.sasl` read names and passwords.
+Permissions are RE2 expressions, which take linear time.
 """
 
 import asyncio
@@ -21,9 +21,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Protocol
 
 from headrace.gateway.security.audit import SILENT, Audit
-from headrace.gateway.security.passwords import DUMMY_HASH, improved, is_foreign, verify_password
+from headrace.gateway.security.passwords import (
+    DUMMY_HASH,
+    is_foreign,
+    rehash_password,
+    verify_password,
+)
 from headrace.gateway.security.permissions import PERMISSIONS, Rights
-from headrace.gateway.security.regex import PatternError, Search, compile_search, quoted
+from headrace.gateway.security.regex import PatternError, Search, compile_search, escape
 from headrace.gateway.security.remote_peer import LoginRefused, RemotePeer
 from headrace.gateway.security.throttle import Throttle
 from headrace.gateway.security.user import User
@@ -42,10 +47,10 @@ GUEST = "guest"
 LOGIN_THREADS = 2
 LOGINS_REMEMBERED_MAX = 1024
 LOGINS_REMEMBERED_S = 300.0
-VERDICTS_MAX = 4096  # Answers that are remembered, 1 MiB; all are forgotten when there are more.
+VERDICTS_MAX = 4096  # Cached permission checks, 1 MiB; the cache is cleared when it is full.
 TOPIC_VERDICTS_MAX = 4096
 EVERYTHING = (".*", "^.*", "^.*$", "^")  # Expressions that restrict nothing.
-DEFAULT_EXCHANGE = "amq.default"  # What permissions call the exchange without a name.
+DEFAULT_EXCHANGE = "amq.default"  # The name of the default exchange in permissions.
 
 
 class Directory(Protocol):
@@ -55,7 +60,7 @@ class Directory(Protocol):
         """Read everything."""
 
     def improve_password(self, before: str, account: Account) -> bool:
-        """Keep a password in a better way, unless it is another by now."""
+        """Store an account with a better hash, unless its hash is no longer ``before``."""
 
 
 class ForeignExpression(AccountError):
@@ -63,20 +68,20 @@ class ForeignExpression(AccountError):
 
 
 def check_permission(permission: Permission) -> None:
-    """Raise AccountError when one of the three is no regular expression."""
+    """Raise AccountError if one of the three is not a regular expression."""
     for action in PERMISSIONS:
         check_pattern(action, permission.pattern(action))
 
 
 def check_topic_permission(permission: TopicPermission) -> None:
-    """Raise AccountError when one of the two is no regular expression."""
+    """Raise AccountError if one of the two is not a regular expression."""
     for action in ("write", "read"):
         check_topic_pattern(action, permission.pattern(action))
 
 
 def check_topic_pattern(action: str, pattern: str) -> None:
     """Check an expression for routing keys, as `check_pattern` does."""
-    check_pattern(action, expanded(pattern, "user", "vhost"))
+    check_pattern(action, expand_pattern(pattern, "user", "vhost"))
 
 
 def check_pattern(action: str, pattern: str) -> None:
@@ -93,9 +98,9 @@ def check_pattern(action: str, pattern: str) -> None:
         raise kind(f"{action} '{pattern}' is not a valid regular expression: {error}") from None
 
 
-def expanded(pattern: str, user: str, vhost: str) -> str:
-    """An expression for topics with its variables filled in, which match themselves alone."""
-    return pattern.replace("{username}", quoted(user)).replace("{vhost}", quoted(vhost))
+def expand_pattern(pattern: str, user: str, vhost: str) -> str:
+    """Return an expression for topics with its variables replaced by literal values."""
+    return pattern.replace("{username}", escape(user)).replace("{vhost}", escape(vhost))
 
 
 class Access(Rights):
@@ -113,9 +118,7 @@ class Access(Rights):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """``writer`` has the thread that the directory is written on; without it that is one which
-        checks passwords.
-        """
+        """``writer`` runs writes to the directory; without it the password threads do."""
         self._directory = directory
         self._writer = writer
         self.guest_loopback_only = guest_loopback_only
@@ -124,7 +127,7 @@ class Access(Rights):
         self._clock = clock
         self._wall_clock = wall_clock
         self._secret = os.urandom(32)
-        # Of the salts of those who have no account, which are the same each time, as others' are.
+        # The key for the SCRAM salts of unknown users: like those of accounts, they stay the same.
         self.strangers_secret = hmac.digest(secret or os.urandom(32), b"strangers", "sha256")
         self._remembered: OrderedDict[bytes, float] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str, str], bool] = {}
@@ -141,7 +144,7 @@ class Access(Rights):
             self._threads = None
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Go by what was read last from now on; tell whether it is different."""
+        """Use a new snapshot; return True if it differs from the last."""
         if snapshot == self.snapshot:
             return False
         self.snapshot = snapshot
@@ -154,11 +157,11 @@ class Access(Rights):
     # --- Accounts -------------------------------------------------------------------------------
 
     def account(self, name: str) -> Account | None:
-        """The account of that name, if there is one."""
+        """Return the account of that name, or None."""
         return self.snapshot.accounts.get(name)
 
     def admit(self, name: str, peer: RemotePeer) -> User:
-        """Return the user of that name, who has been proven by other means than a password here.
+        """Return the user of that name, authenticated by other means than a password here.
 
         Raises:
             LoginRefused: the account does not exist, or may not log in from that address.
@@ -171,7 +174,7 @@ class Access(Rights):
         return User(self, account.name, account.tags, peer)
 
     def recall(self, name: str, password: bytes, peer: RemotePeer) -> User | None:
-        """Return the user whose password was right a short while ago, or None."""
+        """Return the user of a cached login with this password, or None."""
         account = self.snapshot.accounts.get(name)
         if account is None or not self._may_come_from(name, peer.loopback):
             return None
@@ -188,7 +191,7 @@ class Access(Rights):
         """Return the user of that name and password, checking it on a thread.
 
         Raises:
-            LoginRefused: the password is wrong, or there is no such user from there.
+            LoginRefused: the password is wrong, or the user may not log in from that address.
         """
         user = self.recall(name, password, peer)
         if user is not None:
@@ -201,12 +204,12 @@ class Access(Rights):
         if self._threads is None:
             self._threads = ThreadPoolExecutor(LOGIN_THREADS, thread_name_prefix="headrace-login")
         password_hash = account.password_hash if account is not None else DUMMY_HASH
-        right = await asyncio.get_running_loop().run_in_executor(
+        is_right = await asyncio.get_running_loop().run_in_executor(
             self._threads, verify_password, password_hash, password
         )
         if account is None:
             raise LoginRefused(f"there is no user {name!r}")
-        if not right:
+        if not is_right:
             raise LoginRefused(f"wrong password for user {name!r}")
         if self.snapshot.accounts.get(name) != account:
             raise LoginRefused(f"user {name!r} was changed during the login")
@@ -217,10 +220,10 @@ class Access(Rights):
         return user
 
     async def _improve(self, account: Account, password: bytes) -> Account:
-        """Replace a hash of RabbitMQ by one of ours; return the account as it is then."""
+        """Replace a hash of RabbitMQ by one of ours; return the account with its present hash."""
         assert self._threads is not None
         loop = asyncio.get_running_loop()
-        better = await loop.run_in_executor(self._threads, improved, account, password)
+        better = await loop.run_in_executor(self._threads, rehash_password, account, password)
         if better is None or self._threads is None:
             return account
         writer = self._writer or self._threads
@@ -238,10 +241,10 @@ class Access(Rights):
 
     @contextlib.asynccontextmanager
     async def attempt(self, name: str, peer: RemotePeer) -> AsyncIterator[None]:
-        """Have a login wait when others failed before it, and note how it ends.
+        """Delay a login after failed ones, and record its outcome.
 
         Raises:
-            LoginRefused: too many failed.
+            LoginRefused: too many logins failed.
         """
         wait_s = self.throttle.wait_s(peer.host, name)
         if wait_s is None:
@@ -251,12 +254,12 @@ class Access(Rights):
         try:
             yield
         except Exception:
-            self.throttle.failed(peer.host, name)
+            self.throttle.record_failure(peer.host, name)
             raise
-        self.throttle.succeeded(peer.host, name)
+        self.throttle.record_success(peer.host, name)
 
     def remember(self, account: Account, password: bytes) -> None:
-        """Spare the next login with this password the work; the password is known to be right."""
+        """Cache a login; the password has been checked."""
         self._remembered[self._key(account, password)] = self._clock() + LOGINS_REMEMBERED_S
         while len(self._remembered) > LOGINS_REMEMBERED_MAX:
             self._remembered.popitem(last=False)
@@ -265,7 +268,7 @@ class Access(Rights):
         return peer_is_loopback or name != GUEST or not self.guest_loopback_only
 
     def _key(self, account: Account, password: bytes) -> bytes:
-        """The name of a login in memory: worthless without the secret, void with a new password."""
+        """Return the cache key of a login: a keyed hash, which a new password makes void."""
         parts = (account.name.encode(), account.password_hash.encode(), password)
         text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._secret, text, hashlib.sha256)
@@ -283,27 +286,27 @@ class Access(Rights):
         """Return True if a logged-in user has any permission in the virtual host."""
         if user.grants is None:
             return self.may_open(user.name, vhost)
-        return not self.expired(user) and user.grants.may_open(vhost)
+        return not self.has_expired(user) and user.grants.may_open(vhost)
 
-    def expired(self, user: User) -> bool:
+    def has_expired(self, user: User) -> bool:
         """Return True if a login has expired."""
         return user.expires_s is not None and self._wall_clock() >= user.expires_s
 
     def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
         if user.grants is not None:
-            if self.expired(user):
+            if self.has_expired(user):
                 return False
             return user.grants.allowed(vhost, permission, name or DEFAULT_EXCHANGE)
         key = (user.name, vhost, permission, name)
         verdict = self._verdicts.get(key)
         if verdict is None:
-            verdict = self._judge(user.name, vhost, permission, name or DEFAULT_EXCHANGE)
+            verdict = self._check_account(user.name, vhost, permission, name or DEFAULT_EXCHANGE)
             if len(self._verdicts) >= VERDICTS_MAX:
                 self._verdicts.clear()
             self._verdicts[key] = verdict
         return verdict
 
-    def _judge(self, user: str, vhost: str, permission: str, name: str) -> bool:
+    def _check_account(self, user: str, vhost: str, permission: str, name: str) -> bool:
         permissions = self.snapshot.permissions.get((user, vhost))
         return permissions is not None and self._matches(
             permissions.pattern(permission), name, user
@@ -313,7 +316,7 @@ class Access(Rights):
         self, user: User, vhost: str, permission: str, exchange: str, routing_key: str
     ) -> bool:
         if user.grants is not None:
-            if self.expired(user):
+            if self.has_expired(user):
                 return False
             return user.grants.topic_allowed(vhost, permission, exchange, routing_key)
         permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
@@ -322,7 +325,7 @@ class Access(Rights):
         key = (user.name, vhost, permission, exchange, routing_key)
         verdict = self._topic_verdicts.get(key)
         if verdict is None:
-            pattern = expanded(permissions.pattern(permission), user.name, vhost)
+            pattern = expand_pattern(permissions.pattern(permission), user.name, vhost)
             verdict = self._matches(pattern, routing_key, user.name)
             if len(self._topic_verdicts) >= TOPIC_VERDICTS_MAX:
                 self._topic_verdicts.clear()
@@ -331,7 +334,7 @@ class Access(Rights):
 
     def every_topic_allowed(self, user: User, vhost: str, permission: str, exchange: str) -> bool:
         if user.grants is not None:
-            if self.expired(user):
+            if self.has_expired(user):
                 return False
             return user.grants.every_topic_allowed(vhost, permission, exchange)
         permissions = self.snapshot.topic_permissions.get((user.name, vhost, exchange))
@@ -347,9 +350,9 @@ class Access(Rights):
             if search is None:
                 search = self._searches[pattern] = compile_search(pattern)
             return search(name) is not None
-        except PatternError as error:  # Written by other means than our commands.
+        except PatternError as error:  # Commands refuse such a pattern; other programs wrote it.
             log.error(
-                "permission '%s' of user '%s' is not a valid regular expression: %s",
+                "permission %r of user %r is not a valid regular expression: %s",
                 pattern,
                 user,
                 error,

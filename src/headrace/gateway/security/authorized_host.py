@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one door through which clients change exchanges, queues and bindings.
+"""Changes of exchanges, queues and bindings by clients, with all checks.
 
 An :class:`AuthorizedHost` is a virtual host as one user may change it. Each method checks names,
 permissions and quotas by the rules of the client's version, and then has the model do the work.
@@ -42,7 +42,7 @@ DEAD_LETTER_KEY = "x-dead-letter-routing-key"
 
 
 class Dialect(Enum):
-    """Which version's rules hold for declarations."""
+    """The protocol family whose rules apply to declarations."""
 
     EARLY = 1  # 0-8 and 0-9.
     V0_9_1 = 2
@@ -66,10 +66,10 @@ class Broker(Protocol):
 
 
 class AuthorizedHost:
-    """A virtual host as one user may change it."""
+    """A virtual host with the permissions of one user."""
 
-    __slots__ = ("access", "broker", "dialect", "owner", "part", "rebinds", "sticky", "strict",
-                 "user", "vhost")  # fmt: skip
+    __slots__ = ("access", "blamed_field", "broker", "dialect", "owner", "rebinds", "sticky",
+                 "strict", "user", "vhost")  # fmt: skip
 
     def __init__(
         self,
@@ -85,9 +85,9 @@ class AuthorizedHost:
     ) -> None:
         """``owner`` owns exclusive queues: a connection, or a session of 0-10.
 
-        ``strict`` refuses unknown arguments unless the virtual host has a rule for them, ``sticky``
-        ignores what a second declaration asks for, ``rebinds`` has a binding to a topic exchange
-        replace that of the same queue and key.
+        ``strict`` refuses unknown arguments unless the virtual host has a rule for them.
+        ``sticky`` ignores the arguments of a second declaration. With ``rebinds`` a binding to a
+        topic exchange replaces that of the same queue and key.
         """
         self.broker = broker
         self.access = broker.access
@@ -98,41 +98,43 @@ class AuthorizedHost:
         self.strict = strict
         self.sticky = sticky
         self.rebinds = rebinds
-        self.part = ""  # The field of 0-10's command to blame for an error raised now.
+        self.blamed_field = ""  # The field of 0-10's command that an error raised now names.
 
     # --- Permissions ----------------------------------------------------------------------------
 
     def check(self, permission: str, kind: str, name: str) -> None:
         """Refuse a name on which the user lacks a permission."""
-        self.part = kind
+        self.blamed_field = kind
         self.access.check(self.user, self.vhost.name, permission, kind, name)
 
     def check_any(self, kind: str, name: str) -> None:
-        """Refuse to answer questions about a name on which the user has no permission at all."""
-        self.part = kind
+        """Refuse queries about a name on which the user has no permission at all."""
+        self.blamed_field = kind
         existing = self.vhost.queues.get(name) if kind == QUEUE else None
         name = name if existing is None else existing.access_name
         self.access.check_any(self.user, self.vhost.name, kind, name)
 
     def _check_onward(
-        self, kind: str, name: str, exchange: object, part: str, key: object = None, *,
-        letters: bool = False,
+        self, kind: str, name: str, exchange: object, field: str, key: object = None, *,
+        dead_letters: bool = False,
     ) -> None:  # fmt: skip
-        """Refuse to let messages go from a queue or exchange on to another exchange."""
+        """Check the permissions for an alternate or dead-letter exchange."""
         if isinstance(exchange, str):
             self.check("read", kind, name)
-            self.part = part
-            self.access.check_elsewhere(self.user, self.vhost, exchange, key, letters=letters)
+            self.blamed_field = field
+            self.access.check_forwarding(
+                self.user, self.vhost, exchange, key, dead_letters=dead_letters
+            )
 
     # Keeps 0-10/s146, 0-10/s159, 0-10/s166, 0-10/s169, 0-10/s173, 0-10/s191, 0-10/s199.
     def _require_name(self, kind: str, name: str) -> None:
-        self.part = kind
+        self.blamed_field = kind
         if not name and self.dialect is Dialect.V0_10:
             raise InvalidArgument(f"{'an' if kind == EXCHANGE else 'a'} {kind} has a name")
 
     # Keeps 0-9/queue.declare.queue#reserved-prefix, 0-10/s145, 0-10/s178.
     def _refuse_reserved(self, kind: str, name: str) -> None:
-        self.part = kind
+        self.blamed_field = kind
         if name.startswith(RESERVED_PREFIX):
             raise NotAllowed(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 
@@ -156,19 +158,19 @@ class AuthorizedHost:
         kept: bool = False,
         session: object = None,
     ) -> Queue:
-        """Return a queue, made unless it exists; see ``VirtualHost.declare_queue``."""
-        vhost, later = self.vhost, self.dialect is Dialect.V0_10
+        """Return a queue; make it unless it exists. See ``VirtualHost.declare_queue``."""
+        vhost, is_0_10 = self.vhost, self.dialect is Dialect.V0_10
         self._require_name(QUEUE, name)
         self.check("configure", QUEUE, name or "amq.gen-")
         existing = vhost.queues.get(name) if name else None
-        self.part = "arguments"
-        if existing is None or later:
+        self.blamed_field = "arguments"
+        if existing is None or is_0_10:
             arguments = vhost.understand(arguments, name, strict=self.strict)
             arguments = self._with_alternate(arguments, alternate)
         if existing is None:
             self._check_new_queue(name, arguments, alternate)
-            self.part = "arguments" if arguments else QUEUE
-        elif later:
+            self.blamed_field = "arguments" if arguments else QUEUE
+        elif is_0_10:
             return self._redeclare_queue(name, arguments, alternate, exclusive)
         return vhost.declare_queue(
             name,
@@ -187,17 +189,17 @@ class AuthorizedHost:
         if self.dialect is not Dialect.V0_9_1:
             self._refuse_reserved(QUEUE, name)
         if alternate:
-            self.part = "alternate_exchange"
+            self.blamed_field = "alternate_exchange"
             self.vhost.find_exchange(alternate)
-        part = "alternate_exchange" if alternate else "arguments"
-        self._check_onward(QUEUE, name, arguments.get(ALTERNATE), part)
+        field = "alternate_exchange" if alternate else "arguments"
+        self._check_onward(QUEUE, name, arguments.get(ALTERNATE), field)
         exchange, key = arguments.get(DEAD_LETTER_EXCHANGE), arguments.get(DEAD_LETTER_KEY)
-        self._check_onward(QUEUE, name, exchange, "arguments", key, letters=True)
+        self._check_onward(QUEUE, name, exchange, "arguments", key, dead_letters=True)
         if arguments.get(DEAD_LETTERS) == 1:
-            self.part = "arguments"
-            spare = dead_letter_queue(name)
-            self.access.check(self.user, self.vhost.name, "configure", QUEUE, spare)
-        self.part = QUEUE
+            self.blamed_field = "arguments"
+            letters_queue = dead_letter_queue(name)
+            self.access.check(self.user, self.vhost.name, "configure", QUEUE, letters_queue)
+        self.blamed_field = QUEUE
         self.broker.quotas.check_queue(self.broker.vhosts.values(), self.user.name, name)
 
     # Keeps 0-10/s181, 0-10/s185, 0-10/s189.
@@ -206,15 +208,15 @@ class AuthorizedHost:
     ) -> Queue:
         """Compare a queue with a second declaration; only 0-10/s185 and s189 are ignored."""
         queue = self.find_queue(name)
-        self.part = "alternate_exchange"
+        self.blamed_field = "alternate_exchange"
         if alternate and queue.alternate_exchange != alternate:
             raise NotAllowed(f"queue '{name}' has another alternate-exchange")
-        self.part = "arguments"
+        self.blamed_field = "arguments"
         compared = [argument for argument in QUEUE_ARGUMENTS if argument in arguments]
         subject = f"queue '{name}' in vhost '{self.vhost.name}'"
         assert_same_arguments(queue.arguments, arguments, compared, subject)
         if exclusive:
-            self.part = "exclusive"
+            self.blamed_field = "exclusive"
             self.vhost.lock_queue(queue, self.owner)
         queue.used_ms = self.vhost.counters.now_ms
         return queue
@@ -227,7 +229,7 @@ class AuthorizedHost:
         if self.dialect is not Dialect.V0_9_1:
             queue = self.vhost.find_queue(name, self.owner)
             used = if_unused and queue.consumer_count()
-            self.part = "if_unused" if used else "if_empty" if if_empty else QUEUE
+            self.blamed_field = "if_unused" if used else "if_empty" if if_empty else QUEUE
         return self.vhost.delete_queue(name, if_unused, if_empty, self.owner)
 
     # Keeps 0-9-1/s079, 0-9/queue.purge.queue#02, 0-10/s200, 0-10/s201.
@@ -265,21 +267,21 @@ class AuthorizedHost:
         self.check("configure", EXCHANGE, name)
         if self.dialect is Dialect.V0_10:
             arguments = self._with_alternate(arguments, alternate)
-            self._judge_exchange(name, kind, arguments, alternate)
+            self._check_exchange(name, kind, arguments, alternate)
             if name in vhost.exchanges:
                 return  # Durable and auto-delete are ignored (0-10/s155, 0-10/s156).
             arguments = known_arguments(kind, arguments)
         if name not in vhost.exchanges:
             if alternate:
-                self.part = "alternate_exchange"
+                self.blamed_field = "alternate_exchange"
                 vhost.find_exchange(alternate)
             for onward in [arguments.get(argument) for argument in ALTERNATES]:
-                part = "alternate_exchange" if alternate else EXCHANGE
-                self._check_onward(EXCHANGE, name, onward, part)
+                field = "alternate_exchange" if alternate else EXCHANGE
+                self._check_onward(EXCHANGE, name, onward, field)
         for stream in super_stream.partition_names(name, kind, arguments):
             self.check("configure", QUEUE, stream)
             self.check("write", QUEUE, stream)
-        self.part = EXCHANGE
+        self.blamed_field = EXCHANGE
         vhost.declare_exchange(
             name,
             kind,
@@ -291,9 +293,9 @@ class AuthorizedHost:
         )
 
     # Keeps 0-10/s147, 0-10/s148, 0-10/s150, 0-10/s157.
-    def _judge_exchange(self, name: str, kind: str, arguments: Arguments, alternate: str) -> None:
+    def _check_exchange(self, name: str, kind: str, arguments: Arguments, alternate: str) -> None:
         """Refuse what 0-10 does not allow a declaration of an exchange, new or not."""
-        self.part = "type"
+        self.blamed_field = "type"
         if kind not in TYPES:
             raise NotFound(f"there is no exchange type '{kind}'")
         exchange = self.vhost.exchanges.get(name)
@@ -302,18 +304,18 @@ class AuthorizedHost:
         else:
             if exchange.type != kind:
                 raise NotAllowed(f"exchange '{name}' has the type '{exchange.type}'")
-            self.part = "alternate_exchange" if alternate else "arguments"
-            requested = next((arguments[each] for each in ALTERNATES if each in arguments), None)
+            self.blamed_field = "alternate_exchange" if alternate else "arguments"
+            requested = next((arguments[a] for a in ALTERNATES if a in arguments), None)
             if requested and exchange.alternate != requested:
                 raise NotAllowed(f"exchange '{name}' has another alternate-exchange")
-        self.part = "arguments"
+        self.blamed_field = "arguments"
         self.vhost.judge_exchange(name, kind, arguments, strict=self.strict)
 
     def _with_alternate(self, arguments: Arguments, alternate: str) -> Arguments:
         """Return arguments with the alternate exchange, which in 0-10 is a field of its own."""
         if not alternate:
             return arguments
-        self.part = "arguments"
+        self.blamed_field = "arguments"
         if arguments.get(ALTERNATE, alternate) != alternate:
             text = f"invalid arg '{ALTERNATE}': it contradicts the field, '{alternate}'"
             raise InvalidArgument(text)
@@ -334,7 +336,7 @@ class AuthorizedHost:
                 if name.startswith(RESERVED_PREFIX):
                     text = f"exchange '{name}' in vhost '{vhost.name}'"
                     raise NotAllowed(f"deletion of system {text} not allowed")
-            self.part = "if_unused" if if_unused and exchange.bindings else EXCHANGE
+            self.blamed_field = "if_unused" if if_unused and exchange.bindings else EXCHANGE
         vhost.delete_exchange(name, if_unused)
 
     # --- Bindings -------------------------------------------------------------------------------
@@ -349,7 +351,7 @@ class AuthorizedHost:
             self._check_early_binding(source, destination[1])
         if self.dialect is Dialect.V0_10 and self._under_key(source, destination[1], key):
             return
-        self.part = "arguments"
+        self.blamed_field = "arguments"
         self.vhost.bind(source, destination, key, arguments, owner=self.owner, strict=self.strict)
         if self.rebinds and self.vhost.exchanges[source].type == TopicExchange.type:
             for binding in self._under_key(source, destination[1], key):
@@ -359,12 +361,12 @@ class AuthorizedHost:
     # Keeps 0-9-1/s072, 0-9-1/s073, 0-9/queue.unbind#01, 0-9/queue.unbind.queue#02,
     # 0-9/queue.unbind.exchange#03, 0-10/s174.
     def unbind(self, source: str, destination: Destination, key: str, arguments: Arguments) -> bool:
-        """Undo a binding, or in 0-10 all under a key; return True if there was one.
+        """Remove a binding, or in 0-10 all under a key; return True if there was one.
 
-        In 0-9-1 a missing end is no error, as in RabbitMQ.
+        In 0-9-1 a missing queue or exchange is not an error, as in RabbitMQ.
 
         Raises:
-            NotFound: an end is missing, in other versions, or there is no binding, in 0-10.
+            NotFound: a queue or exchange is missing (not in 0-9-1), or the binding (in 0-10).
         """
         self._check_ends(source, destination, key)
         if self.dialect is not Dialect.V0_10:
@@ -375,7 +377,7 @@ class AuthorizedHost:
                     raise
                 return False
         bindings = self._under_key(source, destination[1], key)
-        self.part = "binding_key"
+        self.blamed_field = "binding_key"
         if not bindings:
             subject = f"queue '{destination[1]}' is not bound to exchange '{source}'"
             raise NotFound(f"{subject} with key '{key}'")
@@ -398,13 +400,13 @@ class AuthorizedHost:
 
     # Keeps 0-10/s167, 0-10/s168, 0-10/s171, 0-10/s172.
     def _check_ends(self, source: str, destination: Destination, key: str) -> None:
-        """Check the permissions on both ends: write to the destination, read from the source."""
+        """Check the permissions for a binding: write to the destination, read from the source."""
         kind, name = destination
         self._require_name(kind, name)
         self._require_name(EXCHANGE, source)
         self.check("write", kind, name)
         self.check("read", EXCHANGE, source)
-        self.part = "binding_key"
+        self.blamed_field = "binding_key"
         self.access.check_topic(self.user, self.vhost, "read", source, key)
         if self.dialect is Dialect.V0_10:
             self.find_queue(name)
@@ -427,8 +429,8 @@ class AuthorizedHost:
         source, destination = self.vhost.exchanges.get(exchange), self.vhost.queues.get(queue)
         if source is None or destination is None:
             return
-        where = f"exchange '{exchange}' in vhost '{self.vhost.name}'"
+        subject = f"exchange '{exchange}' in vhost '{self.vhost.name}'"
         if source.internal:
-            raise NotAllowed(f"{where} is internal")
+            raise NotAllowed(f"{subject} is internal")
         if destination.durable and not source.durable:
-            raise NotAllowed(f"durable queue '{queue}' may not be bound to transient {where}")
+            raise NotAllowed(f"durable queue '{queue}' may not be bound to transient {subject}")

@@ -25,15 +25,15 @@ class Identified(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number, which no other connection of this broker has."""
+        """Its number, unique in this broker."""
 
     @property
     def user(self) -> User | None:
-        """None before the login."""
+        """The user; None before the login."""
 
     @property
     def vhost(self) -> VirtualHost | None:
-        """None before it is open."""
+        """The virtual host; None before connection.open."""
 
 
 class ClientConnection(Identified, Protocol):
@@ -51,19 +51,19 @@ class ClientConnection(Identified, Protocol):
     def force_close(self, reason: str) -> None:
         """Close the connection with code 320."""
 
-    def logged_in(self, user: User) -> None:
+    def accept_login(self, user: User) -> None:
         """Accept the login."""
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         """Refuse the login."""
 
-    def challenge(self, octets: bytes) -> None:
+    def challenge(self, data: bytes) -> None:
         """Send a challenge of the SASL mechanism."""
 
-    def renewed(self, user: User) -> None:
+    def accept_secret(self, user: User) -> None:
         """Accept a renewed secret."""
 
-    def not_renewed(self) -> None:
+    def refuse_secret(self) -> None:
         """Refuse a renewed secret."""
 
 

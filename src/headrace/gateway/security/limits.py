@@ -2,8 +2,8 @@
 """Limits of virtual hosts and users, applied to connections.
 
 Limits of connections, channels and queues refuse new ones; existing ones stay, even above a limit
-that is set later. The limit of messages a second makes publishers wait: the transport reads
-their connections more slowly. The limit of the message size is part of every connection.
+that is set later. The limit of messages per second makes publishers wait: the transport reads
+their connections more slowly. The limit of the message size is set on every connection.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ class Quotas:
         """
         assert connection.user is not None
         user = connection.user.name
-        most = vhost.rules.limits.connections
-        if 0 <= most <= len(self._members.get((VHOST, vhost.name), ())):
+        maximum = vhost.rules.limits.connections
+        if 0 <= maximum <= len(self._members.get((VHOST, vhost.name), ())):
             raise NotAllowed(
                 f"access to vhost '{vhost.name}' refused for user '{user}': connection limit "
-                f"({most}) is reached"
+                f"({maximum}) is reached"
             )
-        most = self.limits_of_user(user).connections
-        if 0 <= most <= len(self._members.get((USER, user), ())):
+        maximum = self.limits_of_user(user).connections
+        if 0 <= maximum <= len(self._members.get((USER, user), ())):
             raise NotAllowed(
-                f"connection refused for user '{user}': user connection limit ({most}) is reached"
+                f"connection refused for user '{user}': user connection limit ({maximum}) is "
+                "reached"
             )
         for key in ((VHOST, vhost.name), (USER, user)):
             self._members.setdefault(key, {})[connection] = None
@@ -69,7 +70,7 @@ class Quotas:
                     del self._members[key]
                     self._meters.pop(key, None)
 
-    def changed(self) -> None:
+    def apply_changes(self) -> None:
         """Apply changed limits to open connections."""
         for (kind, user), members in self._members.items():
             if kind == USER:
@@ -91,17 +92,17 @@ class Quotas:
         assert vhost is not None
         assert connection.user is not None
         user = connection.user.name
-        most = self.limits_of_user(user).channels
-        if 0 <= most < more + _channels(self._members.get((USER, user), ())):
+        maximum = self.limits_of_user(user).channels
+        if 0 <= maximum < more + _channels(self._members.get((USER, user), ())):
             raise NotAllowed(
                 f"number of channels opened for user '{user}' has reached the maximum allowed "
-                f"user limit of ({most})"
+                f"user limit of ({maximum})"
             )
-        most = vhost.rules.limits.channels
-        if 0 <= most < more + _channels(self._members.get((VHOST, vhost.name), ())):
+        maximum = vhost.rules.limits.channels
+        if 0 <= maximum < more + _channels(self._members.get((VHOST, vhost.name), ())):
             raise NotAllowed(
                 f"number of channels opened in vhost '{vhost.name}' has reached the maximum "
-                f"allowed limit of ({most})"
+                f"allowed limit of ({maximum})"
             )
 
     def check_queue(self, vhosts: Iterable[VirtualHost], user: str, name: str) -> None:
@@ -110,22 +111,23 @@ class Quotas:
         Raises:
             PreconditionFailed: the limit is reached.
         """
-        most = self.limits_of_user(user).queues
-        if most >= 0 and most <= sum(vhost.queues_of.get(user, 0) for vhost in vhosts):
+        maximum = self.limits_of_user(user).queues
+        if 0 <= maximum <= sum(vhost.queues_of.get(user, 0) for vhost in vhosts):
             raise PreconditionFailed(
-                f"cannot declare queue '{name}': queue limit of user '{user}' ({most}) is reached"
+                f"cannot declare queue '{name}': queue limit of user '{user}' ({maximum}) is "
+                "reached"
             )
 
     def _measure(self, connection: ClientConnection, vhost: VirtualHost, user: str) -> None:
         """Set the body size and message rate of a connection."""
-        both = (
+        limits_by_key = (
             ((VHOST, vhost.name), vhost.rules.limits),
             ((USER, user), self.limits_of_user(user)),
         )
-        sizes = [limits.message_size for _, limits in both if limits.message_size >= 0]
+        sizes = [limits.message_size for _, limits in limits_by_key if limits.message_size >= 0]
         connection.body_max = min([self.body_max, *sizes])
         meters = []
-        for key, limits in both:
+        for key, limits in limits_by_key:
             if limits.message_rate < 1:
                 self._meters.pop(key, None)
                 continue

@@ -31,7 +31,7 @@ NO_PASSWORD = "!"  # noqa: S105 - in place of a hash: login with a password is i
 
 
 def hash_password(password: str) -> str:
-    """Return the salted hash to keep instead of a password."""
+    """Return the salted hash of a password, to be stored."""
     if len(password.encode()) > PASSWORD_BYTES_MAX:
         raise AccountError(f"a password may not be longer than {PASSWORD_BYTES_MAX} bytes")
     return _HASHER.hash(password)
@@ -41,7 +41,7 @@ def scram_keys(password: str) -> ScramKeys | None:
     """Return the SCRAM keys of a password; None when SASLprep does not allow it."""
     salt = secrets.token_bytes(scram.SALT_SIZE)
     try:
-        stored_key, server_key = scram.keys(scram.salted(password, salt, scram.ITERATIONS))
+        stored_key, server_key = scram.keys(scram.salt_password(password, salt, scram.ITERATIONS))
     except scram.ScramError:
         return None
     return ScramKeys(scram.ITERATIONS, salt, stored_key, server_key)
@@ -80,10 +80,10 @@ def is_foreign(password_hash: str) -> bool:
     return bool(dollar) and scheme in FOREIGN
 
 
-def improved(account: Account, password: bytes) -> Account | None:
-    """Return the account with a hash of ours, of the password that is known to be right.
+def rehash_password(account: Account, password: bytes) -> Account | None:
+    """Return the account with a hash of ours of its password, which has been checked.
 
-    None when it is no text: such a one keeps the hash that it has.
+    None for a password that is not UTF-8: the account keeps its hash.
     """
     try:
         return make_account(account.name, password.decode(), account.tags)
@@ -92,10 +92,10 @@ def improved(account: Account, password: bytes) -> Account | None:
 
 
 def _verify_foreign(algorithm: str, text: str, password: bytes) -> bool:
-    """A hash of RabbitMQ's; as fast to check as to guess, so it is best replaced soon."""
+    """Check a hash of RabbitMQ; it is fast, so cheap to guess, and best replaced soon."""
     try:
-        octets = base64.b64decode(text, validate=True)
+        raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return False
-    salt, digest = octets[:FOREIGN_SALT_SIZE], octets[FOREIGN_SALT_SIZE:]
+    salt, digest = raw[:FOREIGN_SALT_SIZE], raw[FOREIGN_SALT_SIZE:]
     return hmac.compare_digest(hashlib.new(algorithm, salt + password).digest(), digest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions about permissions, and the refusal that clients of every version are given."""
+"""Checks of permissions, and the refusals for clients of every version."""
 
 from __future__ import annotations
 
@@ -21,13 +21,10 @@ KEYS_KEPT = "messages keep their own routing keys"
 
 
 class Rights:
-    """The permissions of users. `headrace.gateway.security.access.Access` answers from accounts and
-
-    tokens.
-    """
+    """The permissions of users; `headrace.gateway.security.access.Access` implements them."""
 
     audit: Audit = SILENT
-    noted = ""  # The refusal that was told the audit log last, and the client not yet.
+    last_audited = ""  # The last refusal in the audit log, until the client has been answered.
 
     def allowed(self, user: User, vhost: str, permission: str, name: str) -> bool:
         """Return True if the user may ``configure``, ``write`` to or ``read`` from the name."""
@@ -52,7 +49,7 @@ class Rights:
         raise NotImplementedError
 
     def check(self, user: User, vhost: str, permission: str, kind: str, name: str) -> None:
-        """Refuse what the user has no permission for.
+        """Refuse access to a name on which the user lacks the permission.
 
         Raises:
             AccessRefused: the user lacks the permission; clients match the text.
@@ -70,10 +67,10 @@ class Rights:
         return any(self.allowed(user, vhost, permission, name) for permission in PERMISSIONS)
 
     def check_any(self, user: User, vhost: str, kind: str, name: str) -> None:
-        """Refuse to tell whether a thing exists to who has no permission on it at all.
+        """Refuse queries about a name on which the user has no permission at all.
 
         Raises:
-            AccessRefused: as if the user had wanted to configure it.
+            AccessRefused: the error of a missing ``configure`` permission.
         """
         if not self.any_allowed(user, vhost, name):
             self.check(user, vhost, "configure", kind, name)
@@ -81,7 +78,7 @@ class Rights:
     def check_topic(
         self, user: User, vhost: VirtualHost, permission: str, exchange: str, routing_key: str
     ) -> None:
-        """Refuse a topic that the user may not publish to or bind; other exchanges have none.
+        """Refuse a routing key of a topic exchange on which the user lacks the permission.
 
         ``vhost`` is the :class:`headrace.model.vhost.virtual_host.VirtualHost`.
 
@@ -99,13 +96,13 @@ class Rights:
                 f"'{vhost.name}' refused for user '{user.name}'",
             )
 
-    def check_every_topic(self, user: User, vhost: VirtualHost, exchange: str, why: str) -> None:
-        """Refuse to let messages with any routing key into an exchange where the user may not.
+    def check_every_topic(self, user: User, vhost: VirtualHost, exchange: str, reason: str) -> None:
+        """Refuse an exchange to which the user may not publish with every routing key.
 
-        An exchange that is not there yet may become a topic exchange.
+        An exchange that does not exist yet may become a topic exchange.
 
         Raises:
-            AccessRefused: ``why`` says which routing keys these would be.
+            AccessRefused: a topic permission restricts the user; ``reason`` ends the text.
         """
         destination = vhost.exchanges.get(exchange)
         if destination is not None and not is_topic(destination):
@@ -115,21 +112,21 @@ class Rights:
                 user,
                 vhost.name,
                 f"write access to every topic in exchange '{exchange}' in vhost '{vhost.name}' "
-                f"refused for user '{user.name}': {why}",
+                f"refused for user '{user.name}': {reason}",
             )
 
-    def check_elsewhere(
+    def check_forwarding(
         self,
         user: User,
         vhost: VirtualHost,
         exchange: str,
         routing_key: object = None,
         *,
-        letters: bool = True,
+        dead_letters: bool = True,
     ) -> None:
-        """Refuse to let a queue's or an exchange's messages go on to where the user may not write.
+        """Refuse an alternate or dead-letter exchange to which the user may not publish.
 
-        ``routing_key`` is the one that dead letters get; without one each keeps its own.
+        ``routing_key`` is that of dead letters; without it each keeps its own.
 
         Raises:
             AccessRefused: the user lacks the permission; clients match the text.
@@ -137,30 +134,30 @@ class Rights:
         self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
         if isinstance(routing_key, str):
             self.check_topic(user, vhost, "write", exchange, routing_key)
-        elif letters:
-            why = "without 'x-dead-letter-routing-key' dead letters keep their own routing keys"
-            self.check_every_topic(user, vhost, exchange, why)
+        elif dead_letters:
+            reason = "without 'x-dead-letter-routing-key' dead letters keep their own routing keys"
+            self.check_every_topic(user, vhost, exchange, reason)
         else:
             self.check_every_topic(user, vhost, exchange, KEYS_KEPT)
 
     def refusal_when_due(
         self, vhost: VirtualHost, name: str, exchange: str, keys: Iterable[str]
     ) -> str:
-        """Return why an account may not publish what it published before; empty when it may."""
+        """Return the reason why an account may no longer publish a delayed message; else empty."""
         user = self.account_user(name)
         if user is None:
-            return f"there is no user '{name}' any more"
+            return f"user '{name}' no longer exists"
         try:
             self.check(user, vhost.name, "write", "exchange", exchange or "amq.default")
             for key in keys:
                 self.check_topic(user, vhost, "write", exchange, key)
         except AccessRefused as error:
-            self.noted = ""  # No client is told.
+            self.last_audited = ""  # No client is answered.
             return error.text
         return ""
 
     def refuse(self, user: User, vhost: str, text: str) -> None:
-        """Note a refusal, and raise it."""
+        """Write a refusal to the audit log, and raise it."""
         if self.audit.active:
             self.audit.record(
                 "permission",
@@ -170,7 +167,7 @@ class Rights:
                 reason=text,
                 vhost=vhost,
             )
-            self.noted = text
+            self.last_audited = text
         raise AccessRefused(text)
 
 

@@ -23,7 +23,7 @@ def compile_search(pattern: str) -> Search:
         raise re2.error(f"longer than {PATTERN_CHARACTERS_MAX} characters")
     options = re2.Options()
     options.log_errors = False
-    options.never_capture = True  # Captures make a search a thousand times as long.
+    options.never_capture = True  # Captures make a search take a thousand times as long.
     options.max_mem = PATTERN_BYTES_MAX
     try:
         search: Search = re2.compile(pattern or NOTHING, options).search
@@ -35,7 +35,7 @@ def compile_search(pattern: str) -> Search:
     return search
 
 
-def quoted(text: str) -> str:
-    """The expression that matches a text literally."""
-    escaped: str = re2.escape(text)
-    return escaped
+def escape(text: str) -> str:
+    """Return the expression that matches a text literally."""
+    expression: str = re2.escape(text)
+    return expression

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The other end of a connection, as logins, permissions and the audit log know it."""
+"""The other end of a connection, for logins, permissions and the audit log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Certificate(TypedDict, total=False):
 class LoginRefused(Exception):
     """The login is not accepted. The reason is for the log, not for the client."""
 
-    user = ""  # As which the client wanted to log in, as far as it said.
+    user = ""  # The user name of the login, if the client sent one.
 
 
 def is_loopback(host: str) -> bool:
-    """Return True for an address of this machine's loopback; False for what is no address."""
+    """Return True for a loopback address; False for any other text."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class RemotePeer:
-    """The other end of a connection, as far as logins and the audit log care."""
+    """The other end of a connection."""
 
     host: str = "127.0.0.1"
     port: int = 0

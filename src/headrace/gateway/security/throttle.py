@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failed logins are answered ever later, by address and by user.
+"""Growing delays after failed logins, by address and by user.
 
-No user is locked out. After some failures each login from that address is held, twice as long
-after each and at most ``delay_max_s``, and then checked. An address has ``HELD_MAX`` held logins at
-a time, of one name ``HELD_OF_NAME_MAX``, and others beyond are refused unchecked: this bounds how
-many guesses are checked in a second. The user of failed logins is held as well, whatever the
+No user is locked out. After some failures each login from that address is delayed, twice as long
+after each and at most ``delay_max_s``, and then checked. An address has ``HELD_MAX`` delayed logins
+at a time, of one name ``HELD_OF_NAME_MAX``, and further ones are refused unchecked: this bounds the
+number of guesses per second. Logins of a user with failed ones are delayed as well, from any
 address.
 
 An address that a user has logged in from in the last ``USUAL_S`` is usual for that user. There only
-failures of that user and address count, with held logins of their own, so that guesses of others
-neither delay nor refuse the user. Logins that are remembered (`headrace.gateway.security.access`)
-are not delayed. The tables are bounded: when one is full, its oldest entry is forgotten.
+failures of that user and address count, with delayed logins of their own, so that guesses of others
+neither delay nor refuse the user. Cached logins (`headrace.gateway.security.access`) are not
+delayed. The tables are bounded: when one is full, its oldest entry is forgotten.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 ENTRIES_MAX = 65536  # Of each table.
-HELD_MAX = 20  # Logins of an address that wait at a time,
-HELD_OF_NAME_MAX = 10  # and of one name among them.
+HELD_MAX = 20  # Delayed logins of an address at a time.
+HELD_OF_NAME_MAX = 10  # Those of one name among them.
 USUAL_S = 7 * 86400.0
-NAME_MAX = 255  # Characters of names that are told apart.
+NAME_MAX = 255  # Characters of a name that count.
 
 Key = TypeVar("Key", bound=Hashable)
-Lane = tuple[str, str | None]  # An address with its usual user; None for all others there.
+Origin = tuple[str, str | None]  # An address with its usual user; None for all other users.
 
 
 class Failures(Generic[Key]):
-    """Failed logins by some key."""
+    """Counts of failed logins by address or user."""
 
     def __init__(self, forget_s: float) -> None:
         self.forget_s = forget_s
         self._entries: OrderedDict[Key, tuple[int, float]] = OrderedDict()
 
     def count(self, key: Key, now: float) -> int:
-        """Failures in a row."""
+        """Return the number of failures in a row."""
         entry = self._entries.get(key)
         if entry is None:
             return 0
@@ -48,7 +48,7 @@ class Failures(Generic[Key]):
         return entry[0]
 
     def add(self, key: Key, now: float) -> None:
-        """Once more."""
+        """Count one more failure."""
         self._entries[key] = (self.count(key, now) + 1, now)
         self._entries.move_to_end(key)
         if len(self._entries) > ENTRIES_MAX:
@@ -58,27 +58,27 @@ class Failures(Generic[Key]):
         return len(self._entries)
 
 
-class Held:
-    """Logins that wait, by lane; each until a time that was known at its beginning."""
+class DelayedLogins:
+    """The delayed logins of each origin, and when each is checked."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Lane, list[tuple[float, str]]] = OrderedDict()
+        self._entries: OrderedDict[Origin, list[tuple[float, str]]] = OrderedDict()
 
-    def add(self, lane: Lane, name: str, now: float, until: float) -> bool:
-        """Hold a login of a name; return False if as many are held as may be."""
-        held = [attempt for attempt in self._entries.get(lane, ()) if attempt[0] > now]
-        of_name = sum(attempt[1] == name for attempt in held)
-        fits = len(held) < HELD_MAX and of_name < HELD_OF_NAME_MAX
+    def add(self, origin: Origin, name: str, now: float, until: float) -> bool:
+        """Add a login of a name; return False if the origin or the name has too many."""
+        delayed = [login for login in self._entries.get(origin, ()) if login[0] > now]
+        of_name = sum(login[1] == name for login in delayed)
+        fits = len(delayed) < HELD_MAX and of_name < HELD_OF_NAME_MAX
         if fits:
-            held.append((until, name))
-        self._entries[lane] = held
-        self._entries.move_to_end(lane)
-        while len(self._entries) > ENTRIES_MAX or self._is_over(now):
+            delayed.append((until, name))
+        self._entries[origin] = delayed
+        self._entries.move_to_end(origin)
+        while len(self._entries) > ENTRIES_MAX or self._oldest_is_over(now):
             self._entries.popitem(last=False)
         return fits
 
-    def _is_over(self, now: float) -> bool:
-        """Return True if all logins of the least recently used lane have had their turn."""
+    def _oldest_is_over(self, now: float) -> bool:
+        """Return True if no login of the least recently used origin is delayed any longer."""
         return all(until <= now for until, _ in next(iter(self._entries.values())))
 
     def __len__(self) -> int:
@@ -106,42 +106,44 @@ class Throttle:
         self._usual_failures: Failures[tuple[str, str]] = Failures(forget_s)
         self._clock = clock
         self.limit(failures_free, delay_s, delay_max_s, forget_s)
-        self._held = Held()
-        self._good: OrderedDict[tuple[str, str], float] = OrderedDict()  # When; address and user.
+        self._delayed = DelayedLogins()
+        #: The time of the last successful login, by address and user.
+        self._successes: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def limit(
         self, failures_free: int, delay_s: float, delay_max_s: float, forget_s: float
     ) -> None:
         """Set the limits; earlier failures still count."""
-        self._free = failures_free
+        self._failures_free = failures_free
         self._delay_s = delay_s
         self._delay_max_s = delay_max_s
         for table in (self._addresses, self._users, self._usual_failures):
             table.forget_s = forget_s
 
     def wait_s(self, host: str, name: str) -> float | None:
-        """Return the seconds that a login waits; None if it is refused unchecked.
+        """Return the delay of a login in seconds; None if it is refused unchecked.
 
         An empty name stands for all tokens.
         """
         name = name[:NAME_MAX]
         now = self._clock()
-        lane: Lane = (host, None)
+        origin: Origin = (host, None)
         if self._is_usual(host, name, now):
-            lane, wait_s = (host, name), self._delay(self._usual_failures.count((host, name), now))
+            origin = (host, name)
+            wait_s = self._delay(self._usual_failures.count(origin, now))
         else:
             wait_s = self._delay(self._addresses.count(host, now))
             if name:
-                of_user_s = self._delay(self._users.count(name, now))
+                user_wait_s = self._delay(self._users.count(name, now))
                 if not wait_s:
-                    return of_user_s
-                wait_s = max(wait_s, of_user_s)
-        if wait_s and not self._held.add(lane, name, now, now + wait_s):
+                    return user_wait_s
+                wait_s = max(wait_s, user_wait_s)
+        if wait_s and not self._delayed.add(origin, name, now, now + wait_s):
             return None
         return wait_s
 
-    def failed(self, host: str, name: str) -> None:
-        """A login was wrong."""
+    def record_failure(self, host: str, name: str) -> None:
+        """Count a failed login."""
         name = name[:NAME_MAX]
         now = self._clock()
         self._addresses.add(host, now)
@@ -150,19 +152,20 @@ class Throttle:
         if self._is_usual(host, name, now):
             self._usual_failures.add((host, name), now)
 
-    def succeeded(self, host: str, name: str) -> None:
-        """A login was right."""
+    def record_success(self, host: str, name: str) -> None:
+        """Record a successful login: the address is usual for the user now."""
         name = name[:NAME_MAX]
-        self._good[host, name] = self._clock()
-        self._good.move_to_end((host, name))
-        if len(self._good) > ENTRIES_MAX:
-            self._good.popitem(last=False)
+        self._successes[host, name] = self._clock()
+        self._successes.move_to_end((host, name))
+        if len(self._successes) > ENTRIES_MAX:
+            self._successes.popitem(last=False)
 
     def _is_usual(self, host: str, name: str, now: float) -> bool:
-        since = self._good.get((host, name))
-        return since is not None and now - since < USUAL_S
+        last_s = self._successes.get((host, name))
+        return last_s is not None and now - last_s < USUAL_S
 
-    def _delay(self, failed: int) -> float:
-        if failed < self._free or not self._delay_s:
+    def _delay(self, failures: int) -> float:
+        if failures < self._failures_free or not self._delay_s:
             return 0.0
-        return min(self._delay_max_s, self._delay_s * 2.0 ** min(failed - self._free, 32))
+        exponent = min(failures - self._failures_free, 32)
+        return min(self._delay_max_s, self._delay_s * 2.0**exponent)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Accounts(Protocol):
-    """The accounts that users are of; see `headrace.gateway.security.access.Access`."""
+    """Port of the accounts, for users; see `headrace.gateway.security.access.Access`."""
 
     def account(self, name: str) -> Account | None:
         """Return the account of that name, if there is one."""
@@ -21,7 +21,7 @@ class Accounts(Protocol):
 
 
 class Grants(Protocol):
-    """Rights that came with a login, such as those of a token, in place of an account's."""
+    """Permissions of a login, such as those of a token, in place of an account's."""
 
     def may_open(self, vhost: str) -> bool:
         """Return True if there is any right in the virtual host."""
@@ -58,7 +58,7 @@ class User:
         self.tags = tags
         self.peer = peer
         self.grants = grants
-        self.source = source  # Who vouches for the name; empty: our own accounts.
+        self.source = source  # The issuer of the name; empty: our own accounts.
         self.expires_s = expires_s
 
     def may_open(self, vhost: str) -> bool:

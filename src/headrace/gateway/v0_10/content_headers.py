@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Header segments of files and stream packets, from and to the content headers of 0-x.
 
-Both families know the same properties of these classes; a queue keeps them in the form of 0-9.
+Both families have the same properties of these classes; a queue keeps them in the form of 0-9.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def to_0_x(segment: bytes, kinds: Kinds, body_size: int) -> bytes:
     """Return the content header of 0-9 for a header segment; without one it has no properties.
 
     Raises:
-        ExecutionError: the segment is malformed, or 0-9 cannot say what is in it.
+        ExecutionError: the segment is malformed, or 0-9 has no form for a header.
     """
     struct_of, properties_of = kinds
     structs = codec_0_10.decode_headers(segment) if segment else []
@@ -45,8 +45,8 @@ def to_0_x(segment: bytes, kinds: Kinds, body_size: int) -> bytes:
             raw = encode_map(values["headers"])
             table = table_of_entries(entries_of_map(raw, 4, len(raw)))
             values["headers"] = decode_table(len(table).to_bytes(4, "big") + table)[0]
-        made = properties_of(**values)
-        return codec_0_x.encode_content_header(V0_9, made.CLASS_ID, body_size, made)
+        properties = properties_of(**values)
+        return codec_0_x.encode_content_header(V0_9, properties.CLASS_ID, body_size, properties)
     except (CannotConvert, MalformedError, ValueError) as error:
         raise ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, str(error)) from error
 
@@ -55,7 +55,7 @@ def to_0_10(header: bytes, kinds: Kinds) -> bytes:
     """Return the header segment for a content header of 0-x.
 
     Raises:
-        CannotConvert: 0-10 cannot say what is in it.
+        CannotConvert: 0-10 has no form for a header.
     """
     struct_of = kinds[0]
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors of 0-10 commands: the code, and the field to blame."""
+"""Errors of 0-10 commands: the code, and the index of the field that caused the error."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ CODES: dict[type[ModelError], ExecutionCode] = {
 
 
 # Keeps 0-10/s056.
-def fault(code: ExecutionCode, text: str, command: Command, field: str) -> ExecutionError:
-    """Return the error that blames one field of a command."""
-    return ExecutionError(code, text, places(command)[field])
+def field_error(code: ExecutionCode, text: str, command: Command, field: str) -> ExecutionError:
+    """Return an error that names one field of a command."""
+    return ExecutionError(code, text, field_indexes(command)[field])
 
 
 def translate(error: ModelError, command: Command | None = None, field: str = "") -> ExecutionError:
-    """Return the error of 0-10 for one of the model; it blames ``field``, if that is given."""
-    index = places(command)[field] if command is not None and field else None
+    """Return the error of 0-10 for one of the model; it names ``field``, unless that is empty."""
+    index = field_indexes(command)[field] if command is not None and field else None
     for kind in type(error).__mro__:
         code = CODES.get(kind)
         if code is not None:
@@ -58,6 +58,6 @@ def translate(error: ModelError, command: Command | None = None, field: str = ""
     return ExecutionError(ExecutionCode.INTERNAL_ERROR, "internal error")
 
 
-def places(command: Command) -> dict[str, int]:
-    """The fields of a command by name, counted from 0."""
+def field_indexes(command: Command) -> dict[str, int]:
+    """Return the index of each field of a command, from 0."""
     return {name: index for index, name in enumerate(command.FIELDS)}

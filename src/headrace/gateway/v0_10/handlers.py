@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What handles the commands of 0-10: the types, and the table of a broker.
+"""Handlers of the commands of 0-10: their type, and a broker's table of them.
 
-A handler is given session, command, the payload of the header segment and the body in parts. It
-returns False when the command is not complete yet; then it completes it later.
+The arguments of a handler are session, command, the payload of the header segment and the body in
+parts. A handler that completes its command later returns False.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     Handler = Callable[[Session010, Any, bytes, tuple[bytes, ...]], bool | None]
 
 
-class Commands:
+class CommandHandlers:
     """The handlers of commands by name."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
-        #: Returns what takes the body of a file.stage, whose header is given.
+        #: Returns the sink for the body of a file.stage; its argument is the header segment.
         self.sink: Callable[[Session010, bytes], BodySink] | None = None

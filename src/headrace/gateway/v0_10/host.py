@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host of a session, as its user may use and change it: queues and arguments."""
+"""The virtual host of a session, with the permissions of its user: queues and arguments."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PLAIN: tuple[type, ...] = (bool, int, float, str, bytes)
 
 @contextmanager
 def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
-    """Give the session's virtual host, to change by the rules of 0-10.
+    """Yield the session's virtual host, with the rules of 0-10.
 
     Raises:
-        ExecutionError: the command is refused; it blames one of the command's fields.
+        ExecutionError: the command is refused; the error names one of the command's fields.
     """
     shared = session.context
     host = AuthorizedHost(
@@ -40,7 +40,7 @@ def host_of(session: Session010, command: Command) -> Iterator[AuthorizedHost]:
     try:
         yield host
     except ModelError as error:
-        blamed = (part for part in (host.part, "name") if part in command.FIELDS)
+        blamed = (field for field in (host.blamed_field, "name") if field in command.FIELDS)
         raise translate(error, command, next(blamed, "")) from None
 
 

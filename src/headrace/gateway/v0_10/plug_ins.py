@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker serves in 0-10: the commands, and the plug-ins beside them.
+"""The commands of 0-10 that a broker serves, and the plug-ins beside them.
 
 A plug-in is a feature that few clients use, in a folder of its own.
 """
@@ -14,13 +14,16 @@ from headrace.gateway.v0_10.commands import dtx, exchange, message, queue, tx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_10.handlers import Commands
+    from headrace.gateway.v0_10.handlers import CommandHandlers
 
 
-def register_commands(commands: Commands) -> None:
-    """Add the handlers of the commands that are no plug-in's."""
+def register_commands(commands: CommandHandlers) -> None:
+    """Add the handlers of the commands that do not belong to a plug-in."""
     for module in (message, exchange, queue, tx, dtx):
         commands.handlers.update(module.HANDLERS)
 
 
-SERVED: tuple[Callable[[Commands], None], ...] = (register_commands, content_classes.register)
+SERVED: tuple[Callable[[CommandHandlers], None], ...] = (
+    register_commands,
+    content_classes.register,
+)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the rules of 0-8 and 0-9 differ from those of 0-9-1, for the connections of each.
+"""Rules of 0-8 and 0-9 that differ from those of 0-9-1.
 
-A later version made many errors milder and some declarations stricter; what a client relies on is
-what its own version says. Rules are those of 0-9; 0-8 has them too, in other words.
+0-9-1 made many errors milder and some declarations stricter; a client relies on the rules of its
+own version. The rules cited are those of 0-9; 0-8 has them too, in other words.
 """
 
 from __future__ import annotations
@@ -18,32 +18,37 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-FATAL = frozenset({"queue.bind", "queue.unbind"})  # They close the connection when they fail,
-FATAL_0_9_1 = frozenset({"queue.unbind"})  # (0-9-1/queue.unbind#01)
-MILD = ReplyCode.NOT_FOUND  # but for this, which closes the channel.
+# Methods whose errors close the connection; in 0-9-1 by 0-9-1/queue.unbind#01.
+FATAL = frozenset({"queue.bind", "queue.unbind"})
+FATAL_0_9_1 = frozenset({"queue.unbind"})
+CLOSES_CHANNEL = ReplyCode.NOT_FOUND  # Closes the channel only.
 ONLY_0_9_1 = ("exchange_exchange_bindings", "publisher_confirms", "basic.nack")  # Capabilities.
 
 
-def means_0_9_1(capabilities: Mapping[str, object]) -> bool:
-    """Return True if a client that announces 0-9 uses methods of 0-9-1: its header is wrong.
+def uses_0_9_1(capabilities: Mapping[str, object]) -> bool:
+    """Return True if a client with the protocol header of 0-9 uses methods of 0-9-1.
 
-    RabbitMQ takes the one header for the other, so the mistake has no effect there.
+    RabbitMQ treats both headers alike, so the mistake has no effect there.
     """
     return any(capabilities.get(name) is True for name in ONLY_0_9_1)
 
 
-def refusal(error: Exception) -> Exception:
-    """Return the error that a refusal is of a method that closes the connection when it fails."""
+def fatal_error(error: Exception) -> Exception:
+    """Return the error to raise for a method of ``FATAL``: it closes the connection."""
     if isinstance(error, ModelError):
         error = translate(error)
-    if isinstance(error, AmqpError) and error.code is not MILD and error.scope is Scope.CHANNEL:
+    if (
+        isinstance(error, AmqpError)
+        and error.code is not CLOSES_CHANNEL
+        and error.scope is Scope.CHANNEL
+    ):
         return AmqpError(error.code, error.text, error.method, Scope.CONNECTION)
     return error
 
 
-def check_undone(undone: bool, exchange: str, vhost: str) -> None:
-    """Refuse to undo a binding that was not there (0-9/queue.unbind#01)."""
-    if not undone:
+def check_unbound(was_bound: bool, exchange: str, vhost: str) -> None:
+    """Refuse to remove a binding that did not exist (0-9/queue.unbind#01)."""
+    if not was_bound:
         raise AmqpError(
             ReplyCode.NOT_FOUND,
             f"no such binding to exchange '{exchange}' in vhost '{vhost}'",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What handles the methods of 0-8 to 0-9-1: the types, and the table of a broker."""
+"""Handlers of the methods of 0-8 to 0-9-1: their types, and a broker's table of them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
     # Each handler takes the class of its own method: hence Any.
     Handler = Callable[[GatewayConnection, Channel, Any], MethodBase | None]
-    #: Given the payload of the header frame, undecoded, and the body, too.
+    #: Also takes the undecoded payload of the header frame, and the body.
     ContentHandler = Callable[[GatewayConnection, Channel, Any, bytes, bytes], MethodBase | None]
 
 
-class Methods:
+class MethodHandlers:
     """The handlers of methods by name."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
-        #: Of methods with content but for basic.publish, which takes a way of its own.
+        #: Of methods with content, except basic.publish, which the publisher handles.
         self.content_handlers: dict[str, ContentHandler] = {}
-        #: Of methods whose bodies do not go through memory: called with connection, channel, the
-        #: payload of the header frame, undecoded, and the size of the body.
+        #: Of methods whose bodies are written to disk as they arrive. Arguments: connection,
+        #: channel, the undecoded payload of the header frame, the size of the body.
         self.sinks: dict[str, Callable[[GatewayConnection, Channel, bytes, int], BodySink]] = {}
-        #: Refuses a publish with an access ticket: connection, channel, ticket, encoded address.
+        #: Checks the access ticket of a publish: connection, channel, ticket, encoded address.
         self.check_publish: Callable[[GatewayConnection, Channel, int, bytes], None] | None = None
         #: Keeps a channel whose connection is lost; returns True if it is kept.
         self.keep_channel: Callable[[GatewayConnection, Channel], bool] | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual host of a connection, as its user may use and change it."""
+"""The virtual host of a connection, with the permissions of its user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def host_of(connection: GatewayConnection) -> AuthorizedHost:
-    """Return the connection's virtual host, to change by the rules of its version and client."""
+    """Return the connection's virtual host, with the rules of its version and client."""
     quirks = connection.quirks
     return AuthorizedHost(
         connection.context,
@@ -27,7 +27,7 @@ def host_of(connection: GatewayConnection) -> AuthorizedHost:
 
 
 def check_access(connection: GatewayConnection, permission: str, kind: str, name: str) -> None:
-    """Refuse what the user has no permission for."""
+    """Refuse access to a name on which the user lacks the permission."""
     access: Rights = connection.context.access
     access.check(connection.user, connection.vhost.name, permission, kind, name)
 
@@ -35,6 +35,6 @@ def check_access(connection: GatewayConnection, permission: str, kind: str, name
 def check_topic(
     connection: GatewayConnection, permission: str, exchange: str, routing_key: str
 ) -> None:
-    """Refuse a topic that the user may not publish to or bind."""
+    """Refuse a routing key on which the user lacks the topic permission."""
     access: Rights = connection.context.access
     access.check_topic(connection.user, connection.vhost, permission, exchange, routing_key)

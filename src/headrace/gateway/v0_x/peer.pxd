@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.model.queue.destination cimport Destination
 from headrace.protocol.v0_x.connection cimport Connection
 
 cdef class Peer(Connection):
     cdef public long long unacked
     cdef public long long prefetch
-    cdef public ConfirmLine line
+    cdef public PendingConfirms pending_confirms
     cdef public list unflushed
     cdef public list paused
-    cdef public bint speaks_more
+    cdef public bint speaks_extensions
     cdef public bytes plain_from
     cdef public bytes plain_to
 

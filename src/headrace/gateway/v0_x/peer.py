@@ -6,7 +6,7 @@ from typing import Protocol
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.model.queue.queue import Queue
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.connection import Connection
@@ -18,20 +18,20 @@ class ConfirmingChannel(Protocol):
     """A channel in confirm mode."""
 
     def flush_confirms(self) -> None:
-        """Join the confirm line once for all publishes of a read."""
+        """Join the queue of pending confirms once for all publishes of a read."""
 
 
 class Peer(Connection):
-    """A client's connection, seen from its channels."""
+    """A client's connection, as its channels use it."""
 
     unacked: int  # Deliveries on all channels.
     prefetch: int  # Deliveries that may be unacked on the whole connection; 0 is no limit.
-    line: ConfirmLine  # That of its virtual host's store.
-    unflushed: list[ConfirmingChannel]  # Channels with publishes that are not in the line yet.
+    pending_confirms: PendingConfirms  # Those of its virtual host's store.
+    unflushed: list[ConfirmingChannel]  # Channels with publishes that are not in the queue yet.
     paused: list[ProtocolChannel]  # Busy until the client has read.
-    speaks_more: bool  # 0-8 or 0-9 with the methods and types that the field's clients added.
-    plain_from: bytes | None  # The content header that was last made plain,
-    plain_to: bytes  # and what became of it.
+    speaks_extensions: bool  # 0-8 or 0-9 with methods and types that clients in use have added.
+    plain_from: bytes | None  # The content header that was last converted to plain types.
+    plain_to: bytes  # The result of that conversion.
 
     def reply(self, number: int, method: MethodBase) -> None:
         """Send a method on a channel, after the answers that it owes."""
@@ -43,7 +43,7 @@ class Peer(Connection):
         """Unpark all consumers, as the connection has credit again."""
 
     def answer(self, channel: ProtocolChannel, token: int) -> None:
-        """The log is durable up to the position at which a channel joined the confirm line."""
+        """Send the confirm that a channel waited for: its publishes are durable or consumed."""
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer whose queue was deleted."""

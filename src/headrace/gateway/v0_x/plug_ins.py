@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a broker serves in 0-8 to 0-9-1: the methods, and the plug-ins beside them.
+"""The methods of 0-8 to 0-9-1 that a broker serves, and the plug-ins beside them.
 
 A plug-in is a feature that few clients use, in a folder of its own.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def register_methods(context: V0xContext) -> None:
-    """Add the handlers of the methods that are no plug-in's."""
+    """Add the handlers of the methods that do not belong to a plug-in."""
     for methods in (connection, channel, exchange, queue, basic, confirm, tx, dtx):
         context.methods.handlers.update(methods.HANDLERS)
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deviations of single clients of 0-8, 0-9 or 0-9-1 from other clients of their version.
 
-A client is recognised once, by the properties it sends with connection.start-ok. Qpid's clients,
-JMS among them, take Broker-J's rules for granted, which in 0-9-1 are often not RabbitMQ's. Each
-quirk is one field, and the place that asks for it names it; ``docs/reference/interop.md`` has the
-table.
+A client is recognised by the client properties of connection.start-ok. Qpid's clients, JMS among
+them, rely on Broker-J's rules, which in 0-9-1 often differ from RabbitMQ's. Each quirk is one
+field, which the code that checks it names; ``docs/reference/interop.md`` has the table.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PRODUCT = "qpid"  # What the product's name has in it, whatever its case.
-PREFIX = "qpid."  # Or, where the product is unknown, what the names of properties begin with.
+PRODUCT = "qpid"  # Contained in the product's name, in any case.
+PREFIX = "qpid."  # Of property names of such a client, if it does not name its product.
 
 
-class Quirks(NamedTuple):
+class ClientQuirks(NamedTuple):
     """The quirks of one client; none by default."""
 
-    qpid: bool = False  # One of Qpid's clients, or of its kin.
+    qpid: bool = False  # One of Qpid's clients, or one derived from them.
     #: An expiration too large for a time to live is a moment: milliseconds since the epoch.
     expiration_moment: bool = False
     #: basic.qos holds for the whole channel from now on, not for new consumers only.
@@ -32,25 +31,25 @@ class Quirks(NamedTuple):
     redeclares: bool = False
     #: A binding to a topic exchange replaces that of the same queue and key with other arguments.
     rebinds: bool = False
-    #: A wrong login is answered with connection.close, 530.
-    hears_refusal: bool = False
+    #: A refused login is answered with connection.close, 530.
+    closes_refused_login: bool = False
 
 
-NONE = Quirks()
-QPID = Quirks(
+NO_QUIRKS = ClientQuirks()
+QPID_QUIRKS = ClientQuirks(
     qpid=True,
     expiration_moment=True,
     channel_prefetch=True,
     keeps_exclusive=True,
     redeclares=True,
     rebinds=True,
-    hears_refusal=True,
+    closes_refused_login=True,
 )
 
 
-def quirks_of(properties: Mapping[str, object]) -> Quirks:
+def quirks_of(properties: Mapping[str, object]) -> ClientQuirks:
     """Return the quirks of the client that sent these properties."""
     product = properties.get("product")
     if isinstance(product, str) and PRODUCT in product.lower():
-        return QPID
-    return QPID if any(key.startswith(PREFIX) for key in properties) else NONE
+        return QPID_QUIRKS
+    return QPID_QUIRKS if any(key.startswith(PREFIX) for key in properties) else NO_QUIRKS

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ResumableState(ChannelState):
-    """A state that knows the channel's connection."""
+    """A state that refers to the channel's connection."""
 
     def suspend(self) -> None:
         """The connection is lost; the channel may be resumed over another one."""

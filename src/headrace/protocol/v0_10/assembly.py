@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that is being put together from frames (AMQP 0-10, assemblies, segments and frames).
+"""A command that is assembled from frames (AMQP 0-10, assemblies, segments and frames).
 
 An assembly is a command segment, at most one header segment and at most one body segment, in that
 order. Each segment is one or more frames. What a frame's flags say must fit to what came before it,
@@ -29,7 +29,7 @@ ONE_SEGMENT = FIRST_SEGMENT | LAST_SEGMENT  # An assembly of one segment.
 FIRST_WHOLE = BEGINS | LAST_FRAME  # A first segment of one frame; others follow.
 WHOLE = FIRST_WHOLE | LAST_SEGMENT  # An assembly of one frame.
 
-# Places in a frame; its flags are the first octet.
+# Indexes in a frame; its flags are the first octet.
 KIND_AT = 1
 SIZE_AT = 2
 TRACK_AT = 4  # 16 bits: a reserved octet, and the track.
@@ -42,26 +42,26 @@ COMMAND = 1
 HEADER = 2
 BODY = 3
 
-EMPTY_FRAMES_MAX = 64  # Frames of one assembly that bring nothing and end nothing.
-PART_MIN = 32768  # Octets; smaller pieces of a body are gathered.
+EMPTY_FRAMES_MAX = 64  # Empty frames of one assembly that do not end a segment.
+PART_MIN = 32768  # Bytes; smaller chunks of a body are joined.
 PART_MAX = 131072
 if not cython.compiled:
     C_BEGINS = BEGINS
 
 
 class Assembly:
-    """The segments of one command, as far as they came."""
+    """The received segments of one command."""
 
     def __init__(self) -> None:
         self.active = False
-        self.discarding = False  # It is followed to its end, but not kept.
+        self.discarding = False  # Its frames are checked, but not kept.
         self.sink: BodySink | None = None  # Takes the body instead.
-        self.pool: Any = None  # Counts what is held of the body.
+        self.pool: Any = None  # Counts the bytes of the body.
         self.counted = 0  # Octets of it that the pool counts.
         self.clear()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget the command."""
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None
@@ -70,8 +70,8 @@ class Assembly:
             self.counted = 0
         self.active = False
         self.discarding = False
-        self.kind = 0  # Of the segment that came last; 0 when not known.
-        self.inside = False  # That segment's last frame has not come.
+        self.kind = 0  # Of the latest segment; 0 if it is not known.
+        self.inside = False  # The last frame of that segment is missing.
         self.last_segment = False
         self.empty = 0
         self.octets = 0  # Of all segments' payloads.
@@ -82,28 +82,28 @@ class Assembly:
         self.gathered: bytearray | None = None
 
     def begin(self, discarding: bool, pool: BufferPool) -> None:
-        """A command's first frame follows; ``pool`` counts what is held of its body."""
+        """Begin a command before its first frame; ``pool`` counts the bytes of its body."""
         self.clear()
         self.pool = pool
         self.active = True
         self.discarding = discarding
 
     def follow(self) -> None:
-        """The rest of a command follows that we need not know: its beginning was lost."""
+        """Check and discard the remaining frames of a command whose beginning was lost."""
         self.clear()
         self.active = True
         self.discarding = True
         self.inside = True
 
     def add(self, flags: int, kind: int, d: bytes | bytearray, lo: int, hi: int) -> bool:
-        """Take a frame's payload ``d[lo:hi]``; tell whether the segment is complete.
+        """Add a frame's payload ``d[lo:hi]``; return True if the segment is complete.
 
         Raises:
             CloseError: the flags do not fit.
         """
-        if self.inside and self.kind == 0:  # Somewhere within a command whose beginning we lost.
+        if self.inside and self.kind == 0:  # Within a command whose beginning was lost.
             if flags & C_BEGINS == C_BEGINS:
-                raise framing("a command begins where the rest of one is due")
+                raise framing_error("a command begins where the rest of one is due")
             self.kind = kind
         elif self.inside:
             if (
@@ -112,21 +112,21 @@ class Assembly:
                 or bool(flags & LAST_SEGMENT) != self.last_segment
                 or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
             ):
-                raise framing("a frame does not continue its segment")
+                raise framing_error("a frame does not continue its segment")
         elif (
             kind <= self.kind
             or not flags & FIRST_FRAME
             or bool(flags & FIRST_SEGMENT) != (kind == COMMAND)
             or (self.kind == 0) != (kind == COMMAND)
         ):
-            raise framing("a frame does not begin the next segment")
+            raise framing_error("a frame does not begin the next segment")
         self.kind = kind
         self.last_segment = flags & LAST_SEGMENT != 0
         self.inside = flags & LAST_FRAME == 0
         if hi == lo and self.inside:
             self.empty += 1
             if self.empty > EMPTY_FRAMES_MAX:
-                raise framing(f"more than {EMPTY_FRAMES_MAX} empty frames in one command")
+                raise framing_error(f"more than {EMPTY_FRAMES_MAX} empty frames in one command")
         self.octets += hi - lo
         if not self.discarding:
             if kind == BODY:
@@ -138,7 +138,7 @@ class Assembly:
         return not self.inside
 
     def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """Keep a piece of the body; small ones are gathered."""
+        """Keep a chunk of the body; small ones are joined."""
         self.body_size += hi - lo
         if self.sink is not None:
             self.sink.add(cut(d, lo, hi))
@@ -156,13 +156,13 @@ class Assembly:
             self.gathered = None
 
     def body(self) -> tuple[bytes, ...]:
-        """The body's parts; none when it is empty."""
+        """Return the parts of the body; none if it is empty."""
         if self.gathered:
             self.parts.append(bytes(self.gathered))
             self.gathered = None
         return tuple(self.parts)
 
 
-def framing(text: str) -> CloseError:
-    """Frames cannot be told apart any more."""
+def framing_error(text: str) -> CloseError:
+    """Return a framing error, which closes the connection."""
     return CloseError(CloseCode.FRAMING_ERROR, text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a protocol machine of AMQP 0-10 can report to its owner."""
+"""The events that a protocol machine of AMQP 0-10 reports to its owner."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -90,7 +90,7 @@ class SessionFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Resumed(Event):
-    """A session is attached again; ``kept`` tells whether the peer knew it."""
+    """A session is attached again; ``kept`` is True if the peer had kept it."""
 
     session: bytes
     kept: bool
@@ -98,14 +98,14 @@ class Resumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeaderRejected(Event):
-    """The peer answered our protocol header with the one that it would rather speak."""
+    """The peer answered our protocol header with that of another version."""
 
     header: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReceived(Event):
-    """The peer is alive."""
+    """The peer sent a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)

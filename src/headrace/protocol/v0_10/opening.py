@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a connection of AMQP 0-10: which peer says what when, and what may be agreed on."""
+"""Opening a connection of AMQP 0-10: the controls of each peer by state, and the limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HANDSHAKE: dict[tuple[int, Role, str], int] = {
 }
 
 
-def following(state_number: int, sender: Role, control: Control) -> int:
+def next_state(state_number: int, sender: Role, control: Control) -> int:
     """Return the number of the state that a control of the opening leads to.
 
     Raises:
@@ -65,9 +65,9 @@ def following(state_number: int, sender: Role, control: Control) -> int:
 def check_tune(offer: ConnectionTune, chosen: ConnectionTuneOk) -> str:
     """Return the error of a tune-ok; empty when it is within the limits offered."""
     size = chosen.max_frame_size
-    most = offer.channel_max
-    if most is not None and chosen.channel_max is not None and chosen.channel_max > most:
-        return f"channel-max {chosen.channel_max} above {most}"
+    maximum = offer.channel_max
+    if maximum is not None and chosen.channel_max is not None and chosen.channel_max > maximum:
+        return f"channel-max {chosen.channel_max} above {maximum}"
     if size is not None:
         if size < MAX_FRAME_MIN:
             return f"max-frame-size {size} below {MAX_FRAME_MIN}"

@@ -14,7 +14,7 @@ from headrace.protocol.v0_x.handshake cimport STATE_AWAITING_HEADER
 from headrace.wire.memory cimport copy, cut, put16, put32
 
 cdef class SessionConnection(Endpoint):
-    cdef public bint reticent
+    cdef public bint suppress_known_completed
     cdef public unsigned int max_frame_size
     cdef public unsigned long long body_max
     cdef public dict attached
@@ -62,7 +62,7 @@ cdef class SessionConnection(Endpoint):
     cpdef lost(self)
     @cython.locals(session=SessionPort)
     cpdef announce(self)
-    cpdef not_attached(self, unsigned int number)
+    cpdef refuse_unattached(self, unsigned int number)
     cpdef SessionPort find_session(self, unsigned int number, bytes name, bint force)
     cpdef object principal(self)
     cpdef on_attached(self, SessionPort session)
@@ -71,6 +71,6 @@ cdef class SessionConnection(Endpoint):
     cdef check_header(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n)
     cpdef accept_header(self, bytes header)
     cpdef control(self, SessionPort session, unsigned int number, bytes payload)
-    cpdef failed(self, object error)
+    cpdef answer_error(self, object error)
     cpdef fail(self, object error)
-    cpdef turn_over(self)
+    cpdef on_turn_end(self)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from headrace.protocol.v0_10.session.registry import Sessions
     from headrace.protocol.v0_10.session.session import Session
 
-MAX_FRAME_MIN = 4096  # Octets; the least that both peers must accept.
+MAX_FRAME_MIN = 4096  # Bytes; both peers must accept at least this.
 
 
 class SessionConnection(Endpoint):
@@ -66,13 +66,14 @@ class SessionConnection(Endpoint):
         self, pool: BufferPool, channel_max: int, sessions: "Sessions | None", is_server: bool
     ) -> None:
         Endpoint.__init__(self, pool)
-        self.max_frame_size = MAX_FRAME_MIN  # Octets of a whole frame that we send.
-        self.body_max = 128 << 20  # Octets of a body that we take.
+        self.max_frame_size = MAX_FRAME_MIN  # Of a whole frame that we send, in bytes.
+        self.body_max = 128 << 20  # Of a received body, in bytes.
         self.attached: dict[int, Session] = {}  # Sessions by channel.
         self.last: Session | None = None  # The one that was used last.
         self.to_announce: list[Session] = []  # Sessions with completions to announce.
         self.current = 0  # The command being handled, class code << 8 | command code.
-        self.reticent = False  # The peer hears of known completions only when it asks.
+        # Send session.known-completed only when the peer asks for it.
+        self.suppress_known_completed = False
         self.events: list[Event] = []
         self.is_server = is_server
         self.channel_max = channel_max  # Channels are numbered from 0 to below it.
@@ -94,7 +95,7 @@ class SessionConnection(Endpoint):
     def write_part(
         self, kind: int, last: bool, channel: int, payload: bytes, lo: int, hi: int
     ) -> None:
-        """Append the frames of ``payload[lo:hi]``, a piece of a segment."""
+        """Append the frames of ``payload[lo:hi]``, a part of a segment."""
         limit = self.max_frame_size - C_FRAME_HEAD
         whole = len(payload)
         flags = (8 if kind < 2 else 0) | (4 if last else 0)
@@ -155,7 +156,7 @@ class SessionConnection(Endpoint):
                     session.send_completed()
 
     # Keeps 0-10/s030, 0-10/s031.
-    def not_attached(self, number: int) -> None:
+    def refuse_unattached(self, number: int) -> None:
         """Discard a frame on a channel without a session."""
         self.write_control(number, SessionDetached(name=b"", code=DetachCode.NOT_ATTACHED))
 
@@ -183,11 +184,11 @@ class SessionConnection(Endpoint):
         body: int,
         body_end: int,
     ) -> None:
-        """A message.transfer came whose body is at most ``INLINE_BODY_MAX`` octets.
+        """A message.transfer came whose body is at most ``INLINE_BODY_MAX`` bytes.
 
-        ``d[args:args_end]`` holds the session header (2 octets, checked) and the arguments (not
-        looked at), then follow the payloads of the header and body segments. A segment that did
-        not come has no octets.
+        ``d[args:args_end]`` holds the session header (2 bytes, checked) and the arguments (not
+        checked); the payloads of the header and body segments follow. A segment that did not
+        come has no bytes.
         """
         self.on_transfer_large(
             session,
@@ -227,7 +228,7 @@ class SessionConnection(Endpoint):
         session.complete(session.command_id)
 
     def on_accept(self, session: "Session", d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A message.accept came; ``d[lo:hi]`` holds ranges of 8 octets, in order."""
+        """A message.accept came; ``d[lo:hi]`` holds ranges of 8 bytes, in order."""
         payload = b"\x04\x02\x01" + bytes((session.sync,)) + b"\x01\x00"
         payload += (hi - lo).to_bytes(2, "big") + cut(d, lo, hi)
         self.on_command(session, decode_command(payload)[1], b"", ())
@@ -272,7 +273,7 @@ class SessionConnection(Endpoint):
         self.events.append(Detached(session.name, channel, code))
 
     def on_session_failed(self, session: "Session", error: ExecutionError) -> None:
-        """The peer broke a rule in a command, or it cannot be done; it was told."""
+        """A command of the peer broke a rule or failed; the error was sent."""
         self.events.append(SessionFailed(session.name, error))
 
     def on_resumed(self, session: "Session", kept: bool) -> None:
@@ -304,12 +305,12 @@ class SessionConnection(Endpoint):
     def control(self, session: "Session | None", number: int, payload: bytes) -> None:
         """A control came as a whole."""
 
-    def failed(self, error: Exception) -> None:
+    def answer_error(self, error: Exception) -> None:
         """Answer an error that handling a frame raised."""
 
     def fail(self, error: CloseError | DetachError | ExecutionError) -> None:
         """End what the error says, and tell the peer why."""
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         """All complete frames of one read were handled."""
         self.announce()

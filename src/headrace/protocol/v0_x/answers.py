@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of AMQP 0-8, 0-9 and 0-9-1 leave a channel in the order of its requests.
+"""The order of answers of AMQP 0-8, 0-9 and 0-9-1: that of the requests of a channel.
 
-An answer that has to wait, for the disk as a rule, is deferred. Every later answer of the channel,
-its ``channel.close`` included, queues behind it, and so do ``connection.close`` and its
-``close-ok``. Of the requests that come meanwhile, those in :data:`PIPELINED` are handled at once
-and have their answers queued, so that many of them share one sync of the disk; at any other request
-the channel pauses, since what it does must not be seen before the answer to an earlier one: a
-consumer's first delivery, the messages that a commit returns. Publishes and acks have no answer and
-do not wait.
+An answer that has to wait, mostly for the disk, is deferred. Every later answer of the channel,
+``channel.close`` included, queues behind it, and so do ``connection.close`` and its ``close-ok``.
+Requests in :data:`PIPELINED` that arrive meanwhile are handled at once and their answers queued, so
+that many share one sync of the disk. At any other request the channel pauses, since its effects
+(a consumer's first delivery, the messages that a commit returns) must not precede an earlier
+answer. Publishes and acks have no answer and do not wait.
 """
 
 from collections import deque
@@ -24,7 +23,7 @@ from headrace.protocol.v0_x.frames import FRAME_METHOD
 from headrace.spec.methods import METHODS
 from headrace.spec.tables import Version
 
-ANSWERS_MAX = 1024  # Answers that one channel may owe; beyond it the channel pauses.
+ANSWERS_MAX = 1024  # Queued answers of one channel; beyond it the channel pauses.
 
 PIPELINED = frozenset(
     (
@@ -44,7 +43,7 @@ PIPELINED = frozenset(
         "message.close",
     )
 )
-REQUESTS: dict[Version, dict[int, bool]] = {  # By method id: whether it is in PIPELINED.
+REQUESTS: dict[Version, dict[int, bool]] = {  # By method id: True if it is in PIPELINED.
     version: {
         method.id[0] << 16 | method.id[1]: method.name in PIPELINED
         for method in METHODS
@@ -59,17 +58,17 @@ class Answers:
 
     def __init__(self, output: Endpoint) -> None:
         self.output = output
-        self.owing = 0  # Channels that owe answers.
+        self.owing = 0  # Channels with deferred answers.
 
     def send_in_order(self, channel: Channel, payload: bytes) -> None:
-        """Send an encoded method after all answers that the channel owes."""
+        """Send an encoded method after all deferred answers of the channel."""
         if channel.answers is None:
             self.output.write_frame(FRAME_METHOD, channel.number, payload)
         else:
             channel.answers.append(payload)
 
     def defer(self, deferred: DeferredAnswer) -> None:
-        """Owe an answer; later ones of its channel wait for it."""
+        """Defer an answer; later ones of its channel wait for it."""
         channel = deferred.channel
         if channel.answers is None:
             channel.answers = deque()
@@ -77,14 +76,14 @@ class Answers:
         channel.answers.append(deferred)
 
     def must_pause(self, channel: Channel, version: Version, method: int) -> bool:
-        """Return True if a request on a channel that owes answers has to wait for them."""
+        """Return True if a request has to wait for the deferred answers of its channel."""
         if channel.state != C_OPEN or channel.expects_content():
             return False
         pipelined = REQUESTS[version].get(method)
         if pipelined is None:
             return False
-        owed = 0 if channel.answers is None else len(channel.answers)
-        return not pipelined or owed >= ANSWERS_MAX
+        count = 0 if channel.answers is None else len(channel.answers)
+        return not pipelined or count >= ANSWERS_MAX
 
     def send(self, channel: Channel) -> DeferredAnswer | None:
         """Send the answers of a channel up to the first that is still deferred.
@@ -106,7 +105,7 @@ class Answers:
         return None
 
     def forget(self, channel: Channel) -> bool:
-        """Forget what the channel owes; return True if no channel owes anything more."""
+        """Forget the answers of a channel; return True if no other channel has deferred ones."""
         if channel.answers is None:
             return False
         channel.answers = None

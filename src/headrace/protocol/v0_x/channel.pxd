@@ -13,7 +13,7 @@ cdef enum:
 cdef Py_ssize_t PART_MIN
 cdef Py_ssize_t PART_MAX
 
-cdef class Gatherer:
+cdef class DeliveryCollector:
     cdef int put(
         self, const unsigned char* d, Py_ssize_t args, Py_ssize_t args_end, Py_ssize_t header,
         Py_ssize_t header_end, Py_ssize_t end, unsigned long long body_size,
@@ -36,11 +36,11 @@ cdef class Channel:
     cdef public int busy
     cdef public list waiting
     cdef public object answers
-    cdef public Gatherer gatherer
+    cdef public DeliveryCollector collector
 
     cpdef bint expects_content(self) except -1
     cpdef pause(self, int reason)
-    cpdef put_first(self, bytes octets)
+    cpdef put_first(self, bytes frames)
     cpdef bint sends_body(self) except -1
     cpdef begin_body(self, BufferPool pool, bytes header, unsigned long long body_size)
     cdef add_body(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

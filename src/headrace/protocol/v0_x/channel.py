@@ -3,9 +3,9 @@
 
 The methods of the channel class are handled in :mod:`headrace.protocol.v0_x.connection`.
 
-Content comes as a method frame, a header frame and body frames, possibly between frames of other
-channels. Small bodies are joined at the end; the parts of a large one are kept as they came, where
-frames of a few octets are gathered first, so that what is held never exceeds the body by much.
+Content is a method frame, a header frame and body frames, possibly between frames of other
+channels. Small bodies are joined at the end; the parts of a large one are kept as received, except
+that small frames are joined first, so that the memory never exceeds the body by much.
 """
 
 from typing import TYPE_CHECKING, Protocol
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from headrace.protocol.errors import AmqpError
 
 
-OPENING = 0  # We asked for it.
+OPENING = 0  # We sent channel.open.
 OPEN = 1
-CLOSING = 2  # We sent channel.close; what comes before close-ok is ignored.
-BUSY = 3  # What comes waits until something that takes its time is done:
-FOR_BODY = 1  # a body on its way from or to the disk,
-FOR_OUTPUT = 2  # too much that waits to be sent,
-FOR_ANSWERS = 4  # answers to earlier requests.
+CLOSING = 2  # We sent channel.close; frames before close-ok are ignored.
+BUSY = 3  # Received frames wait, for these reasons:
+FOR_BODY = 1  # A body is read from or written to the disk.
+FOR_OUTPUT = 2  # The output is full.
+FOR_ANSWERS = 4  # Answers to earlier requests are deferred.
 
 PART_MIN = 32768  # Octets; smaller frames are gathered.
 PART_MAX = 131072
 
 
-class Gatherer:
-    """Takes the deliveries and confirms of a channel straight from what was received.
+class DeliveryCollector:
+    """Takes the deliveries and confirms of a client's channel straight from the receive buffer.
 
-    A client's channel may have one. What it does not take goes the ordinary way.
+    Those that it does not take become events.
     """
 
     def put(
@@ -52,7 +52,7 @@ class Gatherer:
         end: int,
         body_size: int,
     ) -> int:
-        """Take a whole basic.deliver, or return 0.
+        """Take a complete basic.deliver, or return 0.
 
         ``d[args:args_end]`` holds the method's fields and ``d[header:header_end]`` the payload of
         the header frame; the body frames follow an octet later and reach up to ``end``.
@@ -73,7 +73,7 @@ class Channel:
         self.number = number
         self.state = OPENING
         self.method: MethodBase | None = None  # The method whose content is awaited.
-        self.address: bytes | None = None  # Or, for a publish, its address and flags undecoded.
+        self.address: bytes | None = None  # Of an awaited publish: address and flags, undecoded.
         self.header: bytes | None = None  # The header frame's payload.
         self.body_size = 0
         self.missing = 0
@@ -81,32 +81,32 @@ class Channel:
         self.gathered: bytearray | None = None
         self.counted = 0  # Octets of it that the pool counts.
         self.sink: BodySink | None = None  # Takes the body instead.
-        self.busy = 0  # Why it is BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
-        self.waiting: list[bytes] | None = None  # Frames that came while BUSY.
-        #: Answers that wait for the first of them.
+        self.busy = 0  # The reasons of BUSY: a sum of FOR_BODY, FOR_OUTPUT, FOR_ANSWERS.
+        self.waiting: list[bytes] | None = None  # Frames that arrived while BUSY.
+        #: The first is deferred; the others wait for it.
         self.answers: deque[bytes | DeferredAnswer] | None = None
-        self.gatherer: Gatherer | None = None  # On a client's channel that has one.
+        self.collector: DeliveryCollector | None = None  # On a client's channel that has one.
 
     def expects_content(self) -> bool:
         """Return True if a content has begun and is not complete."""
         return self.method is not None or self.address is not None
 
     def pause(self, reason: int) -> None:
-        """Let what comes wait; several reasons may hold at a time."""
+        """Let received frames wait; several reasons may hold at a time."""
         if self.state == OPEN or self.state == BUSY:
             self.state = BUSY
             self.busy |= reason
 
-    def put_first(self, octets: bytes) -> None:
+    def put_first(self, frames: bytes) -> None:
         """Let frames wait before those that wait already."""
-        self.waiting = [octets, *(self.waiting or ())]
+        self.waiting = [frames, *(self.waiting or ())]
 
     def sends_body(self) -> bool:
-        """Return True while nothing may come between the frames of a body."""
+        """Return True while a body is sent, whose frames must not be interrupted."""
         return self.busy & FOR_BODY != 0
 
     def begin_body(self, pool: BufferPool, header: bytes, body_size: int) -> None:
-        """The header came; ``pool`` counts what comes of the body."""
+        """Begin a body after its header; ``pool`` counts its bytes."""
         self.pool = pool
         self.header = header
         self.body_size = body_size
@@ -114,7 +114,7 @@ class Channel:
         self.parts = []
 
     def add_body(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """A body frame came, not larger than what is missing."""
+        """Add the payload of a body frame, not larger than the missing bytes."""
         self.missing -= hi - lo
         if self.sink is not None:
             self.sink.add(cut(d, lo, hi))
@@ -139,7 +139,7 @@ class Channel:
         return parts
 
     def abandon(self) -> None:
-        """Forget an unfinished content."""
+        """Discard an unfinished content."""
         if self.sink is not None:
             self.sink.abandon()
             self.sink = None
@@ -163,7 +163,7 @@ class AnswerSender(Protocol):
 
 
 class DeferredAnswer:
-    """An answer that waits for something; :meth:`released` or :meth:`refuse` ends that, once."""
+    """An answer that waits until :meth:`released` or :meth:`refuse` is called, once."""
 
     __slots__ = ("channel", "connection", "error", "payload", "ready", "request")
 
@@ -178,11 +178,11 @@ class DeferredAnswer:
         self.error: AmqpError | None = None
 
     def released(self, token: int) -> None:
-        """Send it, once those before it are sent; ``token`` is the confirm line's."""
+        """Send the answer, once those before it are sent."""
         self.ready = True
         self.connection.send_answers(self.channel)
 
     def refuse(self, error: "AmqpError") -> None:
-        """Close what the error says instead, in the answer's place."""
+        """Send the close for an error instead of the answer."""
         self.error = error
         self.released(0)

@@ -19,7 +19,7 @@ from headrace.protocol.v0_x.handshake cimport (
     STATE_AWAITING_HEADER, STATE_CLOSED, STATE_CLOSING, STATE_GREETED, STATE_OPEN, STATE_TUNING,
 )
 
-cdef long long DEFERRED_OCTETS_MAX
+cdef long long DEFERRED_BYTES_MAX
 
 cdef class Connection(Endpoint):
     cdef public object role
@@ -37,15 +37,15 @@ cdef class Connection(Endpoint):
     cdef public int state_number
     cdef public Channel last
     cdef public bytes rest
-    cdef public unsigned long long handshake_octets
+    cdef public unsigned long long handshake_bytes
     cdef public Py_ssize_t hold_above
-    cdef public bint deaf
+    cdef public bint ignores_input
     cdef public bint left
-    cdef public long long deferred_octets
+    cdef public long long deferred_bytes
     cdef public object close_reason
     cdef public object deferred_close
 
-    cpdef answer_to(self, Upcalls owner)
+    cpdef set_owner(self, Upcalls owner)
     cpdef bint awaits_close(self) except -1
     cpdef list receive(self, bytes data)
     @cython.locals(pos=Py_ssize_t)
@@ -61,8 +61,8 @@ cdef class Connection(Endpoint):
     cdef Py_ssize_t frames(self, const unsigned char* d, Py_ssize_t pos, Py_ssize_t n) except -1
     cpdef heartbeat_frame(self, unsigned int number, Py_ssize_t size)
     cpdef defer_frame(self, Channel channel, bytes frame)
-    @cython.locals(before=cython.bint, after=cython.bint)
-    cpdef count_deferred(self, long long octets)
+    @cython.locals(was_full=cython.bint, is_full=cython.bint)
+    cpdef count_deferred(self, long long size)
     cpdef forget_waiting(self, Channel channel)
     @cython.locals(data=bytes, used=Py_ssize_t)
     cpdef resume(self, Channel channel, int reason)

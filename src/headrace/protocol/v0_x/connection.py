@@ -9,12 +9,13 @@ channel, order) before an octet of its payload is looked at. Then
   call with offsets, no objects (:mod:`headrace.protocol.v0_x.content_frames`);
 * every other method is decoded into its typed class and, when it carries content, waits on its
   channel for header and body frames;
-* both ways end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so how the octets were
-  split into reads makes no difference.
+** both paths end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so the split of the
+  octets into reads makes no difference.
 
-What the peer does wrong is an AmqpError, raised where the rule is broken and turned into a close in
-one place, :meth:`Connection.fail`. A channel that we closed ignores all but the answer; so does the
-connection. After a framing error nothing that follows can be trusted: the machine is deaf.
+An error of the peer is an AmqpError, raised where the rule is broken and turned into a close in one
+place, :meth:`Connection.fail`. A channel that we closed ignores everything but the answer; so does
+the connection. After a framing error nothing that follows can be trusted: the machine ignores all
+further input.
 
 State advances before octets are written: a refused ``send_method`` leaves none behind.
 """
@@ -106,8 +107,8 @@ from headrace.spec.reply import ReplyCode, Scope
 from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
-STRANGE_OCTETS = 32  # First octets of a peer that is not served, for the log.
-DEFERRED_OCTETS_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
+FIRST_BYTES_LOGGED = 32  # First octets of a peer that is not served, for the log.
+DEFERRED_BYTES_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     version: frozenset(
@@ -119,7 +120,7 @@ CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
 
 
 class Connection(Endpoint):
-    """One peer's view of one connection."""
+    """One peer's side of one connection."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class Connection(Endpoint):
         channel_max: int = 2047,
         body_max: int = 128 << 20,
     ) -> None:
-        """``frame_max``, ``channel_max`` and ``body_max`` (octets) are what we accept ourselves."""
+        """``frame_max`` and ``body_max`` (bytes) and ``channel_max`` are our own limits."""
         Endpoint.__init__(self, BufferPool() if pool is None else pool)
         self.role = role
         self.is_server = role is Role.SERVER
@@ -141,43 +142,43 @@ class Connection(Endpoint):
         self.channels: dict[int, Channel] = {}
         self.current = 0  # The method being handled, class id << 16 | method id.
         self.contents = ContentReader(self.pool, self.channels, self.is_server, frame_max, body_max)
-        self.contents.speak(version)
+        self.contents.set_version(version)
         self.answers = Answers(self)
-        self.answer_to(EventCollector(version, self.is_server))
+        self.set_owner(EventCollector(version, self.is_server))
         self.channel_max = channel_max
         self.heartbeat_s = 0
         self.state_number = STATE_AWAITING_HEADER
         self.last: Channel | None = None
         self.rest = b""
-        self.handshake_octets = 0
+        self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
-        self.deaf = False
-        self.left = False  # The peer closed, and was answered.
-        self.deferred_octets = 0  # Octets of frames that wait on busy channels.
-        self.close_reason: AmqpError | None = None  # Why we closed the connection.
-        self.deferred_close: Any = None  # (method, error): waits until no answer is owed.
+        self.ignores_input = False
+        self.left = False  # The peer sent connection.close, which was answered.
+        self.deferred_bytes = 0  # Octets of frames that wait on busy channels.
+        self.close_reason: AmqpError | None = None  # The error for which we closed.
+        self.deferred_close: Any = None  # (method, error): waits for all deferred answers.
         if role is Role.CLIENT:
             self.state_number = STATE_GREETED
             self.write(version.header)
 
-    def answer_to(self, owner: Upcalls) -> None:
-        """Call this owner from now on."""
+    def set_owner(self, owner: Upcalls) -> None:
+        """Set the owner, which gets all later upcalls."""
         self.owner = owner
         self.contents.owner = owner
 
     @property
     def events(self) -> list[Event]:
-        """Return the events that were collected and not yet taken."""
+        """The collected events that were not taken yet."""
         return self.owner.events
 
     @property
     def body_max(self) -> int:
-        """Bytes of a body that is taken; the virtual host and the user may lower it."""
+        """The maximum size of a body in bytes; the virtual host and the user may lower it."""
         return self.contents.body_max
 
     @body_max.setter
-    def body_max(self, most: int) -> None:
-        self.contents.body_max = most
+    def body_max(self, bytes_max: int) -> None:
+        self.contents.body_max = bytes_max
 
     @property
     def state(self) -> State:
@@ -185,12 +186,12 @@ class Connection(Endpoint):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return (self.state_number == STATE_CLOSING or self.left) and not self.deaf
+        return (self.state_number == STATE_CLOSING or self.left) and not self.ignores_input
 
     # --- Octets and frames --------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Event]:
-        """Take octets in any split and return what they meant. Never raises for what they hold."""
+        """Handle octets, in any split, and return the events. Never raises for their content."""
         if self.rest:
             data = self.rest + data
             self.rest = b""
@@ -203,15 +204,15 @@ class Connection(Endpoint):
 
     # Keeps 0-9-1/connection.start#03.
     def feed(self, d: bytes | bytearray, n: int) -> int:
-        """Handle the complete frames in ``d[:n]``; return how many octets are done with.
+        """Handle the complete frames in ``d[:n]``; return how many octets were consumed.
 
-        The owner keeps the others and gives them again, followed by more. They are fewer than
+        The owner passes the remaining ones again, followed by more. They are fewer than
         ``frame_max`` plus ``INLINE_WAIT_MAX``.
         """
         pos = 0
         self.begin_turn()
         while True:
-            if self.deaf or self.state_number == STATE_CLOSED:  # CLOSED
+            if self.ignores_input or self.state_number == STATE_CLOSED:  # CLOSED
                 return n
             try:
                 if self.state_number == STATE_AWAITING_HEADER:  # AWAITING_HEADER
@@ -243,20 +244,20 @@ class Connection(Endpoint):
                 self.fail(self.owner.explain(error, self.current))
                 pos = self.contents.after
                 self.work_left -= C_METHOD_WORK
-        self.owner.turn_over()
+        self.owner.on_turn_end()
         return pos
 
     def check_header(self, d: bytes | bytearray, pos: int, n: int) -> None:
-        """Refuse at once what cannot become a protocol header."""
+        """Refuse at once bytes that cannot become a protocol header."""
         for i in range(min(4, n - pos)):
             if d[pos + i] != b"AMQP"[i]:
                 self.contents.after = n
-                self.owner.on_rejected(cut(d, pos, min(n, pos + STRANGE_OCTETS)))
+                self.owner.on_rejected(cut(d, pos, min(n, pos + FIRST_BYTES_LOGGED)))
                 self.refuse_header()
                 return
 
     def accept_header(self, header: bytes) -> None:
-        """The peer sent its protocol header."""
+        """Handle the peer's protocol header."""
         chosen = negotiate(header)
         if isinstance(chosen, bytes) or chosen is V0_10:
             self.owner.on_rejected(header)
@@ -266,27 +267,27 @@ class Connection(Endpoint):
             return
         self.version = chosen
         self.early = chosen is not V0_9_1
-        self.contents.speak(chosen)
+        self.contents.set_version(chosen)
         self.state_number = STATE_GREETED
         self.owner.on_header(chosen)
 
     def await_tune_ok(self, version: Version) -> None:
-        """Go on with a client that another broker has greeted, logged in and tuned."""
+        """Continue with a client to which another broker has sent connection.tune."""
         self.version = version
         self.early = version is not V0_9_1
-        self.contents.speak(version)
+        self.contents.set_version(version)
         self.state_number = STATE_TUNING
 
     def refuse_header(self) -> None:
-        """Answer with a header that we speak, then end (0-9-1/4.2.2)."""
+        """Answer with a protocol header of ours, then close (0-9-1/4.2.2)."""
         self.write(self.version.header)
         self.state_number = STATE_CLOSED
         self.owner.on_closed()
 
     # Keeps 0-9-1/basic.reject#01, 0-9/basic.reject#01.
     def frames(self, d: bytes | bytearray, pos: int, n: int) -> int:
-        """Handle frame after frame; return where the first incomplete one begins."""
-        # In one function: the position is a C local, which parts would pass on for every frame.
+        """Handle frame after frame; return the start of the first incomplete one."""
+        # In one function: several would pass on the position, a C local, for every frame.
         contents = self.contents
         while n - pos >= C_PAYLOAD_AT:
             if self.work_left <= 0 and self.turn_is_over():
@@ -337,7 +338,7 @@ class Connection(Endpoint):
                         continue
                 elif (
                     channel is not None
-                    and channel.gatherer is not None
+                    and channel.collector is not None
                     and channel.state == C_OPEN
                     and self.state_number == STATE_OPEN
                     and channel.method is None
@@ -355,7 +356,7 @@ class Connection(Endpoint):
                         method == BASIC_ACK
                         and size == C_ACK_LEN
                         and not self.owner.events
-                        and channel.gatherer.confirm(
+                        and channel.collector.confirm(
                             get64(d, pos + C_ARGUMENTS_AT), d[pos + C_ACK_FLAG_AT] & 1
                         )
                     ):
@@ -390,21 +391,21 @@ class Connection(Endpoint):
             else:
                 contents.body_frame(channel, d, pos + C_PAYLOAD_AT, end)
             if self.state_number < STATE_OPEN:
-                self.handshake_octets += size + C_OVERHEAD
-                if self.handshake_octets > HANDSHAKE_BYTES_MAX:
+                self.handshake_bytes += size + C_OVERHEAD
+                if self.handshake_bytes > HANDSHAKE_BYTES_MAX:
                     contents.after = n
-                    self.deaf = True
+                    self.ignores_input = True
                     raise AmqpError(
                         ReplyCode.FRAME_ERROR,
                         f"more than {HANDSHAKE_BYTES_MAX} octets before connection.open-ok",
                     )
             pos = end + 1
-            if self.deaf or self.state_number == STATE_CLOSED:
+            if self.ignores_input or self.state_number == STATE_CLOSED:
                 return n
         return pos
 
     def frame_error(self, kind: int, size: int) -> AmqpError:
-        """Return the error of a frame's head."""
+        """Return the error for a frame's head."""
         if kind not in (FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT):
             return AmqpError(ReplyCode.FRAME_ERROR, f"unknown frame type {kind}")
         return AmqpError(
@@ -414,7 +415,7 @@ class Connection(Endpoint):
         )
 
     def heartbeat_frame(self, number: int, size: int) -> None:
-        """A heartbeat came."""
+        """Handle a heartbeat."""
         if number or size:
             raise AmqpError(ReplyCode.FRAME_ERROR, "a heartbeat is an empty frame on channel 0")
         self.owner.on_heartbeat()
@@ -422,19 +423,19 @@ class Connection(Endpoint):
     # --- Busy channels ------------------------------------------------------------------------
 
     def defer_frame(self, channel: Channel, frame: bytes) -> None:
-        """A frame came on a channel that is busy: it waits."""
+        """Let a frame of a busy channel wait."""
         if channel.waiting is None:
             channel.waiting = []
         channel.waiting.append(frame)
         self.count_deferred(len(frame))
 
-    def count_deferred(self, octets: int) -> None:
-        """Count octets that wait, or with a negative number those that need not any more."""
-        before = self.deferred_octets > DEFERRED_OCTETS_MAX
-        self.deferred_octets += octets
-        after = self.deferred_octets > DEFERRED_OCTETS_MAX
-        if before != after:
-            self.owner.pause_reading(after)
+    def count_deferred(self, size: int) -> None:
+        """Add to the bytes that wait on busy channels; a negative size subtracts."""
+        was_full = self.deferred_bytes > DEFERRED_BYTES_MAX
+        self.deferred_bytes += size
+        is_full = self.deferred_bytes > DEFERRED_BYTES_MAX
+        if was_full != is_full:
+            self.owner.pause_reading(is_full)
 
     def resume(self, channel: Channel, reason: int) -> None:
         """Drop a reason for a channel to be busy; without any, handle the deferred frames.
@@ -459,7 +460,7 @@ class Connection(Endpoint):
         if used < len(data) and self.channels.get(channel.number) is channel:
             self.count_deferred(len(data) - used)
             channel.put_first(data[used:])
-            if channel.state == C_OPEN:  # The turn is over, or too much waits to be sent.
+            if channel.state == C_OPEN:  # The turn has ended, or the output is full.
                 channel.pause(FOR_OUTPUT)
                 self.owner.resume_later(channel)
 
@@ -474,7 +475,7 @@ class Connection(Endpoint):
     # Keeps 0-9/channel.close#stability, 0-9/connection.close#stability, 0-9-1/channel.close#01,
     # 0-9-1/connection.close#01.
     def method_frame(self, channel: Channel | None, number: int, payload: bytes) -> None:
-        """A method came that takes the ordinary way."""
+        """Handle a method that does not take the fast path."""
         class_id = self.current >> 16
         closing = self.state_number == STATE_CLOSING
         if class_id == 10:
@@ -518,7 +519,7 @@ class Connection(Endpoint):
 
     # Keeps 0-9-1/connection.close#01.
     def connection_method(self, method: MethodBase) -> None:
-        """A method of the connection class came."""
+        """Handle a method of the connection class."""
         if isinstance(method, ConnectionClose):
             self.state_number = STATE_CLOSED
             self.left = True
@@ -536,7 +537,7 @@ class Connection(Endpoint):
         self.owner.on_method(None, 0, method)
 
     def advance_state(self, sender: Role, method: MethodBase) -> None:
-        """Let a method of the connection class move the state, or refuse it."""
+        """Advance the state by a method of the connection class, or refuse the method."""
         if (
             self.state_number == STATE_OPEN
             and method.NAME in IN_OPEN
@@ -566,7 +567,7 @@ class Connection(Endpoint):
 
     # Keeps 0-9-1/channel.close#01, 0-9-1/channel.open#01, 0-9/channel.open#state.
     def channel_method(self, channel: Any, number: int, method: MethodBase) -> None:
-        """A method of the channel class came."""
+        """Handle a method of the channel class."""
         if isinstance(method, ChannelOpen | ChannelResume):
             if channel is not None:
                 raise AmqpError(ReplyCode.CHANNEL_ERROR, "second 'channel.open' seen")
@@ -598,7 +599,7 @@ class Connection(Endpoint):
         self.owner.on_method(channel, number, method)
 
     def forget_channel(self, channel: Channel) -> None:
-        """The channel's number is free again."""
+        """Forget a closed channel: its number is free again."""
         del self.channels[channel.number]
         self.last = None
         self.forget_waiting(channel)
@@ -607,8 +608,8 @@ class Connection(Endpoint):
         self.owner.on_channel_forgotten(channel)
 
     def fail(self, error: AmqpError) -> None:
-        """Close what the error says, and tell the peer why."""
-        if self.early and error.code is ReplyCode.UNEXPECTED_FRAME:  # What it was called before.
+        """Close the channel or connection with an error, by its scope."""
+        if self.early and error.code is ReplyCode.UNEXPECTED_FRAME:  # It came with 0-9-1.
             error = AmqpError(ReplyCode.COMMAND_INVALID, error.text, error.method)
         method = error.method if error.method != (0, 0) else divmod(self.current, 65536)
         channel = self.last
@@ -622,7 +623,7 @@ class Connection(Endpoint):
             self.owner.on_failed(channel, error)
             return
         if error.code is ReplyCode.FRAME_ERROR:
-            self.deaf = True
+            self.ignores_input = True
         if self.state_number >= STATE_CLOSING:
             return
         if self.state_number == STATE_AWAITING_HEADER:
@@ -668,11 +669,11 @@ class Connection(Endpoint):
     # --- Answers --------------------------------------------------------------------------------
 
     def send_in_order(self, channel: Channel, payload: bytes) -> None:
-        """Send an encoded method after all answers that the channel owes."""
+        """Send an encoded method after all deferred answers of the channel."""
         self.answers.send_in_order(channel, payload)
 
     def defer_answer(self, channel: Channel, payload: bytes) -> DeferredAnswer:
-        """Owe an encoded method as the answer to the request that is being handled."""
+        """Defer an encoded method, the answer to the request that is being handled."""
         deferred = DeferredAnswer(self, channel, payload, self.current)
         self.answers.defer(deferred)
         return deferred
@@ -691,18 +692,18 @@ class Connection(Endpoint):
             self.resume(channel, FOR_ANSWERS)
 
     def forget_answers(self, channel: Channel) -> None:
-        """Forget the answers that a channel owes."""
+        """Forget the deferred answers of a channel."""
         if self.answers.forget(channel):
             self.send_deferred_close()
 
     def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
-        """Send connection.close, for a reason, or close-ok, after all answers that are owed."""
+        """Send connection.close with an error, or close-ok, after all deferred answers."""
         self.deferred_close = (method, error)
-        if not self.answers.owing or not self.owner.answers_come():
+        if not self.answers.owing or not self.owner.will_answer():
             self.send_deferred_close()
 
     def send_deferred_close(self) -> None:
-        """Send the close or close-ok that waited until no channel owed answers."""
+        """Send the close or close-ok that waited for the deferred answers."""
         if self.deferred_close is None:
             return
         method, error = self.deferred_close
@@ -713,7 +714,7 @@ class Connection(Endpoint):
         elif isinstance(method, ConnectionCloseOk):
             self.owner.on_closed()
 
-    def forgo_answers(self) -> None:
+    def close_without_answers(self) -> None:
         self.send_deferred_close()
 
     # --- Sending ------------------------------------------------------------------------------

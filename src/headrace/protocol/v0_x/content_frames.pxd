@@ -3,9 +3,9 @@ import cython
 
 from headrace.protocol.v0_x.frames cimport (
     C_ARGUMENTS_AT, C_BODY, C_BODY_SIZE_AT, C_CHANNEL_AT, C_END, C_HEADER, C_NO_PROPERTIES,
-    C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_ADDRESS_AT, C_PUBLISH_END_LEN, C_SIZE_AT, framed,
+    C_OVERHEAD, C_PAYLOAD_AT, C_PUBLISH_ADDRESS_AT, C_PUBLISH_END_LEN, C_SIZE_AT, make_frame,
 )
-from headrace.protocol.v0_x.channel cimport Channel, Gatherer
+from headrace.protocol.v0_x.channel cimport Channel, DeliveryCollector
 from headrace.protocol.output cimport BufferPool
 from headrace.protocol.v0_x.upcalls cimport Upcalls
 from headrace.spec.ids cimport BASIC_PUBLISH
@@ -30,7 +30,7 @@ cdef class ContentReader:
     cdef Py_ssize_t after
     cdef bint replaying
 
-    cpdef speak(self, object version)
+    cpdef set_version(self, object version)
 
     @cython.locals(args=Py_ssize_t, key=Py_ssize_t, head=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t,
                    body_size=cython.ulonglong, got=cython.ulonglong, whole=cython.bint)
@@ -45,7 +45,7 @@ cdef class ContentReader:
     ) except? -1
     @cython.locals(class_id=cython.uint, due=cython.uint, body_size=cython.ulonglong)
     cdef header_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    @cython.locals(octets=cython.ulonglong, most=cython.ulonglong, other=Channel)
+    @cython.locals(total=cython.ulonglong, limit=cython.ulonglong, other=Channel)
     cdef check_unfinished(self, Channel channel, unsigned long long body_size)
     cdef body_frame(self, Channel channel, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     @cython.locals(address=bytes, header=bytes, data=bytes, start=bytes, body=bytes,

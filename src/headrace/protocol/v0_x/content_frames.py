@@ -2,8 +2,8 @@
 """Methods with content of AMQP 0-8, 0-9 and 0-9-1: a method frame, a header frame, body frames.
 
 A ``basic.publish`` whose content lies whole in the buffer takes a fast path: one call with
-offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a gatherer.
-Of every other content the frames are taken one by one and put together on the channel. Both ways
+offsets (``on_publish``), no objects. So does a delivery to a client's channel that has a collector.
+The frames of every other content are read one by one and assembled on the channel. Both paths
 end in the same calls (``on_publish``, ``on_publish_large``, ``on_content``), so how the octets were
 split into reads makes no difference.
 """
@@ -25,7 +25,7 @@ if not cython.compiled:
     from headrace.protocol.v0_x.frames import PUBLISH_ADDRESS_AT as C_PUBLISH_ADDRESS_AT
     from headrace.protocol.v0_x.frames import PUBLISH_END_LEN as C_PUBLISH_END_LEN
     from headrace.protocol.v0_x.frames import SIZE_AT as C_SIZE_AT
-    from headrace.protocol.v0_x.frames import framed
+    from headrace.protocol.v0_x.frames import make_frame
     from headrace.protocol.v0_x.upcalls import Upcalls
     from headrace.spec.ids import BASIC_PUBLISH
     from headrace.wire.memory import cut, get16, get32, get64
@@ -44,12 +44,12 @@ HANDSHAKE_BYTES_MAX = 16384  # That a peer may send before the connection is ope
 INLINE_BODY_MAX = 65536  # Larger bodies are kept in parts.
 # A connection may have begun so many bodies of the largest size, on all of its channels,
 UNFINISHED_BODIES = 8
-UNFINISHED_OCTETS_MIN = 64 << 20  # or so many octets, where the largest is small.
-INLINE_WAIT_MAX = 98304  # Octets of an unfinished content that wait in the read buffer.
+UNFINISHED_BYTES_MIN = 64 << 20  # or so many bytes, where the largest is small.
+INLINE_WAIT_MAX = 98304  # Bytes of an unfinished content that wait in the read buffer.
 
 
 class ContentReader:
-    """Takes in the contents of one connection, and tells its owner of those that are complete."""
+    """Reads the contents of one connection and passes complete ones to its owner."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class ContentReader:
         self.after = 0  # Where to go on after the frame or content being handled.
         self.replaying = False  # The frames waited: the end of a content may be in no buffer.
 
-    def speak(self, version: Version) -> None:
-        """Take contents as this version has them."""
+    def set_version(self, version: Version) -> None:
+        """Read the contents of this version."""
         self.version = version
         self.early = version is not V0_9_1  # 0-8 or 0-9: has tickets, among other things.
 
@@ -82,8 +82,8 @@ class ContentReader:
     ) -> int:
         """Handle a publish at ``pos``; return what follows, or -1 - ``pos`` to wait for more.
 
-        When the whole content lies in the buffer it is handed on with offsets. Else, unless it is
-        small enough to wait for, the method is put aside and its frames are taken one by one.
+        When the whole content lies in the buffer it is passed on with offsets. Else, unless it is
+        small enough to wait for, the method is kept and its frames are read one by one.
         """
         args = pos + C_PUBLISH_ADDRESS_AT
         if end - args < 3:
@@ -144,9 +144,9 @@ class ContentReader:
     def deliver_frames(
         self, channel: Channel, d: bytes | bytearray, pos: int, end: int, n: int, first: bool
     ) -> int:
-        """Give a delivery at ``pos`` to the channel's gatherer; return what follows.
+        """Give a delivery at ``pos`` to the channel's collector; return what follows.
 
-        Return -1 to wait for more of it, and 0 when its frames are to be taken one by one. They are
+        Return -1 to wait for more of it, and 0 when its frames are to be read one by one. They are
         unless it comes ``first``, before any event of this read. One that is not whole is waited
         for even then: its end would be the first event of the next read, and so on for ever.
         """
@@ -193,8 +193,8 @@ class ContentReader:
         if not first:
             return 0
         size = get32(d, head + C_SIZE_AT)
-        assert channel.gatherer is not None
-        if not channel.gatherer.put(
+        assert channel.collector is not None
+        if not channel.collector.put(
             d,
             pos + C_ARGUMENTS_AT,
             end,
@@ -245,18 +245,18 @@ class ContentReader:
 
     def check_unfinished(self, channel: Channel, body_size: int) -> None:
         """Refuse one more large body, if those that have begun on all channels are large enough."""
-        most = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_OCTETS_MIN)
-        octets = body_size
+        limit = max(UNFINISHED_BODIES * self.body_max, UNFINISHED_BYTES_MIN)
+        total = body_size
         for other in self.channels.values():
             if other.sink is None:
-                octets += other.body_size
-        if octets > most:
+                total += other.body_size
+        if total > limit:
             at_fault = PUBLISH if channel.method is None else (0, 0)
             channel.abandon()
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
-                f"the unfinished bodies of this connection would have {octets} octets, more than "
-                f"{most}",
+                f"the unfinished bodies of this connection would have {total} octets, more than "
+                f"{limit}",
                 at_fault,
             )
 
@@ -272,7 +272,7 @@ class ContentReader:
             self.complete(channel)
 
     def complete(self, channel: Channel) -> None:
-        """Hand a complete content to the owner."""
+        """Pass a complete content to the owner."""
         method = channel.method
         address = channel.address
         header = channel.header
@@ -284,7 +284,7 @@ class ContentReader:
             return
         assert address is not None
         number = channel.number
-        start = address + b"\xce" + framed(FRAME_HEADER, number, header)
+        start = address + b"\xce" + make_frame(FRAME_HEADER, number, header)
         if body_size > INLINE_BODY_MAX:
             self.owner.on_publish_large(channel, start, len(address) - 1, parts, body_size)
             return
@@ -294,7 +294,7 @@ class ContentReader:
             limit = self.frame_max - C_OVERHEAD
             data = start + b"".join(
                 [
-                    framed(FRAME_BODY, number, body[at : at + limit])
+                    make_frame(FRAME_BODY, number, body[at : at + limit])
                     for at in range(0, body_size, limit)
                 ]
             )

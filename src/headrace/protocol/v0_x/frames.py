@@ -6,16 +6,16 @@ FRAME_HEADER = 2
 FRAME_BODY = 3
 FRAME_HEARTBEAT = 8
 FRAME_END = 0xCE
-# Places in a frame.
+# Indexes in a frame.
 CHANNEL_AT = 1
 SIZE_AT = 3  # The size of the payload.
 PAYLOAD_AT = 7
 OVERHEAD = 8  # Octets of a frame beside its payload: type, channel, size, end octet.
-# Places in a method frame.
+# Indexes in a method frame.
 ARGUMENTS_AT = 11  # Behind class id and method id.
 PUBLISH_ADDRESS_AT = 13  # The exchange of basic.publish, behind its ticket.
 PUBLISH_END_LEN = 2  # Octets behind the address of basic.publish: its flags, and the end octet.
-# Places in a header frame.
+# Indexes in a header frame.
 BODY_SIZE_AT = 11
 FLAGS_AT = 19  # The flags of the properties.
 PROPERTIES_AT = 21
@@ -24,11 +24,11 @@ NO_PROPERTIES = 14  # Octets of a header's payload that has no properties.
 TAG_LEN = 8
 TAG_AND_FLAG_LEN = 9
 ACK_LEN = 13  # Octets of the payload of basic.ack.
-ACK_FLAG_AT = 19  # Where in its frame ``multiple`` is.
-FRAME_MIN_SIZE = 4096  # Octets; the least that both peers must accept (0-9-1/4.2.3).
+ACK_FLAG_AT = 19  # Index of ``multiple`` in its frame.
+FRAME_MIN_SIZE = 4096  # Octets that both peers must accept at least (0-9-1/4.2.3).
 
 
-def framed(kind: int, number: int, payload: bytes) -> bytes:
+def make_frame(kind: int, number: int, payload: bytes) -> bytes:
     """Return a frame."""
     head = bytes((kind,)) + number.to_bytes(2, "big") + len(payload).to_bytes(4, "big")
     return b"".join((head, payload, b"\xce"))

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening and closing a connection: which peer says what when (AMQP 0-8, 0-9 and 0-9-1).
+"""Opening and closing a connection: the methods of each peer by state (AMQP 0-8, 0-9 and 0-9-1).
 
-The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. Nothing
-here knows which peer we are. Limits are negotiated with connection.tune and tune-ok: the broker
-checks those of a client in :mod:`headrace.gateway.v0_x.methods.connection`, ``Connection.tune``
-adopts them, and :mod:`headrace.protocol.v0_x.content_frames` applies the size of frames.
+The states are those of 0-10 too, whose table is in :mod:`headrace.protocol.v0_10.opening`. X
 """
 
 from enum import Enum
@@ -14,7 +11,7 @@ from headrace.spec.tables import Receiver
 
 
 class Role(Enum):
-    """Which peer a machine is."""
+    """The role of a peer."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -23,7 +20,7 @@ class Role(Enum):
 class State(Enum):
     """The state of a connection."""
 
-    AWAITING_HEADER = 0  # Server: nothing came yet.
+    AWAITING_HEADER = 0  # Server: nothing was received yet.
     GREETED = 1  # The header is sent, or was accepted.
     STARTING = 2
     AUTHENTICATING = 3

@@ -12,10 +12,10 @@ cdef class Upcalls:
     cpdef on_heartbeat(self)
     cpdef on_failed(self, Channel channel, object error)
     cpdef on_closed(self)
-    cpdef turn_over(self)
+    cpdef on_turn_end(self)
     cpdef object explain(self, object error, unsigned int method)
     cpdef pause_reading(self, bint paused)
-    cpdef bint answers_come(self) except -1
+    cpdef bint will_answer(self) except -1
     cpdef Channel make_channel(self, unsigned int number)
     cpdef on_method(self, Channel channel, unsigned int number, object method)
     cpdef on_channel_forgotten(self, Channel channel)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls by which a 0-8, 0-9 or 0-9-1 connection tells its owner what the peer did.
+"""The calls by which a 0-8, 0-9 or 0-9-1 connection reports to its owner.
 
-The machine has an owner and calls it; a gateway derives :class:`Upcalls`. A machine without an
-owner of its own, as a client's, has an :class:`EventCollector`, which makes an event of each call.
+The machine calls its owner, a subclass of :class:`Upcalls`. A machine without an owner of its own,
+such as a client's, has an :class:`EventCollector`, which makes an event of each call.
 """
 
 import logging
@@ -37,7 +37,7 @@ class Upcalls:
     """The owner of a connection. Each call does nothing unless it is overridden."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []  # Those that the owner has yet to take from a collector.
+        self.events: list[Event] = []  # Collected events that the owner has not taken yet.
 
     # --- The connection -----------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class Upcalls:
     def on_closed(self) -> None:
         """The connection is closed: the transport may close once the output is sent."""
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         """All complete frames of one read were handled."""
 
     def explain(self, error: Exception, method: int) -> AmqpError:
@@ -70,8 +70,8 @@ class Upcalls:
     def pause_reading(self, paused: bool) -> None:
         """Too many frames wait on busy channels: stop reading, or go on."""
 
-    def answers_come(self) -> bool:
-        """Return False if the answers that are owed cannot come now: the disk takes nothing."""
+    def will_answer(self) -> bool:
+        """Return False if deferred answers cannot be sent now: the disk takes no records."""
         return True
 
     # --- Channels and methods -----------------------------------------------------------------

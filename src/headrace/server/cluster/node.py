@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.elsewhere import ServingBroker
+from headrace.gateway.connection.cluster_port import ServingBroker
 from headrace.server.cluster.assignment import assign, ledger_name
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies

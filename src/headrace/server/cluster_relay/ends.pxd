@@ -12,7 +12,7 @@ cdef class RelayEnd(Endpoint):
     @cython.locals(other=RelayEnd)
     cdef Py_ssize_t feed(self, const unsigned char* d, Py_ssize_t n) except -1
     @cython.locals(other=RelayEnd)
-    cpdef fed(self)
+    cpdef on_output_drained(self)
     @cython.locals(other=RelayEnd)
     cpdef end(self)
     cpdef force_close(self, str reason)

@@ -44,7 +44,7 @@ class RelayEnd(Endpoint):
             other.transport.watch_output()
         return n
 
-    def fed(self) -> None:
+    def on_output_drained(self) -> None:
         """The peer has read what waited: the other side is read again."""
         self.starving = None
         other = self.other

@@ -20,7 +20,7 @@ from headrace.gateway.security.user import User
 from headrace.gateway.v0_x.connection.connection import RELAYED, GatewayConnection
 from headrace.gateway.v0_x.quirks import quirks_of
 from headrace.protocol.codec_0_x import ConnectionOpen, ConnectionTuneOk, encode_method
-from headrace.protocol.v0_x.frames import FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import FRAME_METHOD, make_frame
 from headrace.server.cluster_relay.ends import RelayedOpening, RelayEnd
 from headrace.server.cluster_relay.preamble import (
     CHALLENGE_SIZE,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.gateway.connection.client import Client, RelayableClient
+    from headrace.gateway.connection.cluster_port import ServingBroker
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.connection.elsewhere import ServingBroker
     from headrace.gateway.security.access import Access
     from headrace.gateway.v0_x.connection.context import V0xContext
     from headrace.protocol.endpoint import Endpoint
@@ -99,7 +99,7 @@ class Relays:
     # --- Waiting ----------------------------------------------------------------------------
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._wait(connection, vhost, served)))
 
@@ -124,7 +124,7 @@ class Relays:
     # --- The relaying broker ----------------------------------------------------------------
 
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
-        """See :class:`headrace.gateway.connection.elsewhere.Elsewhere`."""
+        """See :class:`headrace.gateway.connection.cluster_port.ClusterPort`."""
         loop = self._reactor.loop
         self._begin(loop.create_task(self._relay(connection, vhost, served)))
 
@@ -235,7 +235,8 @@ class Relays:
         )
         methods = (tune, ConnectionOpen(virtual_host=vhost, insist=True))
         frames = [
-            framed(FRAME_METHOD, 0, encode_method(connection.version, method)) for method in methods
+            make_frame(FRAME_METHOD, 0, encode_method(connection.version, method))
+            for method in methods
         ]
         return b"".join((pack(self._key, challenge, preamble), *frames))
 
@@ -287,7 +288,7 @@ class Relays:
             if account is None:
                 raise PreambleError(f"user '{preamble.user}' is not known here")
             return User(self._access, account.name, account.tags, peer)
-        grants = Scopes.again(preamble.scopes or ())
+        grants = Scopes.from_texts(preamble.scopes or ())
         user = User(
             self._access,
             preamble.user,
@@ -310,5 +311,5 @@ def introduce(connection: GatewayConnection, properties: Mapping[str, object]) -
     capabilities = properties.get("capabilities")
     connection.capabilities = capabilities if isinstance(capabilities, dict) else {}
     connection.quirks = quirks_of(cast("Table", properties))
-    connection.speaks_more = connection.early and connection.quirks.qpid
-    connection.publisher.takes_moments = connection.quirks.expiration_moment
+    connection.speaks_extensions = connection.early and connection.quirks.qpid
+    connection.publisher.absolute_expirations = connection.quirks.expiration_moment

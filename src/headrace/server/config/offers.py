@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.connection.offers import OfferError, Offers, hosts_of, pairs, realms_of
+from headrace.gateway.connection.offers import (
+    OfferError,
+    Offers,
+    parse_hosts,
+    parse_pairs,
+    parse_realms,
+)
 from headrace.server.config.settings import StartError
 
 if TYPE_CHECKING:
@@ -31,9 +37,9 @@ def offers_of(settings: Settings) -> Offers:
             raise StartError(f"setting {name}: {error}") from None
 
     return Offers(
-        known_hosts=read("known_hosts", settings.known_hosts, hosts_of),
-        redirect=read("redirect", settings.redirect, hosts_of),
-        realms=read("realms", settings.realms, realms_of),
-        proxies=read("tunnel_proxies", settings.tunnel_proxies, pairs),
+        known_hosts=read("known_hosts", settings.known_hosts, parse_hosts),
+        redirect=read("redirect", settings.redirect, parse_hosts),
+        realms=read("realms", settings.realms, parse_realms),
+        proxies=read("tunnel_proxies", settings.tunnel_proxies, parse_pairs),
         resume_ms=int(settings.channel_resume_s * 1000),
     )

@@ -17,13 +17,13 @@ FAILING_TICKS = 4  # Ticks of a failing store after which changes are refused.
 
 
 class SyncWaiter:
-    """Waits in a confirm line until a change is durable."""
+    """Waits in the queue of pending confirms until a change is durable."""
 
     def __init__(self) -> None:
         self.synced = asyncio.Event()
 
     def released(self, token: int) -> None:
-        """Called by the confirm line: the change is durable."""
+        """Called by the queue of pending confirms: the change is durable."""
         self.synced.set()
 
 
@@ -47,7 +47,7 @@ class UnsyncedChanges:
             self._failing[name] = ticks
             if ticks >= FAILING_TICKS:
                 for connection in list(self._context.connections.values()):
-                    connection.cannot_keep(store)
+                    connection.fail_changes(store)
 
     async def wait(self) -> bool:
         """Wait until all changes are durable; return False when the disk has failed for a while."""
@@ -59,7 +59,7 @@ class UnsyncedChanges:
     async def wait_for(self, name: str) -> bool:
         """Wait until all that a virtual host has written is durable; False as :meth:`wait`."""
         waiter = SyncWaiter()
-        self._context.line(name).join(waiter, 0)
+        self._context.pending_confirms(name).join(waiter, 0)
         while not waiter.synced.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(waiter.synced.wait(), self._tick_s)

@@ -194,7 +194,7 @@ class AccountChanges:
             self._storage.set_aside_behind(last_id)
         for name, vhost in hosts.vhosts.items():
             vhost.set_rules(hosts.rules_of(name))
-        self._context.quotas.changed()
+        self._context.quotas.apply_changes()
         self._start_vhosts(snapshot)
 
     def _start_vhosts(self, snapshot: Snapshot) -> None:

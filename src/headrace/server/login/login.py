@@ -198,7 +198,7 @@ class LoginService:
                     **connection_of(connection, mechanism),
                     error=str(error),
                 )
-            connection.login_refused()
+            connection.refuse_login()
         else:
             if connection.ended:
                 self.logins.forget(number)
@@ -244,7 +244,7 @@ class LoginService:
             self._events.emit("user.authentication.success", name=user.name, **facts)
         self.gate.leave(connection.number)
         self.watch(connection.number, user)
-        connection.logged_in(user)
+        connection.accept_login(user)
 
     # --- Credentials that expire ----------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class LoginService:
         """
         if connection.number in self._renewing:
             log.warning("connection %d: a new secret before an answer", connection.number)
-            connection.not_renewed()
+            connection.refuse_secret()
             return
         self._renewing.add(connection.number)
         self._begin(self._renew(connection, secret))
@@ -266,11 +266,11 @@ class LoginService:
             user = await self.logins.renew(connection.user, secret)
         except LoginRefused as error:
             log.warning("connection %d: new secret refused: %s", connection.number, error)
-            connection.not_renewed()
+            connection.refuse_secret()
         else:
             if not connection.ended:
                 self.watch(connection.number, user)
-                connection.renewed(user)
+                connection.accept_secret(user)
         finally:
             self._renewing.discard(connection.number)
         self._turn()

@@ -20,7 +20,7 @@ from headrace.gateway.v0_x.connection.connection import GatewayConnection
 from headrace.gateway.v0_x.connection.special_publish import MANDATORY
 from headrace.model.operations.jobs import OPERATOR
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, make_frame
 from headrace.server.management.call import OperationRefused
 from headrace.spec.tables import V0_9_1
 from headrace.wire.properties import CLASS_BASIC
@@ -100,18 +100,22 @@ class OperatorSession:
         header = encode_content_header(V0_9_1, CLASS_BASIC, len(body), properties)
         starts = range(0, len(body), FRAME_SIZE)
         payloads = [body[start : start + FRAME_SIZE] for start in starts]
-        frames = b"".join(framed(FRAME_BODY, 0, payload) for payload in payloads)
+        frames = b"".join(make_frame(FRAME_BODY, 0, payload) for payload in payloads)
         address = shortstr(exchange) + shortstr(routing_key)
-        data = address + bytes((MANDATORY, FRAME_END)) + framed(FRAME_HEADER, 0, header) + frames
+        data = (
+            address + bytes((MANDATORY, FRAME_END)) + make_frame(FRAME_HEADER, 0, header) + frames
+        )
 
         connection = GatewayConnection(self.context, self.number, True)
         connection.user = self.user
         name = self.vhost.name
-        connection.open_host(self.vhost, self.context.stores[name], self.context.line(name))
+        connection.open_host(
+            self.vhost, self.context.stores[name], self.context.pending_confirms(name)
+        )
         channel = Channel(0, connection)
-        refused = connection.publisher.publish_whole(channel, data, len(address), len(body), None)
+        refused = connection.publisher.publish_content(channel, data, len(address), len(body), None)
         connection.drop()  # Drops the message if it was returned.
-        tally = channel.tallied()
+        tally = channel.update_tally()
         self.context.channel_ended(self.vhost, V0_9_1.label, tally)
         return not tally.return_unroutable, refused
 

@@ -44,8 +44,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.exact_json import UnfitValue, read_json
-from headrace.gateway.messages.confirm_line import NOT_KEPT
-from headrace.gateway.requests.requests import code_of
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
+from headrace.gateway.requests.requests import refusal_code
 from headrace.management_socket import FILE_NAME, short_address
 from headrace.model.errors import ModelError
 from headrace.model.policy.accounts import AccountError
@@ -281,8 +281,8 @@ class Client:
         except OperationRefused as error:
             await self.fail(error.code, error.text)
         except ModelError as error:
-            broker.access.noted = ""  # It is for connections.
-            await self.fail(code_of(error), error.text)
+            broker.access.last_audited = ""  # It is for connections.
+            await self.fail(refusal_code(error), error.text)
         except DocumentError as error:
             await self.fail("bad-request", error.text)
         except (AccountError, StoreError) as error:
@@ -299,7 +299,7 @@ class Client:
             self.turn()
             # Reading operations are answered while the disk fails, when operators need them.
             if not is_read_only(operation.name) and not await broker.unsynced.wait():
-                await self.fail("precondition", NOT_KEPT)
+                await self.fail("precondition", NOT_DURABLE)
                 return
             await self.send(json.dumps({"done": answer}))
 

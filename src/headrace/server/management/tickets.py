@@ -188,7 +188,7 @@ class Tickets:
             return False
         user, account = ticket.user, ticket.account
         if account is None:
-            return not self._access.expired(user) and not self._is_withdrawn(user)
+            return not self._access.has_expired(user) and not self._is_withdrawn(user)
         current = self._access.account(user.name)
         return (
             current is not None

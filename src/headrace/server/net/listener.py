@@ -221,7 +221,7 @@ class Listener:
         context.peers[number] = peer
         self.gate.enter(number, host)
         if self.introduction is not None:
-            context.introductions[number] = self.introduction
+            context.port_properties[number] = self.introduction
         relayed = self.relays and self.relays.hand_over(
             sock, (host, port), connection, peer, self.fail_handshake
         )

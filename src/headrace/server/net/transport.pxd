@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.model.queue.queue cimport Queue
 from headrace.model.counters cimport Counters
 from headrace.protocol.endpoint cimport Endpoint
@@ -30,7 +30,7 @@ cdef class Reactor:
     cdef public object clock
     cdef public object stopwatch
 
-    @cython.locals(dirty=list, waking=list, connection=Endpoint, line=ConfirmLine)
+    @cython.locals(dirty=list, waking=list, connection=Endpoint, line=PendingConfirms)
     cpdef turn(self)
     @cython.locals(link=WatchedSocket)
     cpdef flush_links(self)

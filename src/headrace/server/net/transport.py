@@ -22,7 +22,7 @@ if not cython.compiled:
     from headrace.wire.memory import copy, cut
 
 if TYPE_CHECKING:
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Reactor:
         self.view = memoryview(self.buffer)
         self.held: list[Any] = []  # Transports whose output waits for a store's sync.
         self.stores: list[Any] = []
-        self.lines: list[ConfirmLine] = []  # Answers that wait for these stores.
+        self.lines: list[PendingConfirms] = []  # Answers that wait for these stores.
         self.links: list[WatchedSocket] = []  # Streams that carry many connections each.
         self.alarms: Any = None  # ``reason(vhost)``: why a publisher must wait, or "".
         self.alarmed = False  # Publishers of some virtual host must wait.
@@ -434,7 +434,7 @@ class Transport(WatchedSocket):
             self.patience = PATIENCE_READS
         if not connection.blocked and not reactor.alarms.is_short_stall(connection.vhost):
             connection.block(reason)
-        if self.patience and connection.owes():
+        if self.patience and connection.has_unacked():
             self.patience -= 1
             connection.forget_publishes()  # Until it publishes again.
             return
@@ -568,7 +568,7 @@ class Transport(WatchedSocket):
                 self.feed_unhandled()
                 self.resume_reading()
             if connection.starving is not None:
-                connection.fed()
+                connection.on_output_drained()
         if connection.pending():
             connection.dirty = False
             self.send()
@@ -646,7 +646,7 @@ class Transport(WatchedSocket):
             and self.quiet_ticks * 2 >= self.heartbeat_ticks
             and not self.mid_frame
         ):
-            self.unfinished = self.connection.lead_with_heartbeat()
+            self.unfinished = self.connection.prepend_heartbeat()
             self.mid_frame = True
             self.send_unfinished()
 

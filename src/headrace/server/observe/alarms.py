@@ -177,7 +177,7 @@ class Alarms:
         """Read once from a blocked connection with unacked messages, in round-robin order."""
         blocked = self.reactor.blocked
         for transport in list(blocked):
-            if transport.waits and transport.connection.owes():
+            if transport.waits and transport.connection.has_unacked():
                 blocked[transport] = blocked.pop(transport)
                 transport.read_once()
                 return

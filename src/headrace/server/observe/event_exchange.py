@@ -21,7 +21,7 @@ from headrace.model.exchange.topic import TopicExchange
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_HEADER, make_frame
 from headrace.spec.tables import V0_9_1
 
 if TYPE_CHECKING:
@@ -127,5 +127,5 @@ class RabbitEventPublisher(EventPublisher):
             log.warning("event %s cannot be published: %s", event.kind, error)
             return
         address = shortstr(NAME) + shortstr(event.kind)
-        data = b"".join((address, b"\x00\x00", framed(FRAME_HEADER, 0, header)))
+        data = b"".join((address, b"\x00\x00", make_frame(FRAME_HEADER, 0, header)))
         vhost.deliver(new_message(data, len(address), 0), queues, not vhost.store.full)

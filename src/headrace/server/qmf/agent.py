@@ -76,7 +76,7 @@ class Agent(Service):
 
     def __init__(self, broker: ManagedBroker, vhost: VirtualHost) -> None:
         """Declare the exchanges; call it once the virtual host is recovered."""
-        Service.__init__(self, broker.context, vhost, SERVICE, {}, octets_max=REQUEST_SIZE_MAX)
+        Service.__init__(self, broker.context, vhost, SERVICE, {}, bytes_max=REQUEST_SIZE_MAX)
         self.broker = broker
         self.name = f"apache.org:qpidd:{vhost.name}"
         for name in (DIRECT, TOPIC):
@@ -98,7 +98,9 @@ class Agent(Service):
 
     # --- Requests -------------------------------------------------------------------------------
 
-    def answer_to(self, connection: ClientConnection, properties: BasicProperties) -> Reply | None:
+    def make_answer(
+        self, connection: ClientConnection, properties: BasicProperties
+    ) -> Reply | None:
         exchange, key = reply_to_of_text((properties.reply_to or "").encode())
         reply = Reply(self, self.name, connection, exchange.decode(), key.decode(), properties)
         try:
@@ -108,7 +110,7 @@ class Agent(Service):
             return None
         return reply
 
-    def do(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
+    def handle(self, connection: ClientConnection, body: bytes, answer: Answer) -> None:
         assert isinstance(answer, Reply)
         opcode = (answer.request_properties.headers or {}).get("qmf.opcode")
         try:
@@ -145,7 +147,7 @@ class Agent(Service):
         assert isinstance(call, QmfRequest)
         if call.what in CHANGING:
             operation = f"qmf {'.'.join(call.what)}"
-            self.note(
+            self.record(
                 call, {"do": operation, "object": call.key, "arguments": call.request}, outcome
             )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from headrace.gateway.requests.requests import made
+from headrace.gateway.requests.requests import make_message
 from headrace.model.exchange.topic import TopicExchange
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.server.config.json_values import as_json
@@ -171,4 +171,4 @@ class QmfEventPublisher(EventPublisher):
             "qmf.agent": self.agent,
         }
         properties = BasicProperties(content_type=LIST, headers=headers, app_id="qmf2")
-        self.vhost.deliver(made(TOPIC, key, properties, body), queues, False)
+        self.vhost.deliver(make_message(TOPIC, key, properties, body), queues, False)

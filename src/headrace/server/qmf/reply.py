@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.requests.requests import Answer, RequestAnswer, Service, made
+from headrace.gateway.requests.requests import Answer, RequestAnswer, Service, make_message
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import BasicProperties
 from headrace.wire.errors import MalformedError
@@ -139,5 +139,5 @@ class Reply(Answer):
         properties = BasicProperties(
             content_type=kind, headers=headers, correlation_id=self.correlation_id, app_id="qmf2"
         )
-        self._waiting.append(made(self.exchange, self.reply_to, properties, body))
-        self.service.context.line(self.service.vhost.name).join(self, 0)
+        self._waiting.append(make_message(self.exchange, self.reply_to, properties, body))
+        self.service.context.pending_confirms(self.service.vhost.name).join(self, 0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dtx class of 0-10: work for transaction branches, and their outcomes.
 
-A session works for a branch between start and end. Outcomes may come from any session of the same
-virtual host; they are answered when they are on disk.
+A session works for a branch between start and end. Any session of the same virtual host may send an
+outcome; it is answered when it is on disk.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.errors import fault, translate
+from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.model.errors import ModelError
 from headrace.model.transaction.xid import Xid
 from headrace.protocol.codec_0_10 import (
@@ -57,12 +57,12 @@ def xid_of(command: DtxCommand) -> Xid:
     """Return the xid that a command names."""
     xid = command.xid
     if xid is None:
-        raise fault(ExecutionCode.INVALID_ARGUMENT, "an xid is missing", command, "xid")
+        raise field_error(ExecutionCode.INVALID_ARGUMENT, "an xid is missing", command, "xid")
     return Xid(xid.format or 0, xid.global_id or b"", xid.branch_id or b"")
 
 
-def ask(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
-    """Call the model; what it refuses is to blame on the xid."""
+def call_model(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
+    """Call the model; its errors name the field ``xid``."""
     try:
         return call()
     except ModelError as error:
@@ -70,7 +70,7 @@ def ask(command: DtxCommand, call: Callable[[], Answer]) -> Answer:
 
 
 def result(session: Session010, status: XaStatus) -> None:
-    """Send how a command ended."""
+    """Send the status of a command."""
     session.send_result(session.command_id, XaResult(status=int(status)))
 
 
@@ -90,10 +90,10 @@ def start(session: Session010, command: DtxStart, header: bytes, parts: object) 
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.start")
     if command.join and command.resume:
         text = "join and resume exclude each other"
-        raise fault(ExecutionCode.NOT_ALLOWED, text, command, "resume")
+        raise field_error(ExecutionCode.NOT_ALLOWED, text, command, "resume")
     xid = xid_of(command)
     begin = partial(session.vhost.branches.start, session, xid)
-    result(session, ask(command, partial(begin, join=command.join, resume=command.resume)))
+    result(session, call_model(command, partial(begin, join=command.join, resume=command.resume)))
 
 
 # Keeps 0-10/s115.
@@ -103,31 +103,31 @@ def end(session: Session010, command: DtxEnd, header: bytes, parts: object) -> N
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "dtx.select comes before dtx.end")
     if command.fail and command.suspend:
         text = "fail and suspend exclude each other"
-        raise fault(ExecutionCode.NOT_ALLOWED, text, command, "suspend")
+        raise field_error(ExecutionCode.NOT_ALLOWED, text, command, "suspend")
     stop = partial(session.vhost.branches.end, session, xid_of(command))
-    result(session, ask(command, partial(stop, fail=command.fail, suspend=command.suspend)))
+    result(session, call_model(command, partial(stop, fail=command.fail, suspend=command.suspend)))
 
 
 def prepare(session: Session010, command: DtxPrepare, header: bytes, parts: object) -> bool:
-    """Make sure that a branch can have either outcome."""
+    """Prepare a branch for either outcome."""
     return outcome(session, command, session.vhost.branches.prepare)
 
 
 def commit(session: Session010, command: DtxCommit, header: bytes, parts: object) -> bool:
-    """Make the work of a branch happen."""
+    """Commit the work of a branch."""
     call = partial(session.vhost.branches.commit, one_phase=command.one_phase)
     return outcome(session, command, call)
 
 
 def rollback(session: Session010, command: DtxRollback, header: bytes, parts: object) -> bool:
-    """Undo the work of a branch."""
+    """Roll back the work of a branch."""
     return outcome(session, command, session.vhost.branches.rollback)
 
 
 # Keeps 0-10/s121, 0-10/s130, 0-10/s133.
 def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaStatus]) -> bool:
-    """Decide, and answer when that is on disk."""
-    status = ask(command, partial(call, xid_of(command)))
+    """Apply an outcome to a branch, and answer when it is on disk."""
+    status = call_model(command, partial(call, xid_of(command)))
     later: bool = session.later(XaResult(status=int(status)))
     return later
 
@@ -135,7 +135,7 @@ def outcome(session: Session010, command: DtxCommand, call: Callable[[Xid], XaSt
 # Keeps 0-10/s126.
 def forget(session: Session010, command: DtxForget, header: bytes, parts: object) -> bool:
     """Free the xid of a branch that an operator has decided."""
-    ask(command, partial(session.vhost.branches.forget, xid_of(command)))
+    call_model(command, partial(session.vhost.branches.forget, xid_of(command)))
     later: bool = session.later()
     return later
 
@@ -151,14 +151,14 @@ def recover(session: Session010, command: DtxRecover, header: bytes, parts: obje
 
 def get_timeout(session: Session010, command: DtxGetTimeout, header: bytes, parts: object) -> None:
     """Send the timeout of a branch."""
-    timeout_s = ask(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
+    timeout_s = call_model(command, partial(session.vhost.branches.get_timeout, xid_of(command)))
     session.send_result(session.command_id, GetTimeoutResult(timeout=timeout_s))
 
 
 def set_timeout(session: Session010, command: DtxSetTimeout, header: bytes, parts: object) -> None:
     """Limit the time that a branch may take."""
     branches = session.vhost.branches
-    ask(command, partial(branches.set_timeout, xid_of(command), command.timeout or 0))
+    call_model(command, partial(branches.set_timeout, xid_of(command), command.timeout or 0))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Keeps 0-10/s153.
 def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts: object) -> None:
-    """Make an exchange, or check that it exists."""
+    """Declare an exchange, or check that it exists."""
     name = command.exchange or ""
     with host_of(session, command) as host:
         if command.passive:
@@ -47,22 +47,22 @@ def declare(session: Session010, command: ExchangeDeclare, header: bytes, parts:
 
 
 def delete(session: Session010, command: ExchangeDelete, header: bytes, parts: object) -> None:
-    """Delete an exchange that is no alternate exchange of others."""
+    """Delete an exchange that is not an alternate exchange of others."""
     with host_of(session, command) as host:
         host.delete_exchange(command.exchange or "", if_unused=command.if_unused)
 
 
 def query(session: Session010, command: ExchangeQuery, header: bytes, parts: object) -> bool:
-    """Describe an exchange; one that does not exist is no error."""
+    """Describe an exchange; a missing one is not an error."""
     name = command.name or ""
     if name:
         with host_of(session, command) as host:
             host.check_any(EXCHANGE, name)
     exchange = session.vhost.exchanges.get(name)
     if exchange is None:
-        return session.answer_with(ExchangeQueryResult(not_found=True))
+        return session.send_result_in_order(ExchangeQueryResult(not_found=True))
     arguments = cast("dict[str, Value]", dict(exchange.arguments))
-    return session.answer_with(
+    return session.send_result_in_order(
         ExchangeQueryResult(type=exchange.type, durable=exchange.durable, arguments=arguments)
     )
 
@@ -75,7 +75,7 @@ def bind(session: Session010, command: ExchangeBind, header: bytes, parts: objec
 
 
 def unbind(session: Session010, command: ExchangeUnbind, header: bytes, parts: object) -> None:
-    """Undo the binding of a queue under a key."""
+    """Remove the binding of a queue under a key."""
     end = (QUEUE, command.queue or "")
     with host_of(session, command) as host:
         host.unbind(command.exchange or "", end, command.binding_key or "", {})
@@ -99,17 +99,17 @@ def bound(session: Session010, command: ExchangeBound, header: bytes, parts: obj
         if queue is not None and exchange.name:
             result.queue_not_matched = not bindings
         match(command, bindings or host.bound(exchange, None, key or ""), result)
-    return session.answer_with(result)
+    return session.send_result_in_order(result)
 
 
 def match(
     command: ExchangeBound, bindings: list[tuple[str, Arguments]], result: ExchangeBoundResult
 ) -> None:
-    """Set which of key and arguments no binding has."""
+    """Set the flags of key and arguments that no binding matches."""
     if command.binding_key is not None:
-        keyed = [each for each in bindings if each[0] == command.binding_key]
-        result.key_not_matched = not keyed
-        bindings = keyed or bindings
+        with_key = [binding for binding in bindings if binding[0] == command.binding_key]
+        result.key_not_matched = not with_key
+        bindings = with_key or bindings
     if command.arguments:
         canonical_arguments = canonical(plain(command.arguments))
         result.args_not_matched = all(

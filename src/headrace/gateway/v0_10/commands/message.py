@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, timeout_of, watch
+from headrace.gateway.messages.consumer_timeout import (
+    ConsumerTimeout,
+    start_timer,
+    timeout_error,
+    timeout_of,
+)
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
 from headrace.gateway.messages.unsettled import (
     SETTLE_ACCEPT,
@@ -13,7 +18,7 @@ from headrace.gateway.messages.unsettled import (
     SETTLE_RELEASE,
     SETTLE_REQUEUE,
 )
-from headrace.gateway.v0_10.errors import fault, translate
+from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.gateway.v0_10.session.deliveries import serial_distance
 from headrace.gateway.v0_10.session.subscription import Subscription
@@ -70,11 +75,12 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     check_subscription(session, command, queue)
     arguments = plain(command.arguments or {})
     try:
-        choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{session.vhost.name}'")
-        if (choice.browses or queue.browse_only) and not arguments.get(BROWSE):
+        subject = f"queue '{queue.name}' in vhost '{session.vhost.name}'"
+        consumer_filter = ConsumerFilter(arguments, subject)
+        if (consumer_filter.browses or queue.browse_only) and not arguments.get(BROWSE):
             acquire_mode = 1
         if arguments.get(BROWSE) or (acquire_mode and isinstance(queue, MultiQueue)):
-            queue = view_of(queue)  # Which refuses to be one of several.
+            queue = view_of(queue)  # It refuses a MultiQueue.
         timeout_ms = 0
         if accept_mode == 0 and acquire_mode == 0:
             timeout_ms = timeout_of(
@@ -87,17 +93,17 @@ def subscribe(session: Session010, command: MessageSubscribe, header: bytes, par
     subscription.publisher = session.number
     subscription.exclusive = command.exclusive
     subscription.arguments = arguments
-    choice.apply(subscription)
+    consumer_filter.apply(subscription)
     try:
         session.vhost.check_consumer(subscription)
     except ModelError as error:
         raise translate(error, command, "arguments") from None
     first = 0
     if queue.is_stream:
-        subscription.browses = False  # Streams are read without taking from them in any case.
-        link = session.connection
+        subscription.browses = False  # Reading a stream removes nothing from it in any case.
+        connection = session.connection
         stream = cast("Stream", queue)
-        stream.check_consumer(subscription, link.publishes or link.published)
+        stream.check_consumer(subscription, connection.publishes or connection.published)
     elif subscription.browses:
         first = start_position(queue, arguments)
     session.subscriptions[destination] = subscription
@@ -115,25 +121,29 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
     destination = command.destination or ""
     accept_mode = command.accept_mode or 0
     if accept_mode > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode")
+        raise field_error(
+            ExecutionCode.ILLEGAL_ARGUMENT, "no such accept-mode", command, "accept_mode"
+        )
     if (command.acquire_mode or 0) > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode")
+        raise field_error(
+            ExecutionCode.ILLEGAL_ARGUMENT, "no such acquire-mode", command, "acquire_mode"
+        )
     if destination in session.subscriptions:
-        raise fault(
+        raise field_error(
             ExecutionCode.NOT_ALLOWED,
             f"there is a subscription to '{destination}' on this session",
             command,
             "destination",
         )
     if len(session.subscriptions) >= SUBSCRIPTIONS_MAX:
-        raise fault(
+        raise field_error(
             ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
             f"more than {SUBSCRIPTIONS_MAX} subscriptions",
             command,
             "destination",
         )
     if session.selected_tx and accept_mode and not session.connection.qpid_client:
-        raise fault(
+        raise field_error(
             ExecutionCode.NOT_ALLOWED,
             "a transactional session accepts explicitly",
             command,
@@ -142,7 +152,7 @@ def check_subscription(session: Session010, command: MessageSubscribe, queue: Qu
     if queue.exclusive_consumer is not None or (
         command.exclusive and (queue.consumer_count() or queue.single_active)
     ):
-        raise fault(
+        raise field_error(
             ExecutionCode.RESOURCE_LOCKED,
             f"queue '{queue.name}' has other subscribers",
             command,
@@ -165,7 +175,7 @@ def source_of(session: Session010, command: MessageSubscribe) -> Queue:
 
 
 def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms: int) -> None:
-    """See to it that a subscription does not hold transfers for longer than its timeout."""
+    """Requeue transfers that a subscription holds for longer than its timeout."""
 
     def overdue(last: int) -> None:
         late = [
@@ -177,12 +187,12 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
             return
         if session.context.context.consumer_timeout_closes:
             subscription.queue.remove_consumer(subscription)
-            subscription.failed(closing(0, timeout_ms))
+            subscription.failed(timeout_error(0, timeout_ms))
         else:
             for holder in late:
                 session.return_late(cast("Subscription", holder), last)
 
-    def goes_on() -> bool:
+    def is_active() -> bool:
         if session.over:
             return False
         is_subscribed = session.subscriptions.get(subscription.tag) is subscription
@@ -193,9 +203,9 @@ def enforce_timeout(session: Session010, subscription: Subscription, timeout_ms:
         timeout_ms,
         newest=lambda: (session.sent.next_id - 1) & 0xFFFFFFFF,
         overdue=overdue,
-        goes_on=goes_on,
+        is_active=is_active,
     )
-    watch(session.vhost.scheduler, timeout, session.counters.now_ms)
+    start_timer(session.vhost.scheduler, timeout, session.counters.now_ms)
 
 
 # Keeps 0-10/s096.
@@ -203,11 +213,11 @@ def subscription_of(
     session: Session010,
     command: MessageSetFlowMode | MessageFlow | MessageFlush | MessageStop | MessageCancel,
 ) -> Subscription | None:
-    """Return the subscription that a command names; None if we ended it a short while ago."""
+    """Return the subscription that a command names; None if the broker ended it recently."""
     destination = command.destination or ""
     subscription = session.subscriptions.get(destination)
     if subscription is None and destination not in session.ended_tags:
-        raise fault(
+        raise field_error(
             ExecutionCode.NOT_FOUND,
             f"there is no subscription to '{destination}'",
             command,
@@ -218,7 +228,7 @@ def subscription_of(
 
 # Keeps 0-10/s094, 0-10/s095.
 def cancel(session: Session010, command: MessageCancel, header: bytes, parts: object) -> None:
-    """End a subscription; what it delivered stays unsettled on the session."""
+    """End a subscription; its unsettled transfers stay on the session."""
     subscription = subscription_of(session, command)
     if subscription is None:
         return
@@ -236,18 +246,18 @@ def cancel(session: Session010, command: MessageCancel, header: bytes, parts: ob
 def set_flow_mode(
     session: Session010, command: MessageSetFlowMode, header: bytes, parts: object
 ) -> None:
-    """Choose what the credit of a subscription means, while there is none."""
+    """Set the flow mode of a subscription without credit."""
     subscription = subscription_of(session, command)
     if subscription is None:
         return
     mode = command.flow_mode or 0
     if mode > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
+        raise field_error(ExecutionCode.ILLEGAL_ARGUMENT, "no such flow-mode", command, "flow_mode")
     window = mode == WINDOW
     if window == subscription.window:
         return
-    if subscription.credit_messages and subscription.credit_octets:
-        raise fault(
+    if subscription.credit_messages and subscription.credit_bytes:
+        raise field_error(
             ExecutionCode.ILLEGAL_STATE,
             "the flow mode changes while there is credit",
             command,
@@ -257,15 +267,15 @@ def set_flow_mode(
 
 
 def flow(session: Session010, command: MessageFlow, header: bytes, parts: object) -> None:
-    """Give credit; without a value it is without limit."""
+    """Add credit; without a value it is unlimited."""
     subscription = subscription_of(session, command)
     if subscription is None:
         return
     unit = command.unit or 0
     if unit > 1:
-        raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
+        raise field_error(ExecutionCode.ILLEGAL_ARGUMENT, "no such unit of credit", command, "unit")
     if subscription.queue.deleted:
-        raise fault(
+        raise field_error(
             ExecutionCode.RESOURCE_DELETED,
             f"queue '{subscription.queue.name}' was deleted",
             command,
@@ -274,23 +284,23 @@ def flow(session: Session010, command: MessageFlow, header: bytes, parts: object
     value = UNLIMITED if command.value is None else command.value
     subscription.add_credit(unit == OCTETS, value)
     if subscription.auto_close and not subscription.idle():
-        subscription.queue.drain()  # There may be nothing, and this is the end.
+        subscription.queue.drain()  # An empty queue ends the subscription.
 
 
 def flush(session: Session010, command: MessageFlush, header: bytes, parts: object) -> bool:
-    """Send what there is and the credit allows, then take the credit away."""
+    """Send the ready messages that the credit allows, then withdraw the credit."""
     subscription = subscription_of(session, command)
     if subscription is None:
         return True
     if subscription.flushing >= 0:
         session.complete(subscription.flushing)
     subscription.flushing = session.command_id
-    session.go_on_flushing(subscription)
+    session.continue_flush(subscription)
     return False
 
 
 def stop(session: Session010, command: MessageStop, header: bytes, parts: object) -> None:
-    """Take the credit away."""
+    """Withdraw the credit of a subscription."""
     subscription = subscription_of(session, command)
     if subscription is not None:
         subscription.stop()
@@ -305,11 +315,11 @@ def check_sent(
 ) -> SequenceSet:
     """Return the transfers that a command names; refuse ids that were never used."""
     transfers: SequenceSet = command.transfers or SequenceSet()
-    for _, hi in transfers:
-        if serial_distance(hi, session.sent.next_id) <= 0:
-            raise fault(
+    for _, last in transfers:
+        if serial_distance(last, session.sent.next_id) <= 0:
+            raise field_error(
                 ExecutionCode.ILLEGAL_ARGUMENT,
-                f"command {hi} was not sent yet",
+                f"command {last} was not sent yet",
                 command,
                 "transfers",
             )
@@ -318,40 +328,40 @@ def check_sent(
 
 def accept(session: Session010, command: MessageAccept, header: bytes, parts: object) -> bool:
     """Accept messages; most accepts take the hot path."""
-    return settled(session, command, SETTLE_ACCEPT)
+    return settle(session, command, SETTLE_ACCEPT)
 
 
 def reject(session: Session010, command: MessageReject, header: bytes, parts: object) -> bool:
     """Reject messages: they go to the alternate exchange."""
-    return settled(session, command, SETTLE_DISCARD)
+    return settle(session, command, SETTLE_DISCARD)
 
 
 def release(session: Session010, command: MessageRelease, header: bytes, parts: object) -> bool:
     """Return messages to their queues."""
-    return settled(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
+    return settle(session, command, SETTLE_REQUEUE if command.set_redelivered else SETTLE_RELEASE)
 
 
-def settled(
+def settle(
     session: Session010, command: MessageAccept | MessageReject | MessageRelease, outcome: int
 ) -> bool:
-    """Settle what a command names; it is complete when that is on disk."""
+    """Settle the transfers that a command names; it is complete when that is on disk."""
     session.settle_ranges(list(check_sent(session, command)), outcome)
     return False
 
 
 # Keeps 0-10/s086.
 def acquire(session: Session010, command: MessageAcquire, header: bytes, parts: object) -> None:
-    """Take messages that were only shown; some may be gone."""
+    """Acquire browsed messages that no other consumer has taken."""
     acquired = session.deliveries.acquire(list(check_sent(session, command)))
     session.send_result(session.command_id, Acquired(transfers=SequenceSet(acquired)))
 
 
 # Keeps 0-10/s087, 0-10/s088.
 def resume(session: Session010, command: MessageResume, header: bytes, parts: object) -> None:
-    """Send the offset at which an interrupted message goes on."""
+    """Send the offset from which an interrupted message continues."""
     exchange = command.destination or ""
     if exchange not in session.vhost.exchanges:
-        raise fault(
+        raise field_error(
             ExecutionCode.NOT_FOUND, f"there is no exchange '{exchange}'", command, "destination"
         )
     try:
@@ -359,8 +369,8 @@ def resume(session: Session010, command: MessageResume, header: bytes, parts: ob
     except ModelError as error:
         raise translate(error, command, "destination") from None
     name = (command.resume_id or "").encode()
-    octets = session.context.fragments.resume(session, name)
-    session.send_result(session.command_id, MessageResumeResult(offset=octets))
+    offset = session.context.fragments.resume(session, name)
+    session.send_result(session.command_id, MessageResumeResult(offset=offset))
 
 
 HANDLERS: dict[str, Handler] = {

@@ -26,7 +26,7 @@ COUNT_MAX = 0xFFFFFFFF
 
 # Keeps 0-10/s182.
 def declare(session: Session010, command: QueueDeclare, header: bytes, parts: object) -> None:
-    """Make a queue, or check that it exists."""
+    """Declare a queue, or check that it exists."""
     name = command.queue or ""
     with host_of(session, command) as host:
         if command.passive:
@@ -61,7 +61,7 @@ def purge(session: Session010, command: QueuePurge, header: bytes, parts: object
 
 
 def query(session: Session010, command: QueueQuery, header: bytes, parts: object) -> bool:
-    """Describe a queue; the description of one that does not exist is empty."""
+    """Describe a queue; the description of a missing one is empty."""
     name = command.queue or ""
     if name:
         with host_of(session, command) as host:
@@ -79,7 +79,7 @@ def query(session: Session010, command: QueueQuery, header: bytes, parts: object
             message_count=min(queue.message_count(), COUNT_MAX),
             subscriber_count=min(queue.consumer_count(), COUNT_MAX),
         )
-    return session.answer_with(result)
+    return session.send_result_in_order(result)
 
 
 HANDLERS: dict[str, Handler] = {

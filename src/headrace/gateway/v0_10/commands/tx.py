@@ -30,10 +30,10 @@ def select(session: Session010, command: TxSelect, header: bytes, parts: object)
 
 
 def commit(session: Session010, command: TxCommit, header: bytes, parts: object) -> bool:
-    """Make the transaction happen; the command is complete when it is on disk.
+    """Commit the transaction; the command is complete when it is on disk.
 
     Raises:
-        ExecutionError: all of it happened, but for messages that a queue refused.
+        ExecutionError: the transaction is committed, except messages that a queue refused.
     """
     check(session)
     assert session.transaction is not None  # By `select`.
@@ -42,14 +42,14 @@ def commit(session: Session010, command: TxCommit, header: bytes, parts: object)
     session.deliveries.tx_returns.clear()
     for state in states_of(session):
         state.commit()
-    if refused:  # A transfer that was part of a transaction is rejected no more.
+    if refused:  # A transfer that was part of a transaction can no longer be rejected.
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "partial tx completion")
     later: bool = session.later()
     return later
 
 
 def rollback(session: Session010, command: TxRollback, header: bytes, parts: object) -> None:
-    """Forget the transaction; what was accepted in it is unsettled again."""
+    """Roll back the transaction; messages accepted in it are unsettled again."""
     check(session)
     assert session.transaction is not None
     session.transaction.forget()
@@ -60,7 +60,7 @@ def rollback(session: Session010, command: TxRollback, header: bytes, parts: obj
 
 # Keeps 0-10/s107, 0-10/s108.
 def check(session: Session010) -> None:
-    """Refuse to end a transaction where none can be."""
+    """Refuse to end a transaction on a session without transactions."""
     if not session.selected_tx:
         raise ExecutionError(ExecutionCode.ILLEGAL_STATE, "the session is not transactional")
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.session cimport Session010
 from headrace.gateway.v0_10.session.subscription cimport Subscription, WindowCredit
@@ -19,11 +19,11 @@ cdef class Connection010(Connection):
     cdef public bint loopback
     cdef public Counters counters
     cdef public Store store
-    cdef public ConfirmLine line
+    cdef public PendingConfirms pending_confirms
     cdef public str mechanism
     cdef public dict client_properties
     cdef public bint qpid_client
-    cdef public list joined
+    cdef public list resumed
     cdef public list unflushed
     cdef public dict handlers
 
@@ -47,7 +47,7 @@ cdef class Connection010(Connection):
     cpdef on_command(self, SessionPort session, object command, bytes header, tuple parts)
     @cython.locals(target=Session010, windows=WindowCredit)
     cpdef on_completed(self, SessionPort session, unsigned int lo, unsigned int hi)
-    cpdef fed(self)
+    cpdef on_output_drained(self)
     @cython.locals(waiting=list, completion=Completion)
-    cpdef turn_over(self)
+    cpdef on_turn_end(self)
     cpdef announce_later(self)

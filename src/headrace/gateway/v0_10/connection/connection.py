@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a 0-10 connection meets the model: opening, sessions, and the way of each command.
+"""The broker's connection of a 0-10 client: opening, sessions, and the dispatch of commands.
 
-Sessions outlive connections, so what a client has lies in its sessions
-(:mod:`headrace.gateway.v0_10.session.session`). The connection hands them what came: transfers and
-accepts with offsets, everything else as typed commands through the table of
+Sessions outlive connections, so a client's state is kept in its sessions
+(:mod:`headrace.gateway.v0_10.session.session`). The connection passes transfers and accepts to them
+as offsets into the receive buffer, everything else as typed commands through the table of
 :mod:`headrace.gateway.v0_10.handlers`.
 """
 
@@ -19,9 +19,9 @@ if not cython.compiled:
     from headrace.protocol.v0_10.session.session import Session as ProtocolSession
     from headrace.protocol.v0_x.handshake import STATE_AUTHENTICATING, STATE_OPEN
 
-from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.context import CHANGES, is_durable_change
 from headrace.gateway.v0_10.errors import translate
-from headrace.gateway.v0_10.qpid_clients import is_qpid_client, is_reticent
+from headrace.gateway.v0_10.qpid_clients import is_qpid_client, suppresses_known_completed
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import holders_of, parts_of
 from headrace.protocol.codec_0_10 import (
@@ -47,8 +47,8 @@ from headrace.protocol.v0_x.handshake import Role
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 
 if TYPE_CHECKING:
-    from headrace.gateway.connection.elsewhere import Elsewhere
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.connection.cluster_port import ClusterPort
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.connection.context import Context010
     from headrace.gateway.v0_10.session.completion import Completion
@@ -58,17 +58,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DECLARES = (0x0701, 0x0801)  # Of exchange and queue: they may ask what there is.
+DECLARES = (0x0701, 0x0801)  # Of exchange and queue: a passive one is a query.
 REFUSALS = (ExecutionCode.UNAUTHORIZED_ACCESS, ExecutionCode.RESOURCE_LOCKED)
 REFUSALS_TO_OPEN = (CloseCode.INVALID_PATH, CloseCode.CONNECTION_FORCED)
 
-FRAME_SIZE_MAX = 65535  # Octets; what a size of 16 bits can say.
+FRAME_SIZE_MAX = 65535  # Bytes; the maximum of a size of 16 bits.
 FRAME_SIZE_MIN = 4096
 LOCALE = "en_US"
 
 
 class Connection010(Connection):
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, shared: "Context010", number: int, loopback: bool) -> None:
         context = shared.context
@@ -88,15 +88,15 @@ class Connection010(Connection):
         self.limit(context.output_max)
         self.reader.hold_above = 2 * context.output_max
         self.counters = context.counters
-        # The store of its virtual host and that store's line: set by connection.open, before
-        # any session attaches.
+        # The store of its virtual host and the confirms that wait for it. connection.open sets
+        # them, before any session attaches.
         self.store: Store = None  # type: ignore[assignment]
-        self.line: ConfirmLine = None  # type: ignore[assignment]
+        self.pending_confirms: PendingConfirms = None  # type: ignore[assignment]
         self.mechanism = ""
         self.client_properties: dict[str, object] = {}
         self.qpid_client = False  # One of Qpid's own clients.
-        self.joined: list[Session010] = []  # Sessions that came back in this read.
-        self.unflushed: list[Completion] = []  # Those with a batch of this read.
+        self.resumed: list[Session010] = []  # Sessions that this read attached again.
+        self.unflushed: list[Completion] = []  # Completions with a batch of this read.
         self.handlers = shared.handlers
         context.connections[number] = self
 
@@ -107,7 +107,7 @@ class Connection010(Connection):
         context = self.context
         self.send_control(
             ConnectionStart(
-                server_properties=self.shared.introduction(self),
+                server_properties=self.shared.server_properties_for(self),
                 mechanisms=context.offered(self.number),
                 locales=[LOCALE],
             )
@@ -130,7 +130,7 @@ class Connection010(Connection):
         """Note the properties of a client, and begin the login."""
         self.client_properties = dict(control.client_properties or {})
         self.qpid_client = is_qpid_client(self.client_properties)
-        self.reticent = is_reticent(self.client_properties)
+        self.suppress_known_completed = suppresses_known_completed(self.client_properties)
         self.mechanism = control.mechanism or ""
         if control.locale and control.locale != LOCALE:
             log.info("connection %d asks for locale %.32r", self.number, control.locale)
@@ -138,10 +138,10 @@ class Connection010(Connection):
 
     # Keeps 0-10/s012.
     def on_not_offered(self, mechanism: str) -> None:
-        self.context.not_offered(self, mechanism)
+        self.context.record_unknown_mechanism(self, mechanism)
 
     # Keeps 0-10/s014.
-    def logged_in(self, user: "User") -> None:
+    def accept_login(self, user: "User") -> None:
         if self.ended or self.state_number != STATE_AUTHENTICATING:
             return
         self.user = user
@@ -164,20 +164,20 @@ class Connection010(Connection):
         else:
             renew(self, control.new_secret or b"")
 
-    def renewed(self, user: "User") -> None:
-        """The new credentials are right; what they no longer allow ends."""
+    def accept_secret(self, user: "User") -> None:
+        """Accept renewed credentials; end sessions that they no longer allow."""
         if self.ended or self.state_number != STATE_OPEN:
             return
         self.user = user
         for session in list(self.attached.values()):
             target: Session010 = cython.cast(Session010, session)
             target.user = user
-        self.counters.generation += 1  # Routes were made with the rights of the old ones.
+        self.counters.generation += 1  # Routes were made with the old permissions.
         self.send_control(ConnectionUpdateSecretOk())
         self.recheck()
 
-    def not_renewed(self) -> None:
-        """The new credentials are wrong; why exactly stays in our log."""
+    def refuse_secret(self) -> None:
+        """Refuse renewed credentials; the exact reason is only logged."""
         if not self.ended:
             self.fail(
                 CloseError(
@@ -185,12 +185,12 @@ class Connection010(Connection):
                 )
             )
 
-    def challenge(self, octets: bytes) -> None:
-        """The login has another step."""
+    def challenge(self, data: bytes) -> None:
+        """Send a challenge of the SASL mechanism."""
         if not self.ended:
-            self.send_control(ConnectionSecure(challenge=octets))
+            self.send_control(ConnectionSecure(challenge=data))
 
-    def login_refused(self) -> None:
+    def refuse_login(self) -> None:
         if self.ended:
             return
         self.fail(
@@ -214,10 +214,10 @@ class Connection010(Connection):
             self.send_control(ConnectionRedirect(host=host, known_hosts=others))
             self.on_closed()
             return
-        elsewhere = context.elsewhere
+        cluster = context.cluster
         is_known = context.access.vhost_exists(name) and self.user.may_open(name)
-        if elsewhere is not None and is_known and not context.serves(name):
-            self.open_elsewhere(name, control, elsewhere)
+        if cluster is not None and is_known and not context.serves(name):
+            self.open_elsewhere(name, control, cluster)
             return
         if name not in context.vhosts or not context.access.vhost_exists(name):
             raise CloseError(CloseCode.INVALID_PATH, f"vhost {name} not found")
@@ -232,29 +232,29 @@ class Connection010(Connection):
             raise CloseError(CloseCode.CONNECTION_FORCED, error.text) from None
         self.vhost = context.vhosts[name]
         self.store = context.stores[name]
-        self.line = context.line(name)
+        self.pending_confirms = context.pending_confirms(name)
         if self.transport is not None:
             self.transport.stop_handshake_timer()
         context.connection_events.connection_opened(
             self, "0-10", context.frame_max, context.channel_max
         )
-        self.send_control(ConnectionOpenOk(known_hosts=context.hosts_known(name)))
+        self.send_control(ConnectionOpenOk(known_hosts=context.known_hosts(name)))
 
-    def open_elsewhere(self, name: str, control: ConnectionOpen, elsewhere: "Elsewhere") -> None:
-        """The virtual host is served by another broker, or by none at the moment."""
-        broker = elsewhere.serving(name)
+    def open_elsewhere(self, name: str, control: ConnectionOpen, cluster: "ClusterPort") -> None:
+        """Open a virtual host that another broker serves, or none at the moment."""
+        broker = cluster.serving(name)
         if broker is None:
-            elsewhere.wait(self, name, lambda: self.open_at_last(control))
+            cluster.wait(self, name, lambda: self.open_when_served(control))
         elif control.insist:
             reason = f"vhost '{name}' is served by broker '{broker.name}' at {broker}"
             raise CloseError(CloseCode.CONNECTION_FORCED, reason)
         else:
-            hosts = [str(each) for each in elsewhere.brokers()]
+            hosts = [str(other) for other in cluster.brokers()]
             self.send_control(ConnectionRedirect(host=str(broker), known_hosts=hosts))
             self.on_closed()
 
-    def open_at_last(self, control: ConnectionOpen) -> None:
-        """The virtual host that the client waited for is served now."""
+    def open_when_served(self, control: ConnectionOpen) -> None:
+        """Open the virtual host that the client waited for: it is served now."""
         try:
             self.open_vhost(control)
         except CloseError as error:
@@ -279,7 +279,7 @@ class Connection010(Connection):
 
     def on_attached(self, session: ProtocolSession) -> None:
         target: Session010 = cython.cast(Session010, session)
-        target.attached_to(self)
+        target.attach_to(self)
         self.context.connection_events.channel_opened(self, session.channel)
         if target.completion.batch is not None:
             self.unflushed.append(target.completion)
@@ -289,7 +289,7 @@ class Connection010(Connection):
                 holder.publisher = self.number
             subscription.attach()
         if target.subscriptions:
-            self.joined.append(target)  # Its command-point comes before any delivery.
+            self.resumed.append(target)  # Its command-point comes before any delivery.
             self.recheck_session(target)
 
     def on_resumed(self, session: ProtocolSession, kept: bool) -> None:
@@ -307,7 +307,7 @@ class Connection010(Connection):
     def on_detaching(self, session: ProtocolSession) -> None:
         completion: Completion = cython.cast(Session010, session).completion
         if completion.failure is not None:
-            completion.end_for_failure()  # After the detachment it is too late.
+            completion.end_for_failure()  # It cannot be sent after the detachment.
 
     def on_detached(self, session: ProtocolSession, channel: int, code: int) -> None:
         target: Session010 = cython.cast(Session010, session)
@@ -316,15 +316,15 @@ class Connection010(Connection):
 
     def on_session_failed(self, session: ProtocolSession, error: ExecutionError) -> None:
         is_query = self.current in DECLARES and error.error_code is ExecutionCode.NOT_FOUND
-        level = logging.INFO if is_query else logging.WARNING  # To ask for it is no mistake.
+        level = logging.INFO if is_query else logging.WARNING  # A query is not an error.
         log.log(level, "connection %d: session failed: %s", self.number, error)
         if error.error_code in REFUSALS:
-            self.context.refused(self, error.text)
+            self.context.record_refusal(self, error.text)
         target: Session010 = cython.cast(Session010, session)
         target.wind_up()
 
     def recheck(self) -> None:
-        """Rights have changed: sessions that read what they may no longer read fail."""
+        """Fail sessions with subscriptions that changed permissions no longer allow."""
         for session in list(self.attached.values()):
             self.recheck_session(cython.cast(Session010, session))
 
@@ -399,21 +399,25 @@ class Connection010(Connection):
         events = self.context.events
         events.actor = self.user
         try:
-            done = handler(target, command, header, parts)
+            is_complete = handler(target, command, header, parts)
         finally:
             events.actor = None
-        if done is not False:
+        if is_complete is not False:
             store = target.store
-            if store.defined > store.synced and command.NAME in CHANGES and waits(command):
+            if (
+                store.defined > store.synced
+                and command.NAME in CHANGES
+                and is_durable_change(command)
+            ):
                 target.completion.promise(self.current)
             else:
                 session.complete(number)
 
-    def cannot_keep(self, store: "DurableLog") -> None:
+    def fail_changes(self, store: "DurableLog") -> None:
         for session in list(self.attached.values()):
             if self.store is store:
                 target: Session010 = cython.cast(Session010, session)
-                target.cannot_keep()
+                target.fail_changes()
 
     def on_result(self, session: ProtocolSession, command_id: int, value: Struct | None) -> None:
         """Do nothing: the broker sends no commands that have results."""
@@ -430,33 +434,33 @@ class Connection010(Connection):
 
     # --- Room -----------------------------------------------------------------------------------
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         if self.unflushed:
             waiting = self.unflushed
             self.unflushed = []
             completion: Completion
             for completion in waiting:
                 completion.close_batch()
-        if self.joined:
-            joined = self.joined
-            self.joined = []
-            for returned in joined:
-                if returned.connection is self and not returned.sent.resuming:
-                    returned.refresh_all()
-        Connection.turn_over(self)
+        if self.resumed:
+            resumed = self.resumed
+            self.resumed = []
+            for session in resumed:
+                if session.connection is self and not session.sent.resuming:
+                    session.refresh_all()
+        Connection.on_turn_end(self)
 
     def announce_later(self) -> None:
-        """Announce completion of a command; within a read the reader does so."""
+        """Announce the completion of a command, unless the end of this read will."""
         if not self.reader.handling:
             self.announce()
 
-    def owes(self) -> bool:
+    def has_unacked(self) -> bool:
         for session in list(self.attached.values()):
             if cython.cast(Session010, session).deliveries.unsettled.count:
                 return True
         return False
 
-    def fed(self) -> None:
+    def on_output_drained(self) -> None:
         self.starving = None
         for session in list(self.attached.values()):
             target: Session010 = cython.cast(Session010, session)
@@ -467,7 +471,7 @@ class Connection010(Connection):
     def force_close(self, reason: str) -> None:
         self.fail(CloseError(CloseCode.CONNECTION_FORCED, reason))
 
-    def farewell(self) -> None:
+    def close_for_shutdown(self) -> None:
         if self.state_number == STATE_OPEN:
             self.send_control(
                 ConnectionClose(
@@ -479,7 +483,7 @@ class Connection010(Connection):
     def on_failed(self, error: CloseError) -> None:
         log.warning("connection %d: %s", self.number, error)
         if self.vhost is None and error.close_code in REFUSALS_TO_OPEN:
-            self.context.refused(self, error.text)
+            self.context.record_refusal(self, error.text)
         self.end()
         if self.transport is not None:
             self.transport.close_soon()
@@ -493,7 +497,7 @@ class Connection010(Connection):
         if self.ended:
             return
         self.ended = True
-        self.turn_over()
+        self.on_turn_end()
         self.lost()
         self.starving = None
         self.shared.forget_states(self.number)

@@ -8,7 +8,7 @@ import time
 import uuid
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.gateway.v0_10.handlers import Commands
+from headrace.gateway.v0_10.handlers import CommandHandlers
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.session import Session010
 from headrace.protocol.v0_10.session.registry import Sessions
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
-FEATURES = ["qpid.jms-selector"]  # Clients that do not find it here select by themselves.
+FEATURES = ["qpid.jms-selector"]  # Without it, clients apply selectors themselves.
 
 
 class Context010:
-    """One broker, as its 0-10 connections see it."""
+    """State that the 0-10 connections of one broker share."""
 
     def __init__(
         self,
         context: Context,
-        served: Iterable[Callable[[Commands], None]],
+        served: Iterable[Callable[[CommandHandlers], None]],
         *,
         default_vhost: str = "/",
         session_timeout_s: int = 3600,
@@ -41,16 +41,16 @@ class Context010:
         strict_arguments: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``served`` add the handlers of commands.
+        """Each function of ``served`` adds handlers of commands.
 
-        ``default_vhost`` is what a client opens that names none. ``session_timeout_s`` is the
-        longest, and ``detached_max`` the largest number, that sessions without a connection are
-        kept. ``clock`` gives seconds that never run backwards.
+        ``default_vhost`` is opened by clients that name none. At most ``detached_max`` sessions
+        without a connection are kept, for at most ``session_timeout_s``. ``clock`` returns seconds
+        that never run backwards.
         """
         self.context = context
         self.access = context.access
         self.default_vhost = default_vhost
-        self.commands = Commands()
+        self.commands = CommandHandlers()
         for register in served:
             register(self.commands)
         self.handlers = self.commands.handlers
@@ -81,14 +81,16 @@ class Context010:
         self.shared_states.pop(number, None)
 
     def make_session(self, name: bytes) -> Session010:
-        """Make a session for the connection that asks for it."""
+        """Make a session for the connection that attaches it."""
         assert self.attaching is not None
         return Session010(name, self.attaching)
 
-    def introduction(self, connection: Client) -> Map:
+    def server_properties_for(self, connection: Client) -> Map:
         """Return the server properties for a client."""
-        introduced = self.context.introduction(connection)
-        properties = {key: value for key, value in introduced.items() if isinstance(value, str)}
+        server_properties = self.context.take_server_properties(connection)
+        properties = {
+            key: value for key, value in server_properties.items() if isinstance(value, str)
+        }
         return {
             **properties,
             "host": socket.gethostname(),

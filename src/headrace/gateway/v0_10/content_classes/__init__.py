@@ -15,14 +15,14 @@ from headrace.protocol.errors import AmqpError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.gateway.v0_10.handlers import Commands, Handler
+    from headrace.gateway.v0_10.handlers import CommandHandlers, Handler
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.protocol.codec_0_10 import Command
 
 Class = TypeVar("Class")
 
 
-def register(commands: Commands) -> None:
+def register(commands: CommandHandlers) -> None:
     """Add the handlers of these classes."""
     handlers: dict[str, Handler] = {
         **{name: on_session(file.files_of, on_file) for name, on_file in FILE_HANDLERS.items()},
@@ -35,7 +35,7 @@ def register(commands: Commands) -> None:
         "stream.publish": stream.publish,
     }
     for name, handler in handlers.items():
-        commands.handlers[name] = in_0_10(handler)
+        commands.handlers[name] = translate_errors(handler)
     commands.sink = file.begin_stage
 
 
@@ -50,8 +50,8 @@ def on_session(
     return handler
 
 
-def in_0_10(handler: Handler) -> Handler:
-    """Let a handler raise the errors of 0-x."""
+def translate_errors(handler: Handler) -> Handler:
+    """Return the handler with its errors of 0-x translated to those of 0-10."""
 
     @wraps(handler)
     def handle(

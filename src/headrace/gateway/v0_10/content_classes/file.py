@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.file import FileClass, FileConsumer, Limits
+from headrace.gateway.content_classes.file import FileClass, FileConsumer, FileLimits
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort, error_0_10
 from headrace.gateway.v0_10.content_headers import FILE, to_0_10, to_0_x
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.content_classes.bodies import Reader
-    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file import FileTransfer
     from headrace.gateway.content_classes.file_uploads import StageSink
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.model.message import Message
@@ -49,20 +49,20 @@ class BodyFeed(Feed):
         self.lost = lost
         self.flags = 2  # The first frame of the last segment.
 
-    def piece(self) -> tuple[bytes, bool]:
+    def next_chunk(self) -> tuple[bytes, bool]:
         """Return the next frame."""
         if self.reader.handle < 0:
-            raise OSError("the file is not wanted any more")
-        octets = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
-        self.at += len(octets)
+            raise OSError("the file is no longer needed")
+        data = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
+        self.at += len(data)
         last = self.at >= self.reader.size
         flags = 4 | self.flags | (1 if last else 0)
         self.flags = 0
-        size = (FRAME_HEAD + len(octets)).to_bytes(2, "big")
+        size = (FRAME_HEAD + len(data)).to_bytes(2, "big")
         channel = self.channel.to_bytes(2, "big")
-        return bytes((flags, 3)) + size + b"\0\1" + channel + b"\0\0\0\0" + octets, last
+        return bytes((flags, 3)) + size + b"\0\1" + channel + b"\0\0\0\0" + data, last
 
-    def over(self, error: OSError | None) -> None:
+    def on_end(self, error: OSError | None) -> None:
         self.then(error)
 
     def drop(self) -> None:
@@ -73,24 +73,24 @@ class SessionFiles(SessionPort, FileClass):
     """The files of one session."""
 
     def __init__(self, session: Session010) -> None:
-        shared = session.context.shared_state(session.number, Limits)
+        shared = session.context.shared_state(session.number, FileLimits)
         FileClass.__init__(self, session.vhost, session.user.name, session.number, shared)
         self.session = session
         session.on_end.append(self.end)
-        self.withheld: list[int] = []  # Publishes that complete when there is room again.
+        self.deferred: list[int] = []  # Publishes that complete when there is room again.
 
     def send_open_ok(self, staged: int) -> None:
         FileClass.send_open_ok(self, staged)
         self.announce()
 
     def announce(self) -> None:
-        """Let completions go out that no read of the socket brings about."""
+        """Announce completions outside of a read of the socket."""
         connection = self.session.connection
         if connection is not None:
             connection.announce_later()
 
-    def send_stage(self, sending: Sending, staged: int) -> None:
-        self.send_with_body(FileStage(), sending.header, sending.reader, staged, self.sent)
+    def send_stage(self, transfer: FileTransfer, staged: int) -> None:
+        self.send_with_body(FileStage(), transfer.header, transfer.reader, staged, self.sent)
 
     def header_for(self, message: Message) -> bytes:
         return to_0_10(header_of(message), FILE)
@@ -120,7 +120,7 @@ class SessionFiles(SessionPort, FileClass):
         connection.feed_in_order(BodyFeed(session, reader, at, then, self.lost))
 
     def lost(self) -> None:
-        """The connection went in the middle of a body."""
+        """Abandon incomplete transfers: the connection was lost during a body."""
         if not self.ended:
             self.stop_halfway()
 
@@ -128,12 +128,12 @@ class SessionFiles(SessionPort, FileClass):
     def send_flow(self, active: bool) -> None:
         """Complete publishes when there is room again: 0-10 has no command for it."""
         if active:
-            withheld, self.withheld = self.withheld, []
-            for number in withheld:
+            deferred, self.deferred = self.deferred, []
+            for number in deferred:
                 self.complete(number)
 
     def complete(self, number: int) -> None:
-        """A publish is complete once the journal has it."""
+        """Complete a publish once the journal has it."""
         session = self.session
         if self.ended or session.over:
             return
@@ -173,8 +173,8 @@ class SessionFiles(SessionPort, FileClass):
         number = self.session.command_id
 
         def done() -> None:
-            if self.uploads.stops:
-                self.withheld.append(number)
+            if self.uploads.stop_reasons:
+                self.deferred.append(number)
             else:
                 self.complete(number)
 
@@ -200,7 +200,7 @@ def files_of(session: Session010) -> SessionFiles:
 
 
 def begin_stage(session: Session010, header: bytes) -> StageSink:
-    """The body of a file.stage follows; the sink returned takes it."""
+    """Return the sink for the body of a file.stage."""
     try:
         return files_of(session).uploads.begin(to_0_x(header, FILE, 0), -1, V0_9)
     except (AmqpError, ModelError) as error:
@@ -212,7 +212,7 @@ def stage(session: Session010, command: FileStage, header: bytes, parts: object)
     uploads = files_of(session).uploads
     if not uploads.filling:
         begin_stage(session, header)
-    uploads.staged()
+    uploads.finish_stage()
 
 
 def publish(session: Session010, command: FilePublish, header: bytes, parts: object) -> bool:

@@ -7,10 +7,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import ChannelState
-from headrace.gateway.content_classes.lanes import choose
+from headrace.gateway.content_classes.lanes import apply_arguments
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import other_properties
-from headrace.gateway.v0_10.errors import fault, translate
+from headrace.gateway.v0_10.errors import field_error, translate
 from headrace.gateway.v0_10.host import plain, queue_of
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.content_lanes import home_of, lane_of
@@ -110,17 +110,19 @@ class SessionPort(ContentClassPort, ChannelState):
             session.consumers = {}
         tag = method.consumer_tag or ""
         if not tag.strip():
-            raise fault(ExecutionCode.ILLEGAL_ARGUMENT, "a tag is empty", method, "consumer_tag")
+            raise field_error(
+                ExecutionCode.ILLEGAL_ARGUMENT, "a tag is empty", method, "consumer_tag"
+            )
         if tag in session.consumers:
             text = f"there is a consumer '{tag}' on this session"
-            raise fault(ExecutionCode.NOT_ALLOWED, text, method, "consumer_tag")
+            raise field_error(ExecutionCode.NOT_ALLOWED, text, method, "consumer_tag")
         if len(session.consumers) >= CONSUMERS_MAX:
             text = f"more than {CONSUMERS_MAX} consumers"
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
         if queue.exclusive_consumer is not None or (method.exclusive and queue.consumer_count()):
             text, field = f"queue '{queue.name}' has other consumers", "queue"
             field = "exclusive" if method.exclusive else "queue"
-            raise fault(ExecutionCode.RESOURCE_LOCKED, text, method, field)
+            raise field_error(ExecutionCode.RESOURCE_LOCKED, text, method, field)
         queue.used_ms = session.counters.now_ms
         return lane_of(queue, kind), tag
 
@@ -131,7 +133,7 @@ class SessionPort(ContentClassPort, ChannelState):
         consumer.exclusive = method.exclusive
         consumer.no_local = method.no_local
         try:
-            choose(consumer, plain(method.arguments or {}))
+            apply_arguments(consumer, plain(method.arguments or {}))
             session.vhost.check_consumer(consumer)
         except ModelError as error:
             raise translate(error, method, "arguments") from None

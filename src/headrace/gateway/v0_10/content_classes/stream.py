@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.stream import Pace, PacketClass, StreamConsumer
+from headrace.gateway.content_classes.stream import PacketClass, PacketRate, StreamConsumer
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_10.content_classes.session_port import SessionPort
 from headrace.gateway.v0_10.content_headers import STREAM, to_0_10, to_0_x
@@ -22,7 +22,7 @@ class SessionPackets(SessionPort, PacketClass):
     """The packets of one session."""
 
     def __init__(self, session: Session010) -> None:
-        shared = session.context.shared_state(session.number, Pace)
+        shared = session.context.shared_state(session.number, PacketRate)
         PacketClass.__init__(self, session.vhost, session.number, shared)
         self.session = session
         session.on_end.append(self.end)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.gateway.v0_10.session.context cimport SessionContext
 
 cdef class Batch:
     cdef public unsigned int first
     cdef public unsigned int last
-    cdef public unsigned int wanted
+    cdef public unsigned int accept_count
     cdef public object accepted
     cdef public object result
     cdef public bint is_error
@@ -17,21 +17,21 @@ cdef class Batch:
 @cython.final
 cdef class Completion:
     cdef SessionContext session
-    cdef public ConfirmLine line
+    cdef public PendingConfirms pending_confirms
     cdef public Batch batch
     cdef public object batches
     cdef public unsigned int changes
     cdef public object failure
 
     @cython.locals(session=SessionContext, batch=Batch, number=cython.uint)
-    cdef join(self, bint wants_accept)
+    cdef join(self, bint requires_accept)
     @cython.locals(batch=Batch, is_first=cython.bint)
     cpdef close_batch(self)
     cpdef bint later(self, object result=*) except -1
     @cython.locals(batch=Batch)
     cpdef promise(self, unsigned int code)
     @cython.locals(session=SessionContext)
-    cpdef bint answer_with(self, object result) except -1
+    cpdef bint send_result_in_order(self, object result) except -1
     @cython.locals(session=SessionContext, batch=Batch)
     cpdef bint fail_later(self, object error) except -1
     cpdef end_for_failure(self)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the commands of a 0-10 client are complete.
+"""Completion of a 0-10 client's commands.
 
-A transfer that is written to the disk, or that wants a message.accept, completes in a batch: all of
-one read together, when the journal has synced them or consumers have settled their messages. Any
+A transfer that is written to the disk, or that requires a message.accept, completes in a batch: all
+of one read together, when the journal has synced them or consumers have settled their messages. Any
 other command closes the batch.
 """
 
@@ -11,7 +11,7 @@ from collections import deque
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.v0_10.session.context import SessionContext
 
 from headrace.protocol.codec_0_10 import MessageAccept, Struct
@@ -27,66 +27,66 @@ class Batch:
     ) -> None:
         self.first = first
         self.last = last
-        self.wanted = 0  # How many these are.
-        self.accepted = accepted  # Transfers that want a message.accept.
+        self.accept_count = 0  # The number of transfers in ``accepted``.
+        self.accepted = accepted  # Transfers that require a message.accept.
         self.result = result  # Of the (one) command.
-        self.is_error = False  # No command: the error that ends the session waits its turn.
-        self.store_turn = 0  # The store's turn in which the first came.
+        self.is_error = False  # It stands for the error that ends the session, in its order.
+        self.store_turn = 0  # The store's turn in which the first was received.
         self.change = 0  # The (one) command, if it changes definitions: class << 8 | command.
 
 
 class Completion:
     """Completes the commands of a session in order, each when its effects are durable."""
 
-    def __init__(self, session: SessionContext, line: ConfirmLine) -> None:
-        """``line`` is that of the virtual host's store."""
+    def __init__(self, session: SessionContext, pending_confirms: PendingConfirms) -> None:
+        """``pending_confirms`` are those of the virtual host's store."""
         self.session = session
-        self.line = line
+        self.pending_confirms = pending_confirms
         self.batch: Batch | None = None  # Of this read.
         self.batches: deque[Batch] = deque()  # Waiting for the disk.
-        self.changes = 0  # How many of them change definitions.
-        # An error that waits for them, with the code and the id of the command that failed.
+        self.changes = 0  # The number of batches that change definitions.
+        # An error that waits for the batches, with the code and the id of the failed command.
         self.failure: tuple[ExecutionError, int, int] | None = None
 
     # Keeps 0-10/s044.
-    def join(self, wants_accept: bool) -> None:
-        """Complete the current command with all of this read that came before it."""
+    def join(self, requires_accept: bool) -> None:
+        """Complete the current command with the earlier ones of this read."""
         session = self.session
         number = session.command_id
         batch = self.batch
         if batch is None:
             batch = self.batch = Batch(number, number, None, None)
-            batch.store_turn = self.line.store.turn
+            batch.store_turn = self.pending_confirms.store.turn
             session.connection.unflushed.append(self)
         batch.last = number
-        if wants_accept:
+        if requires_accept:
             if batch.accepted is None:
                 batch.accepted = SequenceSet()
             batch.accepted.add(number)
-            batch.wanted += 1
+            batch.accept_count += 1
 
     def close_batch(self) -> None:
-        """Let the batch of this read wait for the disk."""
+        """Close the batch of this read: it waits for the disk."""
         batch = self.batch
         if batch is not None:
             self.batch = None
             is_first = not self.batches
             self.batches.append(batch)
-            self.line.join_publishes(self, batch.last, batch.store_turn, is_first)
+            self.pending_confirms.join_publishes(self, batch.last, batch.store_turn, is_first)
 
     def later(self, result: Struct | None = None) -> bool:
-        """Complete the current command, with its result, once all so far is durable.
+        """Complete the current command, with its result, once all changes so far are durable.
 
-        Return False: a handler returns this to say that its command is not complete yet.
+        Return False, the result of a handler whose command is not complete yet.
         """
         number = self.session.command_id
         self.close_batch()
         self.batches.append(Batch(number, number, None, result))
-        self.line.join(self, number)
+        self.pending_confirms.join(self, number)
         return False
 
     def promise(self, code: int) -> None:
-        """Complete the current command, which changed definitions, once they are durable."""
+        """Complete the current command, which changed definitions, once the change is durable."""
         self.later()
         if self.batches:
             batch = self.batches[len(self.batches) - 1]
@@ -94,7 +94,7 @@ class Completion:
                 batch.change = code
                 self.changes += 1
 
-    def answer_with(self, result: Struct) -> bool:
+    def send_result_in_order(self, result: Struct) -> bool:
         """Send the result of the current command, after the changes that came before it.
 
         Return True if the command is complete.
@@ -106,9 +106,9 @@ class Completion:
         return True
 
     def fail_later(self, error: ExecutionError) -> bool:
-        """Let an error wait for the commands before it; return False if they cannot complete.
+        """Delay an error until the commands before it are complete; False if they cannot be.
 
-        The session takes no more commands of the peer.
+        The session handles no further commands of the peer.
         """
         session = self.session
         connection = session.connection
@@ -123,11 +123,11 @@ class Completion:
         batch = Batch(number, number, None, None)
         batch.is_error = True
         self.batches.append(batch)
-        self.line.join(self, number)
+        self.pending_confirms.join(self, number)
         return True
 
     def end_for_failure(self) -> None:
-        """End the session for the error that waits."""
+        """End the session for the delayed error."""
         failure = self.failure
         if failure is None:
             return
@@ -166,7 +166,7 @@ class Completion:
         if batch.result is not None:
             session.send_result(batch.first, batch.result)
         if batch.accepted is not None:
-            session.tally.confirm += batch.wanted
+            session.tally.confirm += batch.accept_count
             session.send_command(MessageAccept(transfers=batch.accepted))
         session.received.complete_range(batch.first, batch.last)
         connection = session.connection

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.permissions import Rights
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.fragments import Fragments
@@ -49,7 +49,7 @@ class AttachingConnection(Protocol):
     vhost: Any
     counters: Counters
     store: Store
-    line: ConfirmLine
+    pending_confirms: PendingConfirms
 
     @property
     def shared(self) -> SharedState:
@@ -69,23 +69,23 @@ class SessionContext(Session):
         self.counters: Counters = connection.counters
         self.store: Store = connection.store
         self.tally = ChannelTally()
-        self.over = False  # Everything that it held was given back.
-        self.transaction: Transaction | None = None  # That publishes and settlements are part of.
-        self.reply_queue: Queue | None = None  # That of answers by direct reply-to.
-        self.ended_tags: dict[str, None] = {}  # Ended by us; the client may not know yet.
+        self.over = False  # All its resources were released.
+        self.transaction: Transaction | None = None  # Of publishes and settlements.
+        self.reply_queue: Queue | None = None  # For replies by direct reply-to.
+        self.ended_tags: dict[str, None] = {}  # Subscriptions that the broker has ended recently.
         self.on_end: list[Callable[[], None]] = []
 
     def fail_now(self, error: ExecutionError) -> None:
-        """End the session and tell the peer why, whatever is not durable yet."""
+        """End the session with an error at once, whatever is not durable yet."""
         Session.fail(self, error)
 
     # --- Permissions --------------------------------------------------------------------------
 
     def check_access(self, permission: str, kind: str, name: str) -> None:
-        """Refuse what the user has no permission for."""
+        """Refuse access to a name on which the user lacks the permission."""
         self.context.access.check(self.user, self.vhost.name, permission, kind, name)
 
     def check_topic(self, permission: str, exchange: str, routing_key: str) -> None:
-        """Refuse a topic that the user may not publish to or bind."""
+        """Refuse a routing key on which the user lacks the topic permission."""
         access = self.context.access
         access.check_topic(self.user, self.vhost, permission, exchange, routing_key)

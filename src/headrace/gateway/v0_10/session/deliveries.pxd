@@ -28,8 +28,8 @@ cdef class Deliveries:
 
     cdef remember_browsed(self, unsigned int number, Message message, Consumer by)
     @cython.locals(unsettled=Unsettled, ring=Ring, behind=dict, number=cython.uint, end=Py_ssize_t,
-                   at=Py_ssize_t, message=Message)
-    cpdef settle_range(self, unsigned int lo, unsigned int hi, int outcome)
+                   index=Py_ssize_t, message=Message)
+    cpdef settle_range(self, unsigned int first, unsigned int last, int outcome)
     @cython.locals(consumer=Consumer, queue=Destination)
     cdef apply(self, unsigned int number, Message message, int outcome)
     cpdef settle_in_transaction(

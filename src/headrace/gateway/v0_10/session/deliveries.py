@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The deliveries of a 0-10 session that are not settled yet.
+"""The unsettled deliveries of a 0-10 session.
 
-A delivery is a message.transfer command of ours, named by its command id. Ids count up by one for
-all commands that a session sends, so :class:`Unsettled` has them as it has delivery tags.
+A delivery is a message.transfer command of the broker, identified by its command id. Ids count up
+by one for all commands that a session sends, so :class:`Unsettled` treats them like delivery tags.
 """
 
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ID_BITS = 32  # Of a command id.
 BROWSED_MAX = 65536  # Transfers of one session that can still be acquired; the oldest go first.
-SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
+SERIAL_MASK = 0xFFFFFFFF  # Named constants: Cython makes objects of such literals.
 SERIAL_SIGN = 0x80000000
 SERIAL_SPAN = 1 << 32
 
@@ -36,7 +36,7 @@ class Deliveries:
     def __init__(self, session: SessionContext) -> None:
         self.session = session
         self.unsettled = Unsettled(ID_BITS)
-        self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Shown, and not acquired.
+        self.browsed: dict[int, tuple[Message, Consumer]] = {}  # Delivered without acquiring.
         self.tx_settled: dict[int, Message] = {}  # Accepted in a transaction of the session's own.
         self.tx_returns: dict[int, int] = {}  # Outcomes of these, if it is rolled back.
         self.durable = False  # The current command settled a durable message.
@@ -52,24 +52,24 @@ class Deliveries:
     # --- Settlement ---------------------------------------------------------------------------
 
     # Keeps 0-10/s079, 0-10/s082, 0-10/s083, 0-10/s251.
-    def settle_range(self, lo: int, hi: int, outcome: int) -> None:
-        """Settle every unsettled delivery from ``lo`` to ``hi``; ids of others are passed over."""
+    def settle_range(self, first: int, last: int, outcome: int) -> None:
+        """Settle every unsettled delivery from ``first`` to ``last``; other ids are ignored."""
         unsettled = self.unsettled
         behind = unsettled.behind
         if behind:
-            for number in unsettled.numbers_behind(lo, hi):
+            for number in unsettled.numbers_behind(first, last):
                 self.apply(number, behind.pop(number), outcome)
         ring = unsettled.ring
         if ring is None or not ring.count:
             return
-        end = (hi - unsettled.base) & SERIAL_MASK
+        end = (last - unsettled.base) & SERIAL_MASK
         if end & SERIAL_SIGN:
-            return  # All before the ring.
-        at = (lo - unsettled.base) & SERIAL_MASK
-        if at & SERIAL_SIGN:
-            at = 0
+            return  # The whole range is before the ring.
+        index = (first - unsettled.base) & SERIAL_MASK
+        if index & SERIAL_SIGN:
+            index = 0
         end = min(end + 1, ring.count)
-        if at == 0:
+        if index == 0:
             while end:
                 message = ring.pop()
                 number = unsettled.base
@@ -79,15 +79,15 @@ class Deliveries:
                     self.apply(number, message, outcome)
             unsettled.trim()
             return
-        while at < end:
-            message = ring.at(at)
+        while index < end:
+            message = ring.at(index)
             if message is not None:
-                ring.clear_at(at)
-                self.apply((unsettled.base + at) & SERIAL_MASK, message, outcome)
-            at += 1
+                ring.clear_at(index)
+                self.apply((unsettled.base + index) & SERIAL_MASK, message, outcome)
+            index += 1
 
     def apply(self, number: int, message: Message, outcome: int) -> None:
-        """Give a delivery its outcome; it is already out of the ring and the dict."""
+        """Apply an outcome to a delivery that was removed from the ring or the dict."""
         self.unsettled.count -= 1
         consumer: Consumer = message.consumer
         queue = consumer.queue
@@ -112,7 +112,7 @@ class Deliveries:
     def settle_in_transaction(
         self, number: int, message: Message, queue: "Queue", outcome: int
     ) -> None:
-        """Make the outcome part of the session's transaction."""
+        """Add an outcome to the session's transaction."""
         transaction = self.session.transaction
         assert transaction is not None
         if not transaction.owns:
@@ -138,7 +138,7 @@ class Deliveries:
                 queue.drain()
 
     def forget_browsed(self, first: int, last: int) -> None:
-        """Forget browsed messages: the client does not want to acquire them."""
+        """Forget browsed messages that the client will not acquire."""
         size = (last - first) & SERIAL_MASK
         for number in [n for n in self.browsed if ((n - first) & SERIAL_MASK) <= size]:
             del self.browsed[number]
@@ -155,15 +155,15 @@ class Deliveries:
                     acquired.append((number, number))
         return acquired
 
-    def note_returns(self, first: int, last: int, outcome: int) -> None:
-        """Note the release of accepted messages: it happens if the transaction is rolled back."""
+    def record_returns(self, first: int, last: int, outcome: int) -> None:
+        """Record the release of accepted messages, for a rollback of the transaction."""
         size = (last - first) & SERIAL_MASK
         for number in self.tx_settled:
             if ((number - first) & SERIAL_MASK) <= size:
                 self.tx_returns[number] = outcome
 
     def undo_settles(self) -> None:
-        """Make what was accepted in a transaction unsettled again: it is rolled back."""
+        """Make messages unsettled again that the rolled back transaction had accepted."""
         tx_returns = self.tx_returns
         self.tx_returns = {}
         for number, outcome in tx_returns.items():

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages that come in fragments (0-10 fragment-properties), and what is left of interrupted ones.
+"""Messages in fragments (0-10 fragment-properties), and the resumption of interrupted ones.
 
-A message may be transferred in several transfers, each with a piece of the body; only the first
-says anything about the message. What came of it is kept with the session that sends it. When the
-first names a resume-id, the pieces outlive the session for a bounded time, and another session of
-the same user can ask for their size and go on from there (message.resume).
+A message may be sent in several transfers, each with a part of the body; only the first has the
+message's properties. Received parts are kept with the session that sends them. If the first names a
+resume-id, they outlive the session for a bounded time, and another session of the same user can
+query their size and continue from there (message.resume).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from headrace.model.vhost.virtual_host import VirtualHost
 
 KEPT_MAX = 1024  # Interrupted messages.
-KEPT_OCTETS_MAX = 256 << 20  # Their bodies together.
-KEPT_MS_MAX = 600_000  # How long they are kept, whatever the resume-ttl.
+KEPT_BYTES_MAX = 256 << 20  # Of all their bodies.
+KEPT_MS_MAX = 600_000  # The maximum time that they are kept, whatever the resume-ttl.
 
 Key = tuple[str, str, bytes]  # User, virtual host and resume-id.
 
 
-class Sender(Protocol):
+class FragmentSender(Protocol):
     """Port of a session, for its unfinished message."""
 
     connection: Any  # As headrace.protocol.v0_10.session_connection has it.
@@ -38,136 +38,136 @@ class Sender(Protocol):
     on_end: list[Callable[[], None]]
 
 
-class Piece:
-    """A message of which not all has come."""
+class PartialMessage:
+    """A message of which some fragments are missing."""
 
-    def __init__(self, opening: TransferHeader, key: Key | None) -> None:
-        self.opening = opening  # What its first fragment says.
+    def __init__(self, first_header: TransferHeader, key: Key | None) -> None:
+        self.first_header = first_header
         self.key = key
         self.parts: list[bytes] = []
-        self.octets = 0
-        self.until_ms = 0  # When it is forgotten, once its session is over.
+        self.size = 0
+        self.until_ms = 0  # When it is forgotten, if its session has ended.
 
 
 class Fragments:
     """The unfinished messages of one broker."""
 
     def __init__(self, counters: Counters, body_max: int) -> None:
-        """``body_max`` is in octets, of one message."""
+        """``body_max`` is in bytes, of one message."""
         self.counters = counters
         self.body_max = body_max
-        self.octets = 0
-        self._open: dict[Sender, Piece] = {}  # By session.
-        self._kept: dict[Key, Piece] = {}  # By what they are resumed with.
-        self._resumed: dict[Sender, Piece] = {}  # To go on with.
+        self.size = 0
+        self._open: dict[FragmentSender, PartialMessage] = {}  # By session.
+        self._kept: dict[Key, PartialMessage] = {}  # Interrupted messages.
+        self._resumed: dict[FragmentSender, PartialMessage] = {}  # Resumed, without a new fragment.
 
-    def opening(self, session: Sender, fragment: TransferHeader) -> TransferHeader:
+    def first_header(self, session: FragmentSender, fragment: TransferHeader) -> TransferHeader:
         """Return the header of the first fragment of the message that ``fragment`` belongs to.
 
         Raises:
             ExecutionError: the session has no unfinished message.
         """
-        piece = self._open.get(session) or self._resumed.get(session)
-        if piece is None:
+        partial = self._open.get(session) or self._resumed.get(session)
+        if partial is None:
             raise ExecutionError(
                 ExecutionCode.ILLEGAL_STATE, "a fragment of a message that was not begun"
             )
-        return piece.opening
+        return partial.first_header
 
     def add(
         self,
-        session: Sender,
+        session: FragmentSender,
         fragment: TransferHeader,
         body: bytes,
         parts: tuple[bytes, ...] | None,
     ) -> tuple[tuple[bytes, ...], int] | None:
-        """Take a fragment; return body and size of the message when it was the last.
+        """Add a fragment; after the last one return body and size of the message.
 
         Raises:
-            ExecutionError: another message is unfinished, or it becomes too large.
+            ExecutionError: another message is unfinished, or this one becomes too large.
         """
         self.expire()
-        piece = self._open.get(session)
+        partial = self._open.get(session)
         if fragment.first:
-            if piece is not None:
+            if partial is not None:
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_STATE, "a message begins before another has ended"
                 )
-            piece = self._begin(session, fragment)
-        elif piece is None:
-            piece = self._open[session] = self._resumed.pop(session)
-            session.on_end.append(lambda: self.interrupted(session))
+            partial = self._begin(session, fragment)
+        elif partial is None:
+            partial = self._open[session] = self._resumed.pop(session)
+            session.on_end.append(lambda: self.keep_interrupted(session))
         size = len(body) if parts is None else sum(map(len, parts))
         body_max = min(self.body_max, session.connection.body_max)
-        if piece.octets + size > body_max or self.octets + size > KEPT_OCTETS_MAX:
-            self._drop(session, piece)
+        if partial.size + size > body_max or self.size + size > KEPT_BYTES_MAX:
+            self._drop(session, partial)
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "the fragments of a message are too large"
             )
-        piece.parts.extend((body,) if parts is None else parts)
-        piece.octets += size
+        partial.parts.extend((body,) if parts is None else parts)
+        partial.size += size
         self._count(size)
         if not fragment.last:
             return None
-        self._drop(session, piece)
-        return tuple(part for part in piece.parts if part), piece.octets
+        self._drop(session, partial)
+        return tuple(part for part in partial.parts if part), partial.size
 
-    def _begin(self, session: Sender, fragment: TransferHeader) -> Piece:
+    def _begin(self, session: FragmentSender, fragment: TransferHeader) -> PartialMessage:
         key = None
         if fragment.resume_id:
             key = (session.user.name, session.vhost.name, fragment.resume_id)
             before = self._kept.pop(key, None)
             if before is not None:
-                self._count(-before.octets)
-        piece = self._open[session] = Piece(fragment, key)
+                self._count(-before.size)
+        partial = self._open[session] = PartialMessage(fragment, key)
         if key is not None:
             ttl_ms = fragment.resume_ttl_ms or KEPT_MS_MAX
-            piece.until_ms = self.counters.now_ms + min(ttl_ms, KEPT_MS_MAX)
-        session.on_end.append(lambda: self.interrupted(session))
-        return piece
+            partial.until_ms = self.counters.now_ms + min(ttl_ms, KEPT_MS_MAX)
+        session.on_end.append(lambda: self.keep_interrupted(session))
+        return partial
 
-    def _drop(self, session: Sender, piece: Piece) -> None:
+    def _drop(self, session: FragmentSender, partial: PartialMessage) -> None:
         self._open.pop(session, None)
-        self._count(-piece.octets)
+        self._count(-partial.size)
 
-    def _count(self, octets: int) -> None:
-        """Count octets that are kept, as memory in use."""
-        self.octets += octets
-        self.counters.memory_used += octets
+    def _count(self, size: int) -> None:
+        """Count kept bytes as memory in use."""
+        self.size += size
+        self.counters.memory_used += size
 
-    def interrupted(self, session: Sender) -> None:
+    def keep_interrupted(self, session: FragmentSender) -> None:
         """Keep the unfinished message of a session that ends, if it has a resume-id."""
         self._resumed.pop(session, None)
-        piece = self._open.pop(session, None)
-        if piece is None:
+        partial = self._open.pop(session, None)
+        if partial is None:
             return
-        if piece.key is None:
-            self._count(-piece.octets)
+        if partial.key is None:
+            self._count(-partial.size)
             return
         while len(self._kept) >= KEPT_MAX:
-            self._count(-self._kept.pop(next(iter(self._kept))).octets)
-        self._kept[piece.key] = piece
+            self._count(-self._kept.pop(next(iter(self._kept))).size)
+        self._kept[partial.key] = partial
 
     # Keeps 0-10/s069.
-    def resume(self, session: Sender, resume_id: bytes) -> int:
-        """Return the octets of an interrupted message, and let the session continue it."""
+    def resume(self, session: FragmentSender, resume_id: bytes) -> int:
+        """Return the size of an interrupted message, and let the session continue it."""
         self.expire()
         key = (session.user.name, session.vhost.name, resume_id)
-        piece = self._kept.pop(key, None)
-        if piece is None:
+        partial = self._kept.pop(key, None)
+        if partial is None:
             return 0
-        self._resumed[session] = piece
+        self._resumed[session] = partial
         session.on_end.append(lambda: self._give_up(session))
-        return piece.octets
+        return partial.size
 
-    def _give_up(self, session: Sender) -> None:
-        piece = self._resumed.pop(session, None)
-        if piece is not None and piece.key is not None:
-            self._kept[piece.key] = piece
+    def _give_up(self, session: FragmentSender) -> None:
+        partial = self._resumed.pop(session, None)
+        if partial is not None and partial.key is not None:
+            self._kept[partial.key] = partial
 
     # Keeps 0-10/s070.
     def expire(self) -> None:
-        """Forget what was kept for long enough."""
+        """Forget interrupted messages that have expired."""
         now_ms = self.counters.now_ms
-        for key in [k for k, piece in self._kept.items() if piece.until_ms <= now_ms]:
-            self._count(-self._kept.pop(key).octets)
+        for key in [k for k, partial in self._kept.items() if partial.until_ms <= now_ms]:
+            self._count(-self._kept.pop(key).size)

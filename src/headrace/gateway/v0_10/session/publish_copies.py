@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sender-selected distribution for 0-10: the headers CC and BCC of a transfer.
 
-As in :mod:`headrace.gateway.v0_x.connection.publish_copies`: arrays of strings, further routing
-keys; a message goes wherever one of its keys leads, once, and BCC is removed before
-delivery.
+As in :mod:`headrace.gateway.v0_x.connection.publish_copies`, they are arrays of further routing
+keys. A queue gets the message once, whichever of its keys match; BCC is removed before delivery.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ def take_copies(segment: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     headers = decode_map(segment, start)[0]
     keys: list[bytes] = []
     for name in ("CC", "BCC"):
-        listed = as_list(headers.get(name, []))
-        if not isinstance(listed, list | tuple):
+        values = as_list(headers.get(name, []))
+        if not isinstance(values, list | tuple):
             raise _refusal(f"{name} is not an array")
-        keys += [key.encode() for key in listed if isinstance(key, str)]
+        keys += [key.encode() for key in values if isinstance(key, str)]
     if len(keys) > ROUTING_KEYS_MAX or any(len(key) > 255 for key in keys):
         raise _refusal("too many or too long routing keys in CC and BCC")
     if "BCC" in headers:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.distributor cimport Distributor, Publish, at_once
+from headrace.gateway.messages.distributor cimport Distributor, Publish, ready_queues
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_10.session.completion cimport Completion
 from headrace.gateway.v0_10.session.context cimport SessionContext
@@ -48,18 +48,18 @@ cdef class Publisher:
     @cython.locals(transfer=ParsedTransfer)
     cdef finish(self, int refused)
     @cython.locals(session=SessionContext, transfer=ParsedTransfer)
-    cpdef publish_rarely(self, Route route, bytes body)
+    cpdef publish_special(self, Route route, bytes body)
     @cython.locals(transfer=ParsedTransfer, message=Message, queues=tuple)
-    cpdef publish_in(self, object transaction, Route route, bytes body)
+    cpdef publish_in_transaction(self, object transaction, Route route, bytes body)
     @cython.locals(distributor=TransferDistributor, data=bytes)
     cdef Message message_of(self, bytes body)
     @cython.locals(transfer=ParsedTransfer, distributor=TransferDistributor, data=bytes)
-    cpdef int pass_on(self, Route route, bytes body) except -1
+    cpdef int intercept(self, Route route, bytes body) except -1
     cpdef object source(self)
     @cython.locals(transfer=ParsedTransfer)
     cpdef publish_once(self, Route route, tuple number, bytes body)
     cpdef refuse_number(self)
     @cython.locals(transfer=ParsedTransfer)
-    cpdef unroutable(self, Route route, int code, str text)
-    cpdef turn_away(self, str text)
+    cpdef reject_unroutable(self, Route route, int code, str text)
+    cpdef refuse(self, str text)
     cpdef reject(self, int code, str text)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing what a 0-10 client transfers.
+"""Publishing of a 0-10 client's transfers.
 
-``publish`` is given offsets into the receive buffer. Each queue of the route either hands header
-and body straight to a waiting subscription's output or gets a Message. A transfer that is a
-fragment, immediate, numbered, part of a transaction, or leads nowhere goes by ``publish_rarely``.
+The arguments of ``publish`` are offsets into the receive buffer. Header and body go either straight
+to a waiting subscription's output or into a Message for each queue of the route.
+``publish_special`` handles a transfer that is a fragment, immediate, numbered, part of a
+transaction, or unroutable.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
+    from headrace.gateway.messages.distributor import Distributor, Publish, ready_queues
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_10.session.completion import Completion
     from headrace.gateway.v0_10.session.context import SessionContext
@@ -40,7 +41,7 @@ REJECT_UNSPECIFIED = 0
 
 
 class TransferDistributor(Distributor):
-    """Gives the transfers of a session to queues."""
+    """Distributes the transfers of a session to queues."""
 
     def __init__(self, session: SessionContext, transfer: ParsedTransfer) -> None:
         Distributor.__init__(self, session.connection, session.counters, session.number)
@@ -104,8 +105,8 @@ class Publisher:
         transfer.body_size = body_end - body
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
-        if transfer.rare or route.count == 0 or self.session.transaction is not None:
-            self.publish_rarely(route, cut(d, body, body_end))
+        if transfer.special or route.count == 0 or self.session.transaction is not None:
+            self.publish_special(route, cut(d, body, body_end))
             return
         refused = self.distributor.distribute(transfer, route, d, body, body_end)
         if (
@@ -140,8 +141,8 @@ class Publisher:
         transfer.body_size = body_size
         if transfer.ttl_ms >= 0:
             transfer.deadline_ms = self.counters.now_ms + transfer.ttl_ms
-        if transfer.rare or route.count == 0 or self.session.transaction is not None:
-            self.publish_rarely(route, b"")
+        if transfer.special or route.count == 0 or self.session.transaction is not None:
+            self.publish_special(route, b"")
         else:
             self.finish(self.distributor.distribute(transfer, route, b"", 0, 0))
         transfer.parts = None
@@ -151,26 +152,26 @@ class Publisher:
         """Complete the current transfer, or reject it if queues ``refused`` it."""
         transfer = self.transfer
         if refused:
-            self.turn_away("a queue is full")
+            self.refuse("a queue is full")
         elif self.distributor.position or transfer.explicit or self.completion.batch is not None:
             self.completion.join(transfer.explicit)
         else:
             self.received.complete(self.session.command_id)
 
-    def attached_to(self, connection: "Endpoint") -> None:
-        """The session is attached to a connection, perhaps with other permissions than before."""
+    def attach_to(self, connection: "Endpoint") -> None:
+        """Use a newly attached connection, whose permissions may differ."""
         self.distributor.endpoint = connection
         self.distributor.number = connection.number
         self.transfer.forget()
 
     def detached(self) -> None:
-        """The session outlives its connection."""
+        """Forget the connection; the session outlives it."""
         self.distributor.endpoint = None  # type: ignore[assignment]  # Nothing is published now.
 
-    # --- Rarely -------------------------------------------------------------------------------
+    # --- Special transfers --------------------------------------------------------------------
 
-    def publish_rarely(self, route: Route, body: bytes) -> None:
-        """Publish a fragment, or what is immediate, numbered, transactional or unroutable."""
+    def publish_special(self, route: Route, body: bytes) -> None:
+        """Publish a fragment, or an immediate, numbered, transactional or unroutable transfer."""
         session = self.session
         transfer = self.transfer
         if transfer.fragment is not None:
@@ -184,25 +185,27 @@ class Publisher:
                 transfer.parts = None
         self.distributor.position = 0
         interception = route.interception
-        if route.count and transfer.immediate and len(at_once(route.queues)) < route.count:
+        if route.count and transfer.immediate and len(ready_queues(route.queues)) < route.count:
             self.refuse_number()
-            self.unroutable(route, REJECT_IMMEDIATE, "a queue has no subscription with credit")
+            self.reject_unroutable(
+                route, REJECT_IMMEDIATE, "a queue has no subscription with credit"
+            )
             return
         if route.count == 0 and (interception is None or not interception.is_duplicate()):
             if interception is not None:
-                self.pass_on(route, body)
+                self.intercept(route, body)
             else:
                 self.counters.count_publish(transfer.body_size)
                 self.distributor.count_routed(route, 0)
             self.refuse_number()
-            self.unroutable(route, REJECT_UNROUTABLE, "the message leads to no queue")
+            self.reject_unroutable(route, REJECT_UNROUTABLE, "the message is routed to no queue")
             return
         if session.transaction is not None:
-            self.publish_in(session.transaction, route, body)
+            self.publish_in_transaction(session.transaction, route, body)
             self.finish(0)
         elif interception is not None:
-            if self.pass_on(route, body):
-                self.turn_away("a queue is full")
+            if self.intercept(route, body):
+                self.refuse("a queue is full")
             else:
                 self.completion.join(transfer.explicit)
         elif transfer.publishing is not None:
@@ -210,8 +213,8 @@ class Publisher:
         else:
             self.finish(self.distributor.distribute(transfer, route, body, 0, len(body)))
 
-    def publish_in(self, transaction: "Transaction", route: Route, body: bytes) -> None:
-        """Make a transfer part of a transaction."""
+    def publish_in_transaction(self, transaction: "Transaction", route: Route, body: bytes) -> None:
+        """Add a transfer to a transaction."""
         transfer = self.transfer
         interception = route.interception
         message = self.message_of(body)
@@ -231,13 +234,13 @@ class Publisher:
         data = distributor.message_data(self.transfer, body, 0, len(body))
         return distributor.message_of(self.transfer, data)
 
-    def pass_on(self, route: Route, body: bytes) -> int:
-        """Give a transfer to its interception; return how many queues refused it."""
+    def intercept(self, route: Route, body: bytes) -> int:
+        """Publish a transfer through its interception; return how many queues refused it."""
         transfer = self.transfer
         distributor = self.distributor
         data = distributor.message_data(transfer, body, 0, len(body))
         source = self.source()
-        return distributor.pass_on(
+        return distributor.intercept(
             transfer, route, route.queues, data, transfer.publishing, source, False
         )
 
@@ -248,24 +251,24 @@ class Publisher:
         return Source(session.user.name, name, session.channel)
 
     def publish_once(self, route: Route, number: tuple[bytes, int], body: bytes) -> None:
-        """Publish a transfer with a publishing id, unless that was taken before."""
+        """Publish a transfer with a publishing id, unless the id was used before."""
         transfer = self.transfer
         if not self.session.vhost.publishing_ids.knows(number) and self.distributor.publish_once(
             transfer, route, number, body, 0, len(body)
         ):
-            self.turn_away("a queue is full")
+            self.refuse("a queue is full")
             return
         self.completion.join(transfer.explicit)
 
     # --- Rejected transfers -------------------------------------------------------------------
 
     def refuse_number(self) -> None:
-        """Let the publishing id of a transfer that is not taken be used again."""
+        """Free the publishing id of a transfer that is not published."""
         if self.transfer.publishing is not None:
             self.session.vhost.publishing_ids.refuse(self.transfer.publishing)
 
-    def unroutable(self, route: Route, code: int, text: str) -> None:
-        """Reject a message that leads to no queue, unless the client does not want to know."""
+    def reject_unroutable(self, route: Route, code: int, text: str) -> None:
+        """Reject an unroutable transfer, unless it has no accept or discard-unroutable is set."""
         transfer = self.transfer
         if transfer.explicit and not transfer.discards:
             self.tally.return_unroutable += 1
@@ -279,8 +282,8 @@ class Publisher:
         else:
             self.received.complete(self.session.command_id)
 
-    def turn_away(self, text: str) -> None:
-        """An overflow policy, or a full disk, refuses the message."""
+    def refuse(self, text: str) -> None:
+        """Refuse a transfer because of an overflow policy or a full disk."""
         if not self.transfer.explicit:
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
         self.reject(REJECT_UNSPECIFIED, text)

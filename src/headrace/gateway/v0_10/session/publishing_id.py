@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number that a publisher gave a message of 0-10: taken out of its application headers."""
+"""The publishing id of a message of 0-10: read and removed from its application headers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def take_number_0_10(segment: bytes) -> tuple[bytes, Number | None]:
 
 
 def _headers_at(d: bytes, at: int, end: int) -> int:
-    """Return the place of the application headers in message-properties; 0 without any."""
+    """Return the index of the application headers in message-properties; 0 without any."""
     if end - at < 2:
         raise malformed("a struct is cut off")
     flags = d[at] | d[at + 1] << 8

@@ -29,7 +29,7 @@ cdef class Session010(SessionContext):
     cdef public bint selected_dtx
 
     @cython.locals(last=cython.uint)
-    cdef accept(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
+    cdef accept(self, const unsigned char* d, Py_ssize_t start, Py_ssize_t end)
     @cython.locals(deliveries=Deliveries)
     cpdef settle_ranges(self, list ranges, int outcome)
     @cython.locals(deliveries=Deliveries)
@@ -37,7 +37,7 @@ cdef class Session010(SessionContext):
     cpdef requeue_lost(self, unsigned int first, unsigned int last)
     @cython.locals(subscription=Subscription)
     cpdef refresh_all(self)
-    cpdef go_on_flushing(self, Subscription subscription)
+    cpdef continue_flush(self, Subscription subscription)
     @cython.locals(subscription=Subscription, message=Message, queue=Queue)
     cpdef wind_up(self)
     cpdef leave_queue(self, Queue queue)

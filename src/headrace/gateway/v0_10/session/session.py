@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session of a 0-10 client in the broker: what it settles, its subscriptions, its end.
+"""The broker's session of a 0-10 client: settlements, subscriptions, and its end.
 
-It is made of parts. :class:`Deliveries` has what is unsettled, :class:`WindowCredit` what credit
-comes back, :class:`Completion` says when a command is complete, :class:`ParsedTransfer` what a
-transfer says, and :class:`Publisher` publishes it. They know the session as a
-:class:`SessionContext`.
+It consists of parts that use the session as a :class:`SessionContext`: :class:`Deliveries` holds
+unsettled messages, :class:`WindowCredit` returns credit, :class:`Completion` completes commands,
+:class:`ParsedTransfer` holds a parsed transfer, and :class:`Publisher` publishes it.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ if not cython.compiled:
     from headrace.protocol.v0_10.session.session import Session
     from headrace.wire.memory import get32
 
-from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.v0_10.errors import translate
 from headrace.model.errors import ModelError
 from headrace.model.queue_kinds.multi_queue import parts_of
@@ -36,12 +35,12 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
     from headrace.protocol.v0_10.session_connection import SessionConnection
 
-SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
+SERIAL_MASK = 0xFFFFFFFF  # A named constant: Cython makes an object of such a literal.
 ACCEPT = 0  # As in gateway/v0_10/session/deliveries.py.
 REQUEUE = 1
 DISCARD = 2
-UNKNOWN_SUBSCRIPTION = 0x0407  # message.subscribe, as execution.exception names it.
-ENDED_MAX = 256  # Tags of subscriptions that we ended, of one session.
+SUBSCRIBE = 0x0407  # The code of message.subscribe in execution.exception.
+ENDED_MAX = 256  # Tags of subscriptions that the broker ended, of one session.
 
 
 class Session010(SessionContext):
@@ -52,7 +51,7 @@ class Session010(SessionContext):
         SessionContext.__init__(self, name, connection)
         self.deliveries = Deliveries(self)
         self.windows = WindowCredit()
-        self.completion = Completion(self, connection.line)
+        self.completion = Completion(self, connection.pending_confirms)
         self.publisher = Publisher(self, ParsedTransfer(self), self.completion)
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers: dict[str, Consumer] | None = None  # Of files and packets, by tag.
@@ -60,32 +59,32 @@ class Session010(SessionContext):
         self.selected_tx = False
         self.selected_dtx = False
 
-    def attached_to(self, connection: "SessionConnection") -> None:
+    def attach_to(self, connection: "SessionConnection") -> None:
         """A connection of the same user attaches the session, perhaps with other permissions."""
         self.number = connection.number
         self.user = connection.user
-        self.publisher.attached_to(connection)
+        self.publisher.attach_to(connection)
 
     def later(self, result: Struct | None = None) -> bool:
         """As :meth:`Completion.later`."""
         return self.completion.later(result)
 
-    def answer_with(self, result: Struct) -> bool:
-        """As :meth:`Completion.answer_with`."""
-        return self.completion.answer_with(result)
+    def send_result_in_order(self, result: Struct) -> bool:
+        """As :meth:`Completion.send_result_in_order`."""
+        return self.completion.send_result_in_order(result)
 
     # --- Settling -----------------------------------------------------------------------------
 
-    def accept(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """Accept the transfers of the ranges in ``d[lo:hi]``, 8 octets each."""
-        while lo < hi:
-            last = get32(d, lo + 4)
+    def accept(self, d: bytes | bytearray, start: int, end: int) -> None:
+        """Accept the transfers of the ranges in ``d[start:end]``, 8 bytes each."""
+        while start < end:
+            last = get32(d, start + 4)
             if serial_distance(last, self.sent.next_id) <= 0:
                 raise ExecutionError(
                     ExecutionCode.ILLEGAL_ARGUMENT, f"command {last} was not sent yet", 0
                 )
-            self.deliveries.settle_range(get32(d, lo), last, ACCEPT)
-            lo += 8
+            self.deliveries.settle_range(get32(d, start), last, ACCEPT)
+            start += 8
         self.finish_settling()
 
     def settle_ranges(self, ranges: list[tuple[int, int]], outcome: int) -> None:
@@ -96,11 +95,11 @@ class Session010(SessionContext):
             if deliveries.browsed and outcome != ACCEPT:
                 deliveries.forget_browsed(first, last)
             if deliveries.tx_settled and outcome != ACCEPT and outcome != DISCARD:
-                deliveries.note_returns(first, last, outcome)
+                deliveries.record_returns(first, last, outcome)
         self.finish_settling()
 
     def finish_settling(self) -> None:
-        """Dispatch what was returned to queues; complete the command, perhaps later."""
+        """Dispatch from queues that messages returned to; complete the command, perhaps later."""
         deliveries = self.deliveries
         deliveries.drain_touched()
         if deliveries.durable or self.completion.batch is not None:
@@ -110,7 +109,7 @@ class Session010(SessionContext):
             self.received.complete(self.command_id)
 
     def requeue_lost(self, first: int, last: int) -> None:
-        """Requeue deliveries that were lost on the way."""
+        """Requeue deliveries that were lost with a connection."""
         self.deliveries.settle_range(first, last, REQUEUE)
         self.deliveries.forget_browsed(first, last)
         if self.windows.runs:
@@ -118,7 +117,7 @@ class Session010(SessionContext):
         self.deliveries.drain_touched()
 
     def return_late(self, subscription: Subscription, last: int) -> None:
-        """Return to the queue what a subscription has held for too long."""
+        """Requeue overdue deliveries of a subscription."""
         for number in self.deliveries.unsettled.numbers_of(subscription, last):
             self.deliveries.settle_range(number, number, REQUEUE)
         self.deliveries.drain_touched()
@@ -126,17 +125,17 @@ class Session010(SessionContext):
     # --- Subscriptions ------------------------------------------------------------------------
 
     def refresh_all(self) -> None:
-        """Let all queues deliver: there is room, or a connection, again."""
+        """Let all queues deliver again: the output has room, or the session is attached."""
         if self.consumers is not None:
             for consumer in list(self.consumers.values()):
                 consumer.queue.unpark(consumer)
         for subscription in list(self.subscriptions.values()):
             subscription.queue.unpark(subscription)
             if subscription.flushing >= 0:
-                self.go_on_flushing(subscription)
+                self.continue_flush(subscription)
 
-    def go_on_flushing(self, subscription: Subscription) -> None:
-        """Complete a message.flush when all there is was sent, or the credit is spent."""
+    def continue_flush(self, subscription: Subscription) -> None:
+        """Complete a message.flush when all ready messages were sent, or the credit is spent."""
         subscription.queue.drain()
         if subscription.flushing >= 0 and not subscription.looking:
             self.end_flush(subscription)
@@ -145,23 +144,23 @@ class Session010(SessionContext):
     def end_flush(self, subscription: Subscription) -> None:
         """End a flush: all ready messages were offered to a subscription."""
         queue = subscription.queue
-        if subscription.credit_messages and subscription.credit_octets and not queue.deleted:
+        if subscription.credit_messages and subscription.credit_bytes and not queue.deleted:
             connection = self.connection
             if connection is None or connection.is_full():
-                return  # More will be sent when the client has read.
+                return  # Delivery resumes when the client has read the output.
         number = subscription.flushing
         subscription.flushing = -1
         subscription.stop()
         self.complete(number)
         if self.connection is not None:
-            self.connection.announce_later()  # Looking may have gone on after the read.
+            self.connection.announce_later()  # The search may have ended after the read.
 
     # Keeps 0-10/s090.
     def subscription_cancelled(self, subscription: Subscription) -> None:
         """End the session of a subscription whose queue was deleted (0-10/s090)."""
         connection = self.connection
         if connection is not None and connection.qpid_client and subscription.idle():
-            return  # It will be cancelled, or hear of it when it wants messages again.
+            return  # It gets the error when it gets credit again.
         self.subscriptions.pop(subscription.tag, None)
         if self.over or subscription.cancelled_by_client:
             return
@@ -173,7 +172,7 @@ class Session010(SessionContext):
         )
 
     def subscription_ended(self, subscription: Subscription) -> None:
-        """A subscription has all it asked for: say so with a message.cancel of ours."""
+        """Send message.cancel for a subscription that has reached its end."""
         self.subscriptions.pop(subscription.tag, None)
         if self.over:
             return
@@ -186,39 +185,39 @@ class Session010(SessionContext):
         self.send_command(MessageCancel(destination=subscription.tag))
 
     def subscription_failed(self, subscription: Subscription, error: Exception) -> None:
-        """A range of a stream cannot be read: the session ends with the reason."""
+        """End the session of a subscription whose stream cannot be read."""
         self.subscriptions.pop(subscription.tag, None)
         if not self.over and isinstance(error, ModelError):
             self.fail_subscription(subscription, translate(error))
 
     def fail_subscription(self, subscription: Subscription, error: ExecutionError) -> None:
-        """End the session for a fault of one of its subscriptions."""
+        """End the session for an error of one of its subscriptions."""
         connection = self.connection
         if connection is None:
             self.ended = True
             self.end()
             return
         current, number = connection.current, self.command_id
-        connection.current = UNKNOWN_SUBSCRIPTION
+        connection.current = SUBSCRIBE
         self.command_id = subscription.number
         self.fail(error)
         connection.current, self.command_id = current, number
 
-    def cannot_keep(self) -> None:
-        """The disk fails: end the session if it waits for a change of definitions."""
+    def fail_changes(self) -> None:
+        """End the session if it waits for a change of definitions that cannot be written."""
         completion = self.completion
         if completion.failure is not None:
             completion.end_for_failure()
             return
         batch = completion.first_change()
         if batch is not None and not self.over:
-            error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_KEPT)
+            error = ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, NOT_DURABLE)
             completion.fail_for(error, batch.change, batch.first)
 
     # --- Ends ---------------------------------------------------------------------------------
 
     def fail(self, error: ExecutionError) -> None:
-        """End the session; the peer is told why, after what is done already and not durable."""
+        """End the session with an error, after the commands that wait to become durable."""
         if self.completion.failure is not None:
             return  # It has failed already.
         if self.state != C_ATTACHED or not self.completion.fail_later(error):
@@ -227,12 +226,12 @@ class Session010(SessionContext):
             self.wind_up()
 
     def end(self) -> None:
-        """The session is over, however it came to that: give everything back."""
+        """Release everything: the session has ended, for whatever reason."""
         Session.end(self)
         self.wind_up()
 
     def wind_up(self) -> None:
-        """Cancel the subscriptions, return what is unsettled, undo what is not committed."""
+        """Cancel subscriptions, requeue unsettled messages, roll back the transaction."""
         if self.over:
             return
         self.over = True
@@ -262,11 +261,11 @@ class Session010(SessionContext):
         self.vhost.connection_closed(self)
 
     def leave_queue(self, queue: Queue) -> None:
-        """A subscription has ended: the queue may be one that goes with its last."""
+        """Delete an auto-delete queue whose last subscription has ended."""
         for part in parts_of(queue):
             if part.single_active and part.ready_count:
-                part.drain()  # It is another's turn now.
+                part.drain()  # Another consumer is active now.
             if part.exclusive_owner is self and not self.over and part is not self.reply_queue:
-                continue  # It goes with the session (0-10/s188).
+                continue  # It is deleted with the session (0-10/s188).
             if part.auto_delete and not part.deleted and not part.consumer_count():
                 self.vhost.queue_unused(part)

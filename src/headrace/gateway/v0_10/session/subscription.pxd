@@ -25,7 +25,7 @@ cdef class Run:
     cdef public unsigned int first
     cdef public unsigned int count
     cdef public Subscription subscription
-    cdef public long long octets
+    cdef public long long size
     cdef public unsigned int window
 
 @cython.final
@@ -34,11 +34,11 @@ cdef class WindowCredit:
     cdef Run last_run
 
     @cython.locals(run=Run)
-    cdef charge(self, Subscription by, unsigned int number, long long octets)
+    cdef charge(self, Subscription by, unsigned int number, long long size)
     @cython.locals(run=Run, before=cython.uint, reach=cython.uint, inside=cython.longlong)
-    cpdef completed(self, unsigned int lo, unsigned int hi)
-    @cython.locals(run=Run, first=Run, rest=Run, start=cython.longlong, end=cython.longlong)
-    cpdef complete_behind(self, unsigned int lo, unsigned int hi)
+    cpdef completed(self, unsigned int first, unsigned int last)
+    @cython.locals(run=Run, before=Run, after=Run, start=cython.longlong, end=cython.longlong)
+    cpdef complete_out_of_order(self, unsigned int first, unsigned int last)
 
 cdef class Subscription(Consumer):
     cdef public SessionContext session
@@ -52,22 +52,22 @@ cdef class Subscription(Consumer):
     cdef public bint window
     cdef public unsigned int window_number
     cdef public long long credit_messages
-    cdef public long long credit_octets
+    cdef public long long credit_bytes
     cdef public bint limited
     cdef public Converter converter
     cdef public long long flushing
     cdef public unsigned int number
     cdef public bint cancelled_by_client
 
-    @cython.locals(link=SessionConnection, starving=dict)
+    @cython.locals(connection=SessionConnection, starving=dict)
     cpdef bint can(self) except -1
     cpdef int accepts(self, Message message) except -1
     @cython.locals(data=bytes, at=Py_ssize_t, size=Py_ssize_t)
     cpdef long long size_of(self, Message message) except -1
-    cpdef add_credit(self, bint octets, long long value)
+    cpdef add_credit(self, bint in_bytes, long long value)
     cpdef stop(self)
     cpdef select(self, bint selective)
-    cpdef restore(self, long long count, long long octets, unsigned int window)
+    cpdef restore(self, long long count, long long size, unsigned int window)
     cpdef attach(self)
     @cython.locals(data=bytes, address_len=Py_ssize_t, at=Py_ssize_t, parts=tuple, header=bytes,
                    lo=Py_ssize_t, hi=Py_ssize_t, body=bytes, body_lo=Py_ssize_t,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The subscriptions of a 0-10 client, and their credit.
 
-Credit is counted in messages and in bytes, each of which may be unlimited. In window mode it comes
-back when the client completes a transfer: ``runs`` remembers what each cost, equal neighbours as
-one. A subscription without limits is not charged.
+Credit is counted in messages and in bytes, each of which may be unlimited. In window mode it is
+returned when the client completes a transfer: ``runs`` holds the cost of each transfer, consecutive
+equal ones as one run. A subscription without limits is not charged.
 """
 
 from collections import deque
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RUNS_MAX = 65536  # Runs of transfers of one session that are not completed.
 UNLIMITED = -1
-SERIAL_MASK = 0xFFFFFFFF  # Names: as literals they would be objects when compiled.
+SERIAL_MASK = 0xFFFFFFFF  # Named constants: Cython makes objects of such literals.
 SERIAL_SIGN = 0x80000000
 INFINITE = 0xFFFFFFFF  # Credit that has no limit.
 CREDIT_MAX = 1 << 62
@@ -50,27 +50,27 @@ class SubscribedSession(Protocol):
     windows: "WindowCredit"
 
     def subscription_cancelled(self, subscription: "Subscription") -> None:
-        """The queue of a subscription is gone."""
+        """End a subscription whose queue was deleted."""
 
     def end_flush(self, subscription: "Subscription") -> None:
         """End a flush: all ready messages were offered to a subscription."""
 
     def subscription_ended(self, subscription: "Subscription") -> None:
-        """A subscription has all it asked for."""
+        """End a subscription that has reached its end."""
 
     def subscription_failed(self, subscription: "Subscription", error: Exception) -> None:
-        """The source of a subscription cannot be read."""
+        """End a subscription whose source cannot be read."""
 
 
 class Run:
-    """Transfers in a row of one subscription that cost the same."""
+    """Consecutive transfers of one subscription with the same cost."""
 
-    def __init__(self, first: int, subscription: "Subscription", octets: int) -> None:
+    def __init__(self, first: int, subscription: "Subscription", size: int) -> None:
         self.first = first  # Command id.
         self.count = 1
         self.subscription = subscription
-        self.octets = octets  # Of each.
-        self.window = subscription.window_number  # What completing them counts for.
+        self.size = size  # Of each.
+        self.window = subscription.window_number  # The window that gets the credit back.
 
 
 class Subscription(Consumer):
@@ -84,7 +84,7 @@ class Subscription(Consumer):
         accept_mode: int,
         acquire_mode: int,
     ) -> None:
-        """``accept_mode`` 1 wants no accept; ``acquire_mode`` 1 browses."""
+        """``accept_mode`` 1 is without accepts; ``acquire_mode`` 1 browses."""
         Consumer.__init__(self, queue, destination, accept_mode != 0 or acquire_mode != 0)
         self.session = session
         self.sent = session.sent
@@ -101,10 +101,10 @@ class Subscription(Consumer):
         )
         self.head: bytes = b""
         self.window = True  # The mode before any set-flow-mode (0-10/s098).
-        self.window_number: int = 0  # A stop ends a window: what was sent in it gives no credit.
+        self.window_number: int = 0  # A stop ends a window: its transfers return no credit.
         self.credit_messages = 0
-        self.credit_octets = 0
-        self.limited = True  # One of them is not unlimited.
+        self.credit_bytes = 0
+        self.limited = True  # One of the two is limited.
         self.converter = Converter()
         self.flushing = UNLIMITED  # The id of a message.flush that is not complete.
         self.number = 0  # The id of its message.subscribe.
@@ -114,26 +114,26 @@ class Subscription(Consumer):
     # --- Credit -------------------------------------------------------------------------------
 
     def can(self) -> bool:
-        if self.credit_messages == 0 or self.credit_octets == 0:
+        if self.credit_messages == 0 or self.credit_bytes == 0:
             return False
-        link = self.session.connection
-        if link is None or self.sent.resuming:
+        connection = self.session.connection
+        if connection is None or self.sent.resuming:
             return False
-        if link.is_full():
-            starving = link.starving
+        if connection.is_full():
+            starving = connection.starving
             if starving is None:
-                starving = link.starving = {}
+                starving = connection.starving = {}
             starving[self.queue] = None
-            if link.transport is not None:
-                link.transport.watch_output()
+            if connection.transport is not None:
+                connection.transport.watch_output()
             return False
         return True
 
     # Keeps 0-10/s097.
     def accepts(self, message: Message) -> int:
-        if self.credit_octets < 0:
+        if self.credit_bytes < 0:
             return 1
-        return 1 if self.size_of(message) <= self.credit_octets else 2
+        return 1 if self.size_of(message) <= self.credit_bytes else 2
 
     def size_of(self, message: Message) -> int:
         """Return the credit that a message costs: the bytes of its header and body segments."""
@@ -150,55 +150,55 @@ class Subscription(Consumer):
                     )
                 )
             except CannotConvert:
-                return 0  # It will be refused when it is delivered.
+                return 0  # Its delivery will be refused.
         return size + message.body_size
 
-    def add_credit(self, octets: bool, value: int) -> None:
-        """Add to what may be sent; 0xFFFFFFFF lifts the limit (0-10/message.flow)."""
-        if octets:
+    def add_credit(self, in_bytes: bool, value: int) -> None:
+        """Add credit; 0xFFFFFFFF is unlimited (0-10/message.flow)."""
+        if in_bytes:
             if value == INFINITE:
-                self.credit_octets = UNLIMITED
-            elif self.credit_octets >= 0:
-                self.credit_octets = min(self.credit_octets + value, CREDIT_MAX)
+                self.credit_bytes = UNLIMITED
+            elif self.credit_bytes >= 0:
+                self.credit_bytes = min(self.credit_bytes + value, CREDIT_MAX)
         elif value == INFINITE:
             self.credit_messages = UNLIMITED
         elif self.credit_messages >= 0:
             self.credit_messages = min(self.credit_messages + value, CREDIT_MAX)
-        self.limited = self.credit_messages >= 0 or self.credit_octets >= 0
-        self.select(self.credit_octets >= 0)
+        self.limited = self.credit_messages >= 0 or self.credit_bytes >= 0
+        self.select(self.credit_bytes >= 0)
         self.queue.unpark(self)
 
     def idle(self) -> bool:
-        """Return True if there is no credit left."""
-        return self.credit_messages == 0 or self.credit_octets == 0
+        """Return True if no credit is left."""
+        return self.credit_messages == 0 or self.credit_bytes == 0
 
     # Keeps 0-10/s099.
     def stop(self) -> None:
-        """Send nothing more until new credit comes."""
+        """Withdraw the credit."""
         self.credit_messages = 0
-        self.credit_octets = 0
+        self.credit_bytes = 0
         self.limited = True
         self.window_number += 1
 
     def select(self, selective: bool) -> None:
-        """Have the queue ask before each message whether it fits."""
+        """Have the queue call ``accepts`` before each message."""
         selective = selective or self.filters
         self.queue.set_selective(self, selective)
 
-    def restore(self, count: int, octets: int, window: int) -> None:
-        """Transfers were completed: what they cost may be spent again, in window mode."""
+    def restore(self, count: int, size: int, window: int) -> None:
+        """Return the cost of completed transfers to the credit, in window mode."""
         if not self.window or window != self.window_number:
             return
         if self.credit_messages >= 0:
             self.credit_messages += count
-        if self.credit_octets >= 0:
-            self.credit_octets += count * octets
+        if self.credit_bytes >= 0:
+            self.credit_bytes += count * size
         self.queue.unpark(self)
 
     # --- Deliveries ---------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """The session has a connection: make what each transfer begins with."""
+        """Encode the beginning of each transfer for the connection of the session."""
         if self.session.connection is not None:
             self.head = self.sent.transfer_head(self.method)
 
@@ -278,7 +278,7 @@ class Subscription(Consumer):
         return 0
 
     def put_transfer(self, header: bytes, d: bytes | bytearray, body_lo: int, body_hi: int) -> int:
-        """Take a message straight from a buffer: ``header`` is a whole header segment."""
+        """Send a message straight from a buffer; ``header`` is a complete header segment."""
         size = len(header)
         self.tally.deliver_no_ack += 1
         number = self.sent.send_transfer(self.head, header, 0, size, d, body_lo, body_hi)
@@ -309,18 +309,18 @@ class Subscription(Consumer):
 
 
 class WindowCredit:
-    """The transfers of a session whose completion gives window credit back."""
+    """The transfers of a session whose completion returns window credit."""
 
     def __init__(self) -> None:
-        self.runs: deque[Run] | None = None  # Made for the first transfer with limits.
-        self.last_run: Run | None = None  # The last of them.
+        self.runs: deque[Run] | None = None  # None until the first transfer with limits.
+        self.last_run: Run | None = None
 
-    def charge(self, by: Subscription, number: int, octets: int) -> None:
-        """Take the cost of a transfer that was sent off the credit of its subscription."""
+    def charge(self, by: Subscription, number: int, size: int) -> None:
+        """Subtract the cost of a sent transfer from the credit of its subscription."""
         if by.credit_messages > 0:
             by.credit_messages -= 1
-        if by.credit_octets > 0:
-            by.credit_octets = max(0, by.credit_octets - octets)
+        if by.credit_bytes > 0:
+            by.credit_bytes = max(0, by.credit_bytes - size)
         if not by.window:
             return
         runs = self.runs
@@ -331,65 +331,64 @@ class WindowCredit:
             assert run is not None
             if (
                 run.subscription is by
-                and run.octets == octets
+                and run.size == size
                 and run.window == by.window_number
                 and run.first + run.count == number
             ):
                 run.count += 1
                 return
             if len(runs) >= RUNS_MAX:
-                runs.popleft()  # What is never completed gives no credit.
-        self.last_run = Run(number, by, octets)
+                runs.popleft()  # Its transfers return no credit.
+        self.last_run = Run(number, by, size)
         runs.append(self.last_run)
 
-    def completed(self, lo: int, hi: int) -> None:
-        """Give window credit back for commands that the client completed."""
+    def completed(self, first: int, last: int) -> None:
+        """Return window credit for commands that the client has completed."""
         runs = self.runs
         while runs:
             run: Run = runs[0]
-            before = (run.first - lo) & SERIAL_MASK
-            if before & SERIAL_SIGN:  # Something older is not completed.
-                self.complete_behind(lo, hi)
+            before = (run.first - first) & SERIAL_MASK
+            if before & SERIAL_SIGN:  # An earlier transfer is not completed.
+                self.complete_out_of_order(first, last)
                 return
-            reach = (hi - run.first) & SERIAL_MASK
+            reach = (last - run.first) & SERIAL_MASK
             if reach & SERIAL_SIGN:
-                return  # It begins after what was completed.
+                return  # It begins after the completed commands.
             inside = reach + 1
             if inside >= run.count:
                 runs.popleft()
-                run.subscription.restore(run.count, run.octets, run.window)
+                run.subscription.restore(run.count, run.size, run.window)
                 continue
             run.first = (run.first + inside) & SERIAL_MASK
             run.count -= inside
-            run.subscription.restore(inside, run.octets, run.window)
+            run.subscription.restore(inside, run.size, run.window)
             return
 
-    def complete_behind(self, lo: int, hi: int) -> None:
-        """As :meth:`completed`, out of order: look at every run."""
+    def complete_out_of_order(self, first: int, last: int) -> None:
+        """As :meth:`completed`, for commands out of order: checks every run."""
         assert self.runs is not None
         kept: deque[Run] = deque()
         restored: list[tuple[Subscription, int, int, int]] = []
         for run in self.runs:
-            start = serial_distance(run.first, lo)  # Where the completed ones begin in the run,
-            end = serial_distance(run.first, hi) + 1  # and where they end.
-            start = max(0, start)
-            end = min(run.count, end)
+            # The completed part of the run.
+            start = max(0, serial_distance(run.first, first))
+            end = min(run.count, serial_distance(run.first, last) + 1)
             if start >= end:
                 kept.append(run)
                 continue
-            restored.append((run.subscription, end - start, run.octets, run.window))
+            restored.append((run.subscription, end - start, run.size, run.window))
             if start:
-                first = Run(run.first, run.subscription, run.octets)
-                first.window = run.window
-                first.count = start
-                kept.append(first)
+                before = Run(run.first, run.subscription, run.size)
+                before.window = run.window
+                before.count = start
+                kept.append(before)
             if end < run.count:
-                rest = Run((run.first + end) & SERIAL_MASK, run.subscription, run.octets)
-                rest.window = run.window
-                rest.count = run.count - end
-                kept.append(rest)
+                after = Run((run.first + end) & SERIAL_MASK, run.subscription, run.size)
+                after.window = run.window
+                after.count = run.count - end
+                kept.append(after)
         self.runs = kept
         for run in kept:
             self.last_run = run
-        for subscription, count, octets, window in restored:
-            subscription.restore(count, octets, window)
+        for subscription, count, size, window in restored:
+            subscription.restore(count, size, window)

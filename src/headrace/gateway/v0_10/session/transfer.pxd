@@ -27,7 +27,7 @@ cdef class ParsedTransfer(Publish):
     cdef unsigned long long generation
     cdef public object fragment
     cdef public bint explicit
-    cdef public bint rare
+    cdef public bint special
     cdef public tuple publishing
     cdef bytes delivered_header
     cdef bytes prefix

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parsed message.transfer: its route, its flags, and the header that consumers are sent.
+"""A parsed message.transfer: its route, its flags, and the header for consumers.
 
-When arguments and header segment are those of the transfer before, byte for byte, they are not
+Arguments and header segment that equal those of the previous transfer, byte for byte, are not
 parsed again.
 """
 
@@ -25,10 +25,10 @@ if not cython.compiled:
     )
 
 from headrace.gateway.messages.delay_header import ENTRY as DELAY_ENTRY
-from headrace.gateway.messages.delay_header import account_of, delayed, signed_0_10
+from headrace.gateway.messages.delay_header import account_of, add_publisher_0_10, delayed_route
 from headrace.gateway.messages.publishing_id import ID_ENTRY
 from headrace.gateway.v0_10.session.direct_reply_to import ENTRY as REPLY_ENTRY
-from headrace.gateway.v0_10.session.direct_reply_to import name_answers
+from headrace.gateway.v0_10.session.direct_reply_to import set_reply_address
 from headrace.gateway.v0_10.session.publish_copies import BCC_ENTRY, CC_ENTRY, take_copies
 from headrace.gateway.v0_10.session.publishing_id import take_number_0_10
 from headrace.gateway.v0_10.session.transfer_header import TransferHeaders
@@ -53,21 +53,21 @@ class ParsedTransfer(Publish):
         Publish.__init__(self)
         self.session = session
         self.counters = session.counters
-        # What the transfer before said.
-        self.args = b""  # Its arguments without the session header,
-        self.header = b""  # and its header segment.
-        self.until_ms = 0  # When that is void.
+        # The bytes of the previous transfer.
+        self.args = b""  # Arguments without the session header.
+        self.header = b""  # The header segment.
+        self.until_ms = 0  # When the parsed values become invalid.
         self.route: Route | None = None
         self.routes: dict[bytes, Route] = {}
-        self.generation = 0  # Of the routes in it.
-        self.fragment: TransferHeader | None = None  # Read last; the message has others.
-        self.explicit = False  # It wants a message.accept.
-        self.rare = False  # It is immediate, a fragment, or numbered,
-        self.publishing: tuple[bytes, int] | None = None  # by this publisher and id.
+        self.generation = 0  # Of the routes in ``routes``.
+        self.fragment: TransferHeader | None = None  # Set if the message has several fragments.
+        self.explicit = False  # It requires a message.accept.
+        self.special = False  # It is immediate, a fragment, or numbered.
+        self.publishing: tuple[bytes, int] | None = None  # The publisher's name and the id.
         self.delivered_header = b""
         self.prefix = b""  # Message.data up to the body.
         self.ttl_ms = 0
-        self.timestamp_s = 0  # When the client says that it sent it; 0 is not known.
+        self.timestamp_s = 0  # The client's timestamp; 0 if it is missing.
         self.discards = False
         self.immediate = False
 
@@ -85,28 +85,28 @@ class ParsedTransfer(Publish):
         if CC_ENTRY in header or BCC_ENTRY in header:
             bare, copies = take_copies(header)
             if DELAY_ENTRY in header:
-                bare = header  # When its time has come, its headers are read again.
+                bare = header  # After the delay the headers are read again.
         if ID_ENTRY in header:
             bare, read.publishing = take_number_0_10(bare)
         if REPLY_ENTRY in header:
-            bare = name_answers(session, bare)
+            bare = set_reply_address(session, bare)
         read.read(bare)
         self.fragment = None
         if not (read.first and read.last):
             self.fragment = read
-            if not read.first:  # What the first one said still holds.
-                read = session.context.fragments.opening(session, read)
+            if not read.first:  # The first fragment has the message's properties.
+                read = session.context.fragments.first_header(session, read)
         self.publishing = read.publishing
-        if read.user_id:  # Some send an empty one.
+        if read.user_id:  # Some clients send an empty one.
             self.check_user(read.user_id)
         exchange = (transfer.destination or "").encode()
         key = read.routing_key
         now_ms = self.counters.now_ms
-        # Clients that leave the mode out do not know what to do with an accept.
+        # Clients that leave the mode out do not support accepts.
         self.explicit = transfer.accept_mode == ACCEPTED_EXPLICITLY
         self.discards = read.flags & DELIVERY_HAS_DISCARD_UNROUTABLE != 0
         self.immediate = read.flags & DELIVERY_HAS_IMMEDIATE != 0
-        self.rare = self.immediate or self.fragment is not None or self.publishing is not None
+        self.special = self.immediate or self.fragment is not None or self.publishing is not None
         self.persistent = read.delivery_mode == PERSISTENT_MODE
         self.priority = read.priority
         self.ttl_ms = read.ttl_ms if read.flags & DELIVERY_HAS_TTL else -1
@@ -127,7 +127,7 @@ class ParsedTransfer(Publish):
         self.header = header
         delay_ms = 0
         if DELAY_ENTRY in header:
-            delay_ms = self.delay_in(read.rest)
+            delay_ms = self.read_delay(read.rest)
         if copies:
             route = self.route_copies(route, exchange, key, copies, read.rest)
             self.persistent = self.persistent or route.keeps
@@ -139,7 +139,7 @@ class ParsedTransfer(Publish):
         return route
 
     def check_user(self, user_id: bytes) -> None:
-        """Refuse a transfer in the name of another user."""
+        """Refuse a transfer with another user's user-id, except from an impersonator."""
         user = self.session.user
         if user_id != user.name.encode() and "impersonator" not in user.tags:
             raise ExecutionError(
@@ -148,24 +148,24 @@ class ParsedTransfer(Publish):
             )
 
     def delay(self, route: Route, address: bytes, due_ms: int) -> Route:
-        """Have the transfer wait until ``due_ms``; return the route to where it waits."""
+        """Delay the transfer until ``due_ms``; return the route to the queue in which it waits."""
         session = self.session
-        self.ttl_ms = -1  # It counts from then on.
+        self.ttl_ms = -1  # The time to live begins after the delay.
         self.deadline_ms = due_ms
-        route = delayed(session.vhost, route)
-        self.delivered_header = signed_0_10(self.delivered_header, account_of(session.user))
+        route = delayed_route(session.vhost, route)
+        self.delivered_header = add_publisher_0_10(self.delivered_header, account_of(session.user))
         size = len(self.delivered_header).to_bytes(4, "big")
         self.prefix = address + b"\x00\x00" + size + self.delivered_header
         return route
 
     def forget(self) -> None:
-        """Read the next transfer again, and find its route anew."""
+        """Forget the parsed values and the routes."""
         self.route = None
         self.routes = {}
         self.until_ms = 0
 
-    def delay_in(self, rest: bytes) -> int:
-        """Return the delay that a header segment asks for, in milliseconds; 0 when it does not."""
+    def read_delay(self, rest: bytes) -> int:
+        """Return the delay in a header segment in milliseconds; 0 without one."""
         try:
             return delay_of(TransferHeaders(rest)())
         except PreconditionFailed as error:
@@ -174,12 +174,12 @@ class ParsedTransfer(Publish):
     # --- Routes -------------------------------------------------------------------------------
 
     def find_route(self, address: bytes, exchange: bytes, key: bytes, rest: bytes) -> Route:
-        """Return the route of an address: remembered, or made now."""
+        """Return the route of an address; make it unless it is remembered."""
         session = self.session
         generation = self.counters.generation
         route = self.routes.get(address)
         if self.generation != generation:
-            self.routes.clear()  # All are void, and keep queues that may have been deleted.
+            self.routes.clear()  # All are void, and refer to queues that may be deleted.
             self.generation = generation
             route = None
         if route is None:
@@ -193,15 +193,15 @@ class ParsedTransfer(Publish):
             session.check_topic("write", name, routing_key)
             session.vhost.check_publishable(name)
             headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-            routed = session.vhost.route(
+            routing = session.vhost.route(
                 name, routing_key, headers, alternates=1, publisher=session.number
             )
             tally = session.vhost.find_exchange(name).tally
-            route = Route(address, routed.queues, generation, routed.interception, tally)
-            if not routed.cacheable:
+            route = Route(address, routing.queues, generation, routing.interception, tally)
+            if not routing.cacheable:
                 self.until_ms = 0
                 self.route = None
-                self.rare = self.rare or routed.interception is not None
+                self.special = self.special or routing.interception is not None
                 return route
             if len(self.routes) >= ROUTES_MAX:
                 self.routes.clear()
@@ -217,10 +217,10 @@ class ParsedTransfer(Publish):
         session = self.session
         name = exchange.decode()
         further = [copy.decode() for copy in copies]
-        for each in further:
-            session.check_topic("write", name, each)
+        for routing_key in further:
+            session.check_topic("write", name, routing_key)
         headers = TransferHeaders(rest, self.timestamp_s, self.prefix, self.address_len)
-        routed = session.vhost.route(
+        routing = session.vhost.route(
             name, key.decode(), headers, alternates=1, copies=further, publisher=session.number
         )
-        return Route(route.key, routed.queues, route.generation, routed.interception, route.tally)
+        return Route(route.key, routing.queues, route.generation, routing.interception, route.tally)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The header segment of a message.transfer that a client publishes: read, checked, written anew.
 
-What a broker has to say is put in: the exchange, the time of arrival where the client gave none,
-and the expiration that follows from a ttl, in seconds, where the client gave none. What belongs to
-the transfer alone (fragments, resume-id) is taken out. The delivery properties come first, whatever
-the client's order, so that a delivery can set ``redelivered`` in place; all else stays octet for
-octet, unknown structs included.
+The broker adds the exchange, and, unless the client set them, the timestamp and the expiration in
+seconds that follows from a ttl. It removes the properties of the transfer (fragments, resume-id).
+The delivery properties come first, whatever the client's order, so that a delivery can set
+``redelivered`` in place. All other bytes stay unchanged, unknown structs included.
 """
 
 from typing import TYPE_CHECKING
@@ -36,7 +35,7 @@ if not cython.compiled:
     )
 
 from headrace.gateway.conversion.contents import values_of_entries
-from headrace.gateway.conversion.selected import Selected
+from headrace.gateway.conversion.selected import SelectorValues
 from headrace.model.message import KIND_TRANSFER, new_message
 from headrace.protocol.codec_0_10 import MessageProperties, decode_headers
 from headrace.protocol.errors_0_10 import ExecutionError
@@ -46,7 +45,7 @@ from headrace.wire.errors import MalformedError
 if TYPE_CHECKING:
     from headrace.protocol.codec_0_10 import Struct
 
-TTL_MS_MAX = 1 << 50  # Some 35,000 years; what lives longer lives so long.
+TTL_MS_MAX = 1 << 50  # Some 35,000 years; a longer time to live is cut to it.
 #: The year 5138. A larger expiration is one of milliseconds, as Qpid's client for JMS writes it;
 #: the standard has seconds.
 MOMENT_S_MAX = 100_000_000_000
@@ -66,10 +65,10 @@ class TransferHeader:
         self.resume_id = b""
         self.resume_ttl_ms = 0
         self.user_id: bytes | None = None
-        self.has_headers = False  # There are application headers.
-        self.first = True  # The fragment is a message's first,
-        self.last = True  # and its last.
-        self.publishing: tuple[bytes, int] | None = None  # A publisher's name, and an id.
+        self.has_headers = False  # It has application headers.
+        self.first = True  # It is the first fragment of its message.
+        self.last = True  # It is the last fragment of its message.
+        self.publishing: tuple[bytes, int] | None = None  # The publisher's name and the id.
         self.rest = b""  # The structs but for delivery and fragment properties.
 
     def read(self, d: bytes) -> None:
@@ -162,7 +161,7 @@ class TransferHeader:
 
     # Keeps 0-10/s075.
     def read_message(self, d: bytes, at: int, end: int) -> None:
-        """Read what matters of message-properties, and check that it is whole."""
+        """Read the used fields of message-properties, and check that all are complete."""
         flags = d[at] | d[at + 1] << 8
         at += 2
         if flags & 0xFE00:
@@ -232,7 +231,7 @@ class TransferHeader:
 
 
 class TransferHeaders:
-    """The application headers of encoded structs, decoded when an exchange asks for them."""
+    """The application headers of encoded structs, decoded when an exchange needs them."""
 
     def __init__(
         self, rest: bytes, timestamp_s: int = 0, data: bytes = b"", address_len: int = 0
@@ -241,8 +240,8 @@ class TransferHeaders:
         self._rest = rest
         self._data = data
         self._address_len = address_len
-        self._timestamp_s = timestamp_s  # 0: it has none.
-        self._read: list[Struct] | None = None
+        self._timestamp_s = timestamp_s  # 0 if it is missing.
+        self._decoded: list[Struct] | None = None
 
     def __call__(self) -> dict[str, object]:
         for struct in self._structs():
@@ -262,35 +261,35 @@ class TransferHeaders:
                 properties["correlation_id"] = correlation_id
         return properties
 
-    def values(self) -> Selected:
-        """Return the message as selectors see it."""
+    def values(self) -> SelectorValues:
+        """Return the message's values for selectors."""
         message = new_message(self._data, self._address_len, 0)
         message.flags = KIND_TRANSFER
-        return Selected(message, values_of_entries)
+        return SelectorValues(message, values_of_entries)
 
     def _structs(self) -> "list[Struct]":
-        if self._read is None:
+        if self._decoded is None:
             try:
-                self._read = decode_headers(self._rest)
+                self._decoded = decode_headers(self._rest)
             except MalformedError as error:
                 raise malformed(str(error)) from None
-        return self._read
+        return self._decoded
 
 
 def skip8(d: bytes, at: int, end: int) -> int:
-    """Return the place behind the str8 at ``at``."""
+    """Return the index after the str8 at ``at``."""
     if at >= end or d[at] > end - at - 1:
         raise malformed("a text is cut off")
     return at + 1 + d[at]
 
 
 def skip16(d: bytes, at: int, end: int) -> int:
-    """Return the place behind the vbin16 at ``at``."""
+    """Return the index after the vbin16 at ``at``."""
     if end - at < 2 or get16(d, at) > end - at - 2:
         raise malformed("bytes are cut off")
     return at + 2 + get16(d, at)
 
 
 def malformed(reason: str) -> ExecutionError:
-    """The header segment cannot be read."""
+    """Return the error for a malformed header segment."""
     return ExecutionError(ExecutionCode.ILLEGAL_ARGUMENT, f"malformed header segment: {reason}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import cython
 
-from headrace.gateway.messages.confirm_line cimport ConfirmLine
+from headrace.gateway.messages.pending_confirms cimport PendingConfirms
 from headrace.gateway.messages.unsettled cimport Unsettled
 from headrace.gateway.conversion.convert cimport Converter
 from headrace.gateway.v0_x.peer cimport Peer
-from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.consumer cimport BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.channel.deliveries cimport Deliveries
 from headrace.model.message cimport Message
 from headrace.model.queue.queue cimport Queue
@@ -20,7 +20,7 @@ cdef enum:
 cdef class Channel(Deliveries):
     cdef public dict late
     cdef public long long consumer_prefetch
-    cdef public dict getters
+    cdef public dict get_consumers
     cdef public Converter converter
     cdef public str last_queue
     cdef public Queue reply_queue
@@ -34,12 +34,12 @@ cdef class Channel(Deliveries):
     cdef public unsigned long long store_turn
     cdef public list tx_publishes
     cdef public dict tx_settles
-    cdef public long long tx_octets
+    cdef public long long tx_bytes
     cdef public object transaction
     cdef public dict plug_ins
-    cdef public list owed
+    cdef public list deferred_confirms
 
-    cpdef ChannelTally tallied(self)
+    cpdef ChannelTally update_tally(self)
     cpdef bint is_unsettled(self, unsigned long long tag) except -1
     cpdef check_tag(self, unsigned long long tag)
     cpdef settle(self, unsigned long long tag, bint multiple, int outcome)
@@ -47,11 +47,11 @@ cdef class Channel(Deliveries):
     cpdef settle_one(self, unsigned long long tag, int outcome)
     @cython.locals(unsettled=Unsettled, message=Message, consumer=Consumer, last=Consumer)
     cpdef settle_range(self, unsigned long long tag, int outcome)
-    @cython.locals(queue=Destination, fed=cython.bint)
+    @cython.locals(queue=Destination, inner=cython.bint)
     cdef int apply(self, Message message, Consumer consumer, int outcome) except -1
     cdef int release_credit(self, BasicConsumer consumer) except -1
     cpdef refresh(self, Consumer consumer)
-    cdef note_settles(self, unsigned long long tag, bint multiple, int outcome)
+    cdef settle_in_transaction(self, unsigned long long tag, bint multiple, int outcome)
     @cython.locals(message=Message, queue=Destination, tag=cython.ulonglong)
     cpdef return_late(self, Consumer consumer, unsigned long long last)
     cdef settle_late(self, unsigned long long tag)
@@ -61,8 +61,8 @@ cdef class Channel(Deliveries):
     cpdef list take_unsettled(self)
     @cython.locals(queue=Destination, message=Message, consumer=Consumer)
     cpdef requeue_all(self)
-    cdef int publish_seen(self) except -1
-    cpdef publish_refused(self)
+    cdef int record_publish(self) except -1
+    cpdef nack_publish(self)
     @cython.locals(is_first=cython.bint)
     cpdef flush_confirms(self)
     cpdef released(self, unsigned long long token)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.pending_confirms import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.messages.unsettled import SETTLE_ACCEPT as C_ACCEPT
     from headrace.gateway.messages.unsettled import SETTLE_REQUEUE as C_REQUEUE
-    from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+    from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
     from headrace.gateway.v0_x.channel.deliveries import Deliveries
     from headrace.gateway.v0_x.peer import Peer
     from headrace.model.message import Message
@@ -36,31 +36,31 @@ class Channel(Deliveries):
 
     def __init__(self, number: int, connection: Peer) -> None:
         Deliveries.__init__(self, number, connection)
-        #: Requeued deliveries whose ack is overdue, by tag: consumer and body size in bytes.
+        #: Requeued overdue deliveries, by tag: consumer and body size in bytes.
         self.late: dict[int, tuple[BasicConsumer, int]] | None = None
-        self.consumer_prefetch = 0  # Messages, for consumers to come.
-        self.getters: dict[tuple[str, bool], Getter] | None = None
-        self.converter: Converter | None = None  # For what is got and came from 0-10.
+        self.consumer_prefetch = 0  # Messages; of consumers that start later.
+        self.get_consumers: dict[tuple[str, bool], GetConsumer] | None = None
+        self.converter: Converter | None = None  # For basic.get of messages from 0-10.
         self.last_queue = ""
-        self.reply_queue: Queue | None = None  # Where answers by direct reply-to come.
+        self.reply_queue: Queue | None = None  # For replies by direct reply-to.
         self.confirms = False
-        self.seq = 0  # Publishes seen in confirm mode.
-        self.confirmed = 0  # Confirmed to the client.
-        self.queued = 0  # Put in the confirm line.
-        self.unflushed = False  # Publishes of this read are not in the line yet.
+        self.seq = 0  # The latest publish in confirm mode.
+        self.confirmed = 0  # The latest publish that was confirmed to the client.
+        self.queued = 0  # Put into the queue of pending confirms.
+        self.unflushed = False  # Publishes of this read are not in the queue yet.
         self.store_turn = 0  # The store's turn in which the first of them came.
         self.tx = False
         self.tx_publishes: list[Publish] | None = None
         self.tx_settles: dict[int, int] | None = None
-        self.tx_octets = 0
-        self.dtx = False  # In a mode of transactions, too: those that a coordinator decides.
-        self.transaction: Transaction | None = None  # That of its transaction branch.
+        self.tx_bytes = 0
+        self.dtx = False  # With ``tx``: transactions that a coordinator decides.
+        self.transaction: Transaction | None = None  # Of its transaction branch.
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
-        self.owed: list[int] | None = None  # Confirms that wait while a body is sent.
+        self.deferred_confirms: list[int] | None = None  # They wait while a body is sent.
 
-    def tallied(self) -> ChannelTally:
+    def update_tally(self) -> ChannelTally:
         self.tally.publish_confirm = self.seq
-        return Deliveries.tallied(self)
+        return Deliveries.update_tally(self)
 
     # --- Settlement ---------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Channel(Deliveries):
                 self.settle_late(tag)
                 return
         if self.tx:
-            self.note_settles(tag, multiple, outcome)
+            self.settle_in_transaction(tag, multiple, outcome)
         elif multiple:
             self.settle_range(tag, outcome)
         else:
@@ -130,16 +130,16 @@ class Channel(Deliveries):
             self.refresh(last)
 
     def apply(self, message: Message, consumer: Consumer, outcome: int) -> None:
-        """Give one message its outcome."""
+        """Apply an outcome to one message."""
         self.unacked -= 1
         self.unacked_bytes -= message.body_size
         self.connection.unacked -= 1
-        fed = False
+        inner = False  # The consumer is one queue's of a consumer of several queues.
         if isinstance(consumer, BasicConsumer):
             self.release_credit(consumer)
-        elif not isinstance(consumer, Getter):
+        elif not isinstance(consumer, GetConsumer):
             give_credit(consumer)
-            fed = True
+            inner = True
         queue = consumer.queue
         if outcome == C_ACCEPT:
             self.tally.ack += 1
@@ -151,17 +151,17 @@ class Channel(Deliveries):
             queue.requeue(message)
         else:
             queue.discard(message)
-        if fed:
+        if inner:
             go_on(consumer)
 
     def release_credit(self, consumer: BasicConsumer) -> None:
-        """Count one unacked message less for the consumer."""
+        """Subtract one unacked message from the consumer's count."""
         consumer.unacked -= 1
 
     def refresh(self, consumer: Consumer) -> None:
-        """Put consumers that lacked credit back into their queues' rounds."""
+        """Unpark the consumers that lacked credit."""
         if self.connection.prefetch:
-            channels = [cython.cast(Channel, each) for each in self.connection.channels.values()]
+            channels = [cython.cast(Channel, c) for c in self.connection.channels.values()]
             unpark_in_turn(channels, consumer)
         elif self.prefetch or self.prefetch_size:
             unpark_in_turn([self], consumer)
@@ -170,8 +170,8 @@ class Channel(Deliveries):
         if consumer.queue.ready.count:
             consumer.queue.drain()
 
-    def note_settles(self, tag: int, multiple: bool, outcome: int) -> None:
-        """In a transaction: remember the outcome until the commit."""
+    def settle_in_transaction(self, tag: int, multiple: bool, outcome: int) -> None:
+        """Keep an outcome for the commit, or in dtx mode add it to the branch."""
         if self.dtx:
             check_branch(self).require(self.unacked)
             if multiple:
@@ -188,10 +188,10 @@ class Channel(Deliveries):
             if unsettled_tag not in self.tx_settles:
                 self.tx_settles[unsettled_tag] = outcome
 
-    # --- What comes back ----------------------------------------------------------------------
+    # --- Requeued deliveries ------------------------------------------------------------------
 
     def return_late(self, consumer: Consumer, last: int) -> None:
-        """Requeue a consumer's overdue deliveries, up to the tag ``last``."""
+        """Requeue a consumer's overdue deliveries up to the tag ``last``."""
         queue = consumer.queue
         for tag in self.unsettled.numbers_of(consumer, last):
             message = self.unsettled.take(tag)
@@ -205,11 +205,11 @@ class Channel(Deliveries):
         queue.drain()
 
     def settle_late(self, tag: int) -> None:
-        """Settle a delivery that was requeued as overdue: only its credit returns."""
+        """Settle a delivery that was requeued as overdue: only its credit is released."""
         self.refresh(self.forget_late(tag))
 
     def forget_late(self, tag: int) -> BasicConsumer:
-        """Remove an overdue delivery from its consumer's account; return the consumer."""
+        """Release the credit of a requeued overdue delivery; return its consumer."""
         consumer: BasicConsumer
         assert self.late is not None
         consumer, body_size = self.late.pop(tag)
@@ -220,9 +220,9 @@ class Channel(Deliveries):
         return consumer
 
     def take_unsettled(self) -> list[Message]:
-        """Take every unsettled message off the channel, oldest first.
+        """Remove and return the unsettled messages, oldest first.
 
-        Settlements of its transaction stay, for the commit.
+        Messages that the channel's transaction settles stay, for the commit.
         """
         messages: list[Message] = []
         settled = self.tx_settles or ()
@@ -260,30 +260,32 @@ class Channel(Deliveries):
 
     # --- Confirms -----------------------------------------------------------------------------
 
-    def publish_seen(self) -> None:
+    def record_publish(self) -> None:
         """Record a publish in confirm mode."""
         self.seq += 1
         if not self.unflushed:
             self.unflushed = True
-            self.store_turn = self.connection.line.store.turn
+            self.store_turn = self.connection.pending_confirms.store.turn
             self.connection.unflushed.append(self)
 
-    def publish_refused(self) -> None:
+    def nack_publish(self) -> None:
         """Nack a publish that an overflow policy or a full store rejected."""
         self.seq += 1
-        line = self.connection.line
+        pending_confirms = self.connection.pending_confirms
         if self.seq - 1 > self.queued:
-            line.join(self, self.seq - 1)
+            pending_confirms.join(self, self.seq - 1)
         self.queued = self.seq
-        line.join(self, self.seq | C_ANSWER_NACK)
+        pending_confirms.join(self, self.seq | C_ANSWER_NACK)
 
     def flush_confirms(self) -> None:
-        """Join the confirm line once for all publishes of a read."""
+        """Join the queue of pending confirms once for all publishes of a read."""
         self.unflushed = False
         if self.seq > self.queued:
             is_first = self.confirmed == self.queued
             self.queued = self.seq
-            self.connection.line.join_publishes(self, self.seq, self.store_turn, is_first)
+            self.connection.pending_confirms.join_publishes(
+                self, self.seq, self.store_turn, is_first
+            )
 
     def released(self, token: int) -> None:
         """Confirm or refuse publishes: the log is durable, or consumers have settled them."""
@@ -291,7 +293,7 @@ class Channel(Deliveries):
 
 
 def unpark_in_turn(channels: list[Channel], last: Consumer) -> None:
-    """Put the consumers that lacked credit back into their rounds, the last one served at the end.
+    """Unpark the consumers that lacked credit, the one that was served last at the end.
 
     So the queues of consumers that share credit take turns.
     """
@@ -302,8 +304,8 @@ def unpark_in_turn(channels: list[Channel], last: Consumer) -> None:
         for consumer in channel.consumers.values()
     ]
     if last in waiting:
-        at = waiting.index(last) + 1
-        waiting = waiting[at:] + waiting[:at]
+        start = waiting.index(last) + 1
+        waiting = waiting[start:] + waiting[:start]
     for consumer in waiting:
         if consumer.parked:
             consumer.queue.unpark(consumer)

@@ -73,7 +73,7 @@ cdef class BasicConsumer(Consumer):
     cpdef ended(self)
     cpdef failed(self, object error)
 
-cdef class Getter(Consumer):
+cdef class GetConsumer(Consumer):
     cdef public Peer connection
     cdef public object channel
 

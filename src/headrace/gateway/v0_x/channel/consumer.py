@@ -34,10 +34,10 @@ from headrace.gateway.conversion.neutral_values import CannotConvert
 # The entries that a stream adds to the headers of a record, with room for the two numbers.
 ENTRIES = b"\x0fx-stream-offsetl" + bytes(8) + b"\x13x-stream-arrival-msl" + bytes(8)
 ENTRIES_LEN = 54
-OFFSET_AT = 17  # Where in them the offset is,
-ARRIVED_AT = 46  # and the time of arrival.
-TABLE_SIZE_LEN = 4  # Octets of the size of the headers.
-RECORD_ROOM = 64  # Octets that a record grows by at most.
+OFFSET_AT = 17  # Index of the offset in ENTRIES.
+ARRIVED_AT = 46  # Index of the time of arrival in ENTRIES.
+TABLE_SIZE_LEN = 4  # Bytes of the size of the headers.
+RECORD_ROOM = 64  # Bytes that a record grows by, at most.
 if not cython.compiled:
     C_ENTRIES_LEN = ENTRIES_LEN
     C_OFFSET_AT = OFFSET_AT
@@ -72,7 +72,7 @@ class BasicConsumer(Consumer):
     def can(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
-        # As `is_full` tells, without a call.
+        # Like `is_full`, without a call.
         if waiting > connection.room and (waiting > connection.output_max or connection.pool.tight):
             connection.starve(self.queue)
             return False
@@ -194,7 +194,7 @@ class BasicConsumer(Consumer):
         connection = self.connection
         end = len(data)
         lo = address_len + C_PUBLISH_END_LEN
-        at = lo + C_OVERHEAD + get32(data, lo + C_SIZE_AT)  # Behind the header.
+        at = lo + C_OVERHEAD + get32(data, lo + C_SIZE_AT)  # The end of the header frame.
         self.write(data, 0, address_len, at, redelivered)
         while at < end:
             lo = at + C_PAYLOAD_AT
@@ -214,7 +214,7 @@ class BasicConsumer(Consumer):
         arrived_ms: int,
     ) -> int:
         """Write a record of a stream, with its offset and time of arrival in the headers."""
-        # In one function: each step moves the place to write at, a C local.
+        # In one function: each step moves ``tail``, a C local.
         connection = self.connection
         channel = self.channel
         content = lo + address_len + C_PUBLISH_END_LEN
@@ -226,8 +226,8 @@ class BasicConsumer(Consumer):
             at += 1 + d[at]
         if flags & HAS_CONTENT_ENCODING:
             at += 1 + d[at]
-        table = 0  # Octets of the entries that the record has.
-        behind = at  # Where the properties after the headers begin.
+        table = 0  # Bytes of the record's own header entries.
+        behind = at  # The start of the properties after the headers.
         if flags & HAS_HEADERS:
             table = get32(d, at)
             behind = at + C_TABLE_SIZE_LEN + table
@@ -306,7 +306,7 @@ class BasicConsumer(Consumer):
         self.connection.hold(self.queue.store, position)
 
     def leave(self) -> None:
-        """The channel has the consumer no longer."""
+        """Remove the consumer from its channel."""
         consumers = self.channel.consumers
         if consumers is not None:
             consumers.pop(self.tag, None)
@@ -324,8 +324,8 @@ class BasicConsumer(Consumer):
         self.connection.consumer_failed(self.channel, error)
 
 
-class Getter(Consumer):
-    """A consumer for basic.get: it has the unacked messages, and is in no queue's round."""
+class GetConsumer(Consumer):
+    """The owner of messages of basic.get that are unacked; queues do not deliver to it."""
 
     def __init__(self, connection: Peer, channel: Deliveries, queue: Queue, no_ack: bool) -> None:
         Consumer.__init__(self, queue, "", no_ack)
@@ -341,7 +341,7 @@ class Getter(Consumer):
 
 
 def mentions_stream(d: bytes | bytearray, lo: int, hi: int) -> bool:
-    """Return True if headers may have a name that a stream adds."""
+    """Return True if headers may contain an entry that a stream adds."""
     while lo + 9 < hi:
         if d[lo] == 120 and d[lo + 1] == 45 and d[lo + 2] == 115 and d[lo + 3] == 116:  # "x-st"
             return True

@@ -2,8 +2,8 @@
 """Outgoing contents of a channel: header and body frames, in a form that the peer can read.
 
 Most frames are sent as received, with another channel number. Frames too large for the peer are
-split. A peer that knows few types of header values gets plain ones, and messages from 0-10 get a
-converted header.
+split. The headers of a client that reads few value types are converted to plain types, and those
+of messages from 0-10 to the properties of class basic.
 """
 
 import cython
@@ -38,14 +38,14 @@ class ContentOut(ProtocolChannel):
     def write_content(self, d: bytes | bytearray, lo: int, end: int) -> None:
         """Write header and body frames from ``d[lo:end]``, renumbered for this channel.
 
-        Room for them is reserved unless a frame must be split for a peer with smaller frames.
+        The caller has reserved room for them, unless a frame must be split.
         """
         connection = self.connection
         if (
             connection.early
             and lo < end
             and get16(d, lo + C_FLAGS_AT) & HAS_HEADERS
-            and not connection.speaks_more
+            and not connection.speaks_extensions
         ):
             self.write_plain(d, lo, end)
             return
@@ -82,7 +82,7 @@ class ContentOut(ProtocolChannel):
     def write_split(self, d: bytes | bytearray, lo: int, end: int) -> None:
         """Write the content in frames of the size that the peer takes.
 
-        A header is one frame by the standard (0-9-1/4.2.6.1), so it goes whole whatever its size.
+        A header is one frame by the standard (0-9-1/4.2.6.1), so it is not split.
         """
         connection = self.connection
         limit = connection.frame_max - C_OVERHEAD
@@ -111,7 +111,7 @@ class ContentOut(ProtocolChannel):
     # --- With plain headers -------------------------------------------------------------------
 
     def write_plain(self, d: bytes | bytearray, lo: int, end: int) -> None:
-        """Write header and body frames for a client that knows few types of header values."""
+        """Write header and body frames for a client that reads few types of header values."""
         connection = self.connection
         size = get32(d, lo + C_SIZE_AT)
         header = self.plain(cut(d, lo + C_PAYLOAD_AT, lo + C_PAYLOAD_AT + size))
@@ -122,7 +122,7 @@ class ContentOut(ProtocolChannel):
             self.write_frames(d, lo, end)
 
     def plain(self, payload: bytes) -> bytes:
-        """Return a content header with plain types; the last one is remembered."""
+        """Return a content header with plain types; the last result is cached."""
         connection = self.connection
         if payload != connection.plain_from:
             connection.plain_to = plain_header(payload)
@@ -149,7 +149,7 @@ class ContentOut(ProtocolChannel):
         if (
             connection.early
             and get16(header, C_FLAGS_AT - C_PAYLOAD_AT) & HAS_HEADERS
-            and not connection.speaks_more
+            and not connection.speaks_extensions
         ):
             header = self.plain(header)
         connection.write_frame(C_HEADER, self.number, header)

@@ -33,8 +33,8 @@ cdef class Deliveries(ContentOut):
     cdef public dict consumers
 
     cpdef remember(self, Message message)
-    @cython.locals(tally=ChannelTally, others=cython.ulonglong)
-    cpdef ChannelTally tallied(self)
+    @cython.locals(tally=ChannelTally, counted=cython.ulonglong)
+    cpdef ChannelTally update_tally(self)
     cpdef count_get(self, bint no_ack)
     @cython.locals(connection=Peer, data=bytes, address_len=Py_ssize_t, content=Py_ssize_t,
                    end=Py_ssize_t, out="unsigned char*", at=Py_ssize_t)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from headrace.model.queue.destination import Consumer
 
 TAG_BITS = 64  # Of a delivery tag.
-GET_OK_LEN = 17  # Octets of basic.get-ok without its address: ids, tag, redelivered, message count.
-COUNT_LEN = 4  # Octets of the message count.
+GET_OK_LEN = 17  # Bytes of basic.get-ok without its address: ids, tag, redelivered, message count.
+COUNT_LEN = 4  # Bytes of the message count.
 COUNT_MAX = 0xFFFFFFFF
 if not cython.compiled:
     C_GET_OK_LEN = GET_OK_LEN
@@ -44,14 +44,15 @@ class Deliveries(ContentOut):
         ContentOut.__init__(self, number, connection)
         self.tally = ChannelTally()
         self.untagged = 0  # Deliveries without a tag.
-        self.flow = True  # The client wants deliveries.
+        self.flow = True  # False after channel.flow with ``active`` false.
         self.tag = 0  # The latest delivery tag.
         self.unsettled = Unsettled(TAG_BITS)
         self.unacked = 0  # Deliveries that count towards the prefetch limits; overdue ones, too.
         self.unacked_bytes = 0
         self.prefetch = 0  # Messages on the whole channel; 0 is no limit.
-        self.prefetch_size = 0  # Octets on the whole channel; 0 is no limit.
-        self.refused: set[int] | None = None  # By seq: what may not come here again (0-8, 0-9).
+        self.prefetch_size = 0  # Bytes on the whole channel; 0 is no limit.
+        #: Seqs of rejected messages that are not delivered here again (0-8, 0-9).
+        self.refused: set[int] | None = None
         self.consumers: dict[str, Consumer] | None = None  # By tag.
 
     # Keeps 0-9-1/s002, 0-9/delivery-tag#non-zero.
@@ -65,18 +66,18 @@ class Deliveries(ContentOut):
         self.connection.unacked += 1
 
     def count_get(self, no_ack: bool) -> None:
-        """Count the latest delivery as one that the client asked for."""
+        """Count the latest delivery as one by basic.get."""
         if no_ack:
             self.tally.get_no_ack += 1
         else:
             self.tally.deliver -= 1
             self.tally.get += 1
 
-    def tallied(self) -> ChannelTally:
-        """Return the channel's tally, up to date."""
+    def update_tally(self) -> ChannelTally:
+        """Bring the channel's tally up to date and return it."""
         tally = self.tally
-        others = tally.deliver + tally.get + tally.get_no_ack
-        tally.deliver_no_ack = self.tag + self.untagged - others
+        counted = tally.deliver + tally.get + tally.get_no_ack
+        tally.deliver_no_ack = self.tag + self.untagged - counted
         return tally
 
     def write_get_ok(

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def end_channel(vhost: VirtualHost, channel: Channel) -> None:
-    """The channel is over: consumers go, unsettled messages return."""
+    """End a channel: cancel its consumers and requeue its unsettled messages."""
     consumers = channel.consumers
     channel.consumers = None
-    channel.getters = None
+    channel.get_consumers = None
     channel.tx_publishes = None
     channel.tx_settles = None
     if channel.dtx:
@@ -33,11 +33,11 @@ def end_channel(vhost: VirtualHost, channel: Channel) -> None:
 
 
 def end_consumer(vhost: VirtualHost, consumer: Consumer) -> None:
-    """Take a consumer off its queue; the queue may be one that goes with its last consumer."""
+    """Remove a consumer from its queue; an auto-delete queue is deleted with its last one."""
     consumer.queue.remove_consumer(consumer)
     for queue in parts_of(consumer.queue):
         if queue.single_active and queue.ready_count:
-            queue.drain()  # It is another's turn now.
+            queue.drain()  # Another consumer is active now.
         home = home_of(queue)
         if home.auto_delete and not home.deleted and not home.consumer_count():
             vhost.queue_unused(home)

@@ -36,19 +36,19 @@ cdef class GatewayConnection(Peer):
     cdef public dict client_properties
     cdef public object quirks
 
-    cpdef open_host(self, object vhost, Store store, object line)
+    cpdef open_host(self, object vhost, Store store, object pending_confirms)
     @cython.locals(ours=Channel)
     cpdef answer(self, object channel, unsigned long long token)
     @cython.locals(out="unsigned char*", at=Py_ssize_t)
     cdef write_ack(self, Channel channel, unsigned long long seq)
     cpdef object explain(self, error)
-    cpdef inject(self, bytes octets)
+    cpdef inject(self, bytes frames)
     @cython.locals(channel=ProtocolChannel)
     cpdef reply(self, unsigned int number, object method)
     cpdef reply_when_durable(self, Channel channel, object method)
     cpdef consumer_cancelled(self, object channel, str tag)
     cpdef starve(self, Destination queue)
-    cpdef fed(self)
+    cpdef on_output_drained(self)
     @cython.locals(channel=Channel, consumer=Consumer)
     cpdef refresh_all(self)
     cpdef end(self)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a 0-8, 0-9 or 0-9-1 connection meets the model: methods in, confirms and closes out.
+"""The broker's connection of a 0-8, 0-9 or 0-9-1 client: logins, confirms, closes.
 
-Publishes take the way of :mod:`headrace.gateway.v0_x.connection.publisher`. All other methods are
-handled by the functions of :mod:`headrace.gateway.v0_x.methods`, a module for each class.
+:mod:`headrace.gateway.v0_x.connection.publisher` handles publishes, the functions of
+:mod:`headrace.gateway.v0_x.methods` all other methods, a module for each class.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.confirm_line import ANSWER_NACK as C_ANSWER_NACK
+    from headrace.gateway.messages.pending_confirms import ANSWER_NACK as C_ANSWER_NACK
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.owner import ConnectionOwner
     from headrace.gateway.v0_x.connection.publisher import Publisher
@@ -33,10 +33,10 @@ if not cython.compiled:
     from headrace.spec.ids import BASIC_ACK, BASIC_CONSUME
     from headrace.wire.memory import put16, put32, put64
 
-from headrace.gateway.messages.confirm_line import NOT_KEPT
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
 from headrace.gateway.v0_x.connection import login
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.quirks import NONE
+from headrace.gateway.v0_x.quirks import NO_QUIRKS
 from headrace.protocol.codec_0_x import (
     BasicCancel,
     BasicCancelOk,
@@ -57,7 +57,7 @@ from headrace.spec.tables import V0_9, V0_10
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.gateway.messages.confirm_line import ConfirmLine
+    from headrace.gateway.messages.pending_confirms import PendingConfirms
     from headrace.gateway.security.user import User
     from headrace.model.ports import Store
     from headrace.model.vhost.virtual_host import VirtualHost
@@ -69,7 +69,7 @@ RELAYED = b"AMQP\x52\x01\x00\x00"  # The header of a connection that another bro
 
 
 class GatewayConnection(Peer):
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, context: V0xContext, number: int, loopback: bool) -> None:
         Peer.__init__(
@@ -90,23 +90,25 @@ class GatewayConnection(Peer):
         self.unflushed = []
         self.store: Store | None = None  # Of its virtual host.
         self.publisher = Publisher(self, context)
-        self.answer_to(ConnectionOwner(self, context, self.publisher))
+        self.set_owner(ConnectionOwner(self, context, self.publisher))
         self.loopback = loopback
         self.mechanism = ""
-        self.speaks_more = False
+        self.speaks_extensions = False
         self.plain_from = None
         self.plain_to = b""
         self.paused = []
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
         self.capabilities: Mapping[str, object] = {}
         self.client_properties: Mapping[str, object] = {}
-        self.quirks = NONE  # Those of the client's product, after connection.start-ok.
+        self.quirks = NO_QUIRKS  # Set by connection.start-ok.
 
-    def open_host(self, vhost: "VirtualHost", store: "Store", line: "ConfirmLine") -> None:
-        """Let the client use a virtual host, whose store and confirm line these are."""
+    def open_host(
+        self, vhost: "VirtualHost", store: "Store", pending_confirms: "PendingConfirms"
+    ) -> None:
+        """Let the client use a virtual host; ``store`` and ``pending_confirms`` are its own."""
         self.vhost = vhost
         self.store = store
-        self.line = line
+        self.pending_confirms = pending_confirms
         self.publisher.distributor.vhost = vhost
         self.publisher.distributor.store = store
 
@@ -117,7 +119,7 @@ class GatewayConnection(Peer):
         if self.ended or ours.state == C_CLOSING or self.channels.get(ours.number) is not ours:
             return
         if ours.sends_body():
-            ours.owed = [*(ours.owed or ()), token]
+            ours.deferred_confirms = [*(ours.deferred_confirms or ()), token]
             return
         if token & C_ANSWER_NACK:
             seq = token & ~C_ANSWER_NACK
@@ -159,28 +161,28 @@ class GatewayConnection(Peer):
             return
         Connection.accept_header(self, header)
 
-    def logged_in(self, user: "User") -> None:
-        login.authenticated(self, user)
+    def accept_login(self, user: "User") -> None:
+        login.accept(self, user)
 
-    def login_refused(self) -> None:
-        login.refused(self)
+    def refuse_login(self) -> None:
+        login.refuse(self)
 
-    def challenge(self, octets: bytes) -> None:
-        """The login has another step."""
-        login.challenge(self, octets)
+    def challenge(self, data: bytes) -> None:
+        """Send a challenge of the SASL mechanism."""
+        login.challenge(self, data)
 
     def recheck(self) -> None:
-        """Rights have changed: what they no longer allow ends."""
+        """End consumers that changed permissions no longer allow."""
         if self.state_number == STATE_OPEN:
             login.recheck(self)
 
-    def renewed(self, user: "User") -> None:
-        """The new secret is right."""
-        login.renewed(self, user)
+    def accept_secret(self, user: "User") -> None:
+        """Accept the new secret."""
+        login.accept_secret(self, user)
 
-    def not_renewed(self) -> None:
-        """The new secret is wrong."""
-        login.not_renewed(self)
+    def refuse_secret(self) -> None:
+        """Refuse the new secret."""
+        login.refuse_secret(self)
 
     def channel_count(self) -> int:
         """Return the number of open channels."""
@@ -190,10 +192,10 @@ class GatewayConnection(Peer):
         """Return the protocol's error for an exception."""
         return self.owner.explain(error, self.current)
 
-    def inject(self, octets: bytes) -> None:
+    def inject(self, frames: bytes) -> None:
         """Handle frames as if the client had sent them now."""
-        stopwatch, self.stopwatch = self.stopwatch, None  # Its turn is not over in between.
-        self.feed(octets, len(octets))
+        stopwatch, self.stopwatch = self.stopwatch, None  # The turn does not end before the last.
+        self.feed(frames, len(frames))
         self.stopwatch = stopwatch
 
     def reply(self, number: int, method: MethodBase) -> None:
@@ -209,27 +211,29 @@ class GatewayConnection(Peer):
             self.send_in_order(channel, payload)
 
     def reply_when_durable(self, channel: Channel, method: MethodBase) -> None:
-        """Answer once all that the store was given so far is on disk."""
-        self.line.join(self.defer_answer(channel, encode_method(self.version, method)), 0)
+        """Answer once everything that the store has appended so far is on disk."""
+        self.pending_confirms.join(
+            self.defer_answer(channel, encode_method(self.version, method)), 0
+        )
 
     def consumer_cancelled(self, channel: ProtocolChannel, tag: str) -> None:
-        """The queue is gone: say so to a client that can hear it."""
+        """Send basic.cancel for a consumer of a deleted queue, if the client supports it."""
         if self.capabilities.get("consumer_cancel_notify") and channel.state != C_CLOSING:
             self.reply(channel.number, BasicCancel(consumer_tag=tag, no_wait=True))
 
     def consumer_ended(self, channel: ProtocolChannel, tag: str) -> None:
         """Send basic.cancel for a consumer that has reached its end.
 
-        Clients that hear of cancelled consumers answer basic.cancel. All others know nothing but
-        basic.cancel-ok, as Broker-J says it (0-9-1/basic.cancel is the client's).
+        A client with the capability consumer_cancel_notify answers it. Any other gets
+        basic.cancel-ok instead, as from Broker-J: in 0-9-1 only clients send basic.cancel.
         """
         if channel.state != C_CLOSING:
-            hears = self.capabilities.get("consumer_cancel_notify")
-            method = BasicCancel if hears else BasicCancelOk
+            is_notified = self.capabilities.get("consumer_cancel_notify")
+            method = BasicCancel if is_notified else BasicCancelOk
             self.reply(channel.number, method(consumer_tag=tag))
 
     def consumer_failed(self, channel: ProtocolChannel, error: Exception) -> None:
-        """A consumer cannot go on: its channel is closed with the reason."""
+        """Close the channel of a consumer that cannot go on, with the reason."""
         if channel.state == C_CLOSING or self.ended:
             return
         last, current = self.last, self.current
@@ -248,24 +252,24 @@ class GatewayConnection(Peer):
         if self.transport is not None:
             self.transport.watch_output()
 
-    def owes(self) -> bool:
+    def has_unacked(self) -> bool:
         return self.unacked > 0
 
     def block(self, reason: str) -> None:
-        """Publishing stops: tell a client that can hear it."""
+        """Stop publishing; send connection.blocked, if the client supports it."""
         self.blocked = True
         if self.capabilities.get("connection.blocked") and self.state_number == STATE_OPEN:
             self.reply(0, ConnectionBlocked(reason=reason))
 
     def unblock(self) -> None:
-        """Publishing goes on."""
+        """Allow publishing again; send connection.unblocked, if the client supports it."""
         if self.blocked:
             self.blocked = False
             if self.capabilities.get("connection.blocked") and self.state_number == STATE_OPEN:
                 self.reply(0, ConnectionUnblocked())
 
-    def fed(self) -> None:
-        """Let the queues that were stopped go on: the client has read the output."""
+    def on_output_drained(self) -> None:
+        """Resume the queues that waited for the client to read the output."""
         self.starving = None
         self.refresh_all()
         paused, self.paused = self.paused, []
@@ -285,12 +289,12 @@ class GatewayConnection(Peer):
     def force_close(self, reason: str) -> None:
         self.fail(AmqpError(ReplyCode.CONNECTION_FORCED, reason))
 
-    def cannot_keep(self, store: "DurableLog") -> None:
+    def fail_changes(self, store: "DurableLog") -> None:
         if self.promised and self.held_by is store:
             self.drop_promised()
-            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_KEPT, scope=Scope.CONNECTION))
+            self.fail(AmqpError(ReplyCode.RESOURCE_ERROR, NOT_DURABLE, scope=Scope.CONNECTION))
 
-    def farewell(self) -> None:
+    def close_for_shutdown(self) -> None:
         if self.state_number == STATE_OPEN:
             self.send_method(
                 0,
@@ -302,15 +306,16 @@ class GatewayConnection(Peer):
             )
 
     def end(self) -> None:
-        """The connection is over, however it came to that: give everything back."""
+        """Release everything: the connection has ended, for whatever reason."""
         if self.ended:
-            if self.state_number == STATE_CLOSING and not self.deaf:
+            if self.state_number == STATE_CLOSING and not self.ignores_input:
                 self.context.log_loss(self)
             return
         self.ended = True
         if self.state_number == STATE_OPEN:
             self.context.log_loss(self)
-        lost = self.state_number == STATE_OPEN and self.version is V0_9  # Without a close.
+        # Channels of a 0-9 connection that ended without a close may be resumed.
+        lost = self.state_number == STATE_OPEN and self.version is V0_9
         channel: Channel
         for channel in list(self.channels.values()):  # type: ignore[assignment]  # All are ours.
             if not lost or not self.context.keep_channel(self, channel):

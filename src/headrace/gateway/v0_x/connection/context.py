@@ -10,7 +10,7 @@ from headrace.gateway.connection.context import Context, Options
 from headrace.gateway.connection.plug_in_state import states_of
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.channel.ending import end_channel
-from headrace.gateway.v0_x.handlers import Methods
+from headrace.gateway.v0_x.handlers import MethodHandlers
 from headrace.model.errors import ModelError
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.v0_x.channel import CLOSING
@@ -29,15 +29,15 @@ log = logging.getLogger(__name__)
 
 
 class V0xContext(Context):
-    """One broker, as its 0-8 to 0-9-1 connections see it."""
+    """State that the 0-8 to 0-9-1 connections of one broker share."""
 
     def __init__(
         self, served: Iterable[Callable[[V0xContext], None]], **options: Unpack[Options]
     ) -> None:
-        """``served`` add the handlers of methods, in this order."""
+        """Each function of ``served`` adds handlers of methods, in this order."""
         super().__init__(**options)
         self.plug_ins: dict[type, object] | None = None  # Their states, by kind.
-        self.methods = Methods()
+        self.methods = MethodHandlers()
         for register in served:
             register(self)
 
@@ -53,7 +53,7 @@ class V0xContext(Context):
             return handler(connection, channel, method)
         except (AmqpError, ModelError) as error:
             if method.NAME in (early_rules.FATAL if connection.early else early_rules.FATAL_0_9_1):
-                raise early_rules.refusal(error) from error
+                raise early_rules.fatal_error(error) from error
             raise
         finally:
             self.events.actor = None
@@ -98,7 +98,7 @@ class V0xContext(Context):
 
     # Keeps 0-9-1/connection.close-ok#01, 0-9/connection.close-ok#reporting.
     def log_loss(self, connection: GatewayConnection) -> None:
-        """Log a socket that was closed without connection.close-ok or channel.close-ok."""
+        """Log that the socket was closed without connection.close-ok or channel.close-ok."""
         number = connection.number
         if connection.state_number == STATE_OPEN:
             log.info("connection %d: lost without a close", number)
@@ -117,6 +117,6 @@ class V0xContext(Context):
             state.end()
         end_channel(connection.vhost, channel)
         if connection.vhost is not None:
-            version, tally = connection.version.label, channel.tallied()
+            version, tally = connection.version.label, channel.update_tally()
             self.channel_ended(connection.vhost, version, tally, connection.number)
             connection.vhost.session_ended(channel)

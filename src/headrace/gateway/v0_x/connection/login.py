@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers to a login of 0-8 to 0-9-1, and the end of consumers that lost their rights.
+"""Login steps of 0-8 to 0-9-1 that answer no method, and the end of consumers without permission.
 
-These steps answer no method: they follow the protocol header, or a check that is done.
+These steps follow the protocol header, or the result of a check of credentials.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ VERSION_NUMBERS = {V0_8: (8, 0), V0_9: (0, 9), V0_9_1: (0, 9)}  # As connection.
 
 
 # Keeps 0-9-1/s011, 0-9/connection.start.locales#required-support.
-def greet(connection: GatewayConnection) -> None:
-    """Open the conversation."""
+def send_start(connection: GatewayConnection) -> None:
+    """Send connection.start."""
     context = connection.context
     major, minor = VERSION_NUMBERS[connection.version]
-    properties = context.introduction(connection)
+    properties = context.take_server_properties(connection)
     if connection.early:  # These clients read strings only, and no capabilities.
         properties = {
             name: value
             for name, value in properties.items()
-            # By such a name our client of older releases takes a broker for one of Qpid's.
+            # Older releases of our client take a broker with such a property for Qpid's.
             if isinstance(value, str) and not name.startswith(PREFIX)
         }
     connection.send_method(
@@ -58,14 +58,14 @@ def greet(connection: GatewayConnection) -> None:
     )
 
 
-def challenge(connection: GatewayConnection, octets: bytes) -> None:
-    """The mechanism has another step."""
+def challenge(connection: GatewayConnection, data: bytes) -> None:
+    """Send a challenge of the SASL mechanism."""
     if not connection.ended:
-        connection.send_method(0, ConnectionSecure(challenge=octets))
+        connection.send_method(0, ConnectionSecure(challenge=data))
 
 
-def authenticated(connection: GatewayConnection, user: User) -> None:
-    """The login is right: go on to the limits."""
+def accept(connection: GatewayConnection, user: User) -> None:
+    """Accept a login: send connection.tune."""
     if connection.ended:
         return
     connection.user = user
@@ -80,8 +80,8 @@ def authenticated(connection: GatewayConnection, user: User) -> None:
     )
 
 
-def refused(connection: GatewayConnection) -> None:
-    """The login is wrong; why exactly stays in our log."""
+def refuse(connection: GatewayConnection) -> None:
+    """Refuse a login; the exact reason is only logged."""
     if connection.ended:
         return
     if connection.capabilities.get("authentication_failure_close"):
@@ -94,7 +94,7 @@ def refused(connection: GatewayConnection) -> None:
             )
         )
         return
-    if connection.quirks.hears_refusal:
+    if connection.quirks.closes_refused_login:
         text = f"Login was refused using authentication mechanism {connection.mechanism}"
         connection.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, scope=Scope.CONNECTION))
         return
@@ -102,18 +102,18 @@ def refused(connection: GatewayConnection) -> None:
     connection.owner.on_closed()
 
 
-def renewed(connection: GatewayConnection, user: User) -> None:
-    """The new credentials are right; what they no longer allow ends."""
+def accept_secret(connection: GatewayConnection, user: User) -> None:
+    """Accept renewed credentials; end consumers that they no longer allow."""
     if connection.ended:
         return
     connection.user = user
-    connection.counters.generation += 1  # Routes were made with the rights of the old ones.
+    connection.counters.generation += 1  # Routes were made with the old permissions.
     connection.reply(0, ConnectionUpdateSecretOk())
     recheck(connection)
 
 
-def not_renewed(connection: GatewayConnection) -> None:
-    """The new credentials are wrong; why exactly stays in our log."""
+def refuse_secret(connection: GatewayConnection) -> None:
+    """Refuse renewed credentials; the exact reason is only logged."""
     if connection.ended:
         return
     index = ConnectionUpdateSecret.INDEX[connection.version]

@@ -17,10 +17,10 @@ cdef class ConnectionOwner(Upcalls):
     cpdef on_failed(self, ProtocolChannel channel, object error)
     cpdef on_closed(self)
     @cython.locals(waiting=list, channel=Channel)
-    cpdef turn_over(self)
+    cpdef on_turn_end(self)
     cpdef object explain(self, object error, unsigned int method)
     cpdef pause_reading(self, bint paused)
-    cpdef bint answers_come(self) except -1
+    cpdef bint will_answer(self) except -1
     cpdef ProtocolChannel make_channel(self, unsigned int number)
     cpdef on_method(self, ProtocolChannel channel, unsigned int number, object method)
     cpdef on_channel_forgotten(self, ProtocolChannel channel)

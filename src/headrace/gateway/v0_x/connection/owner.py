@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The broker's side of what a 0-8, 0-9 or 0-9-1 client does: where the machine's calls go.
+"""The broker's handling of the upcalls of a 0-8, 0-9 or 0-9-1 connection.
 
 Publishes go to the connection's :class:`Publisher`, acknowledgements to the channel, and every
 other method is control, for the functions of :mod:`headrace.gateway.v0_x.methods`.
@@ -16,10 +16,10 @@ if not cython.compiled:
     from headrace.protocol.v0_x.channel import Channel as ProtocolChannel
     from headrace.protocol.v0_x.upcalls import Upcalls
 
-from headrace.gateway.connection.context import CHANGES, waits
+from headrace.gateway.connection.context import CHANGES, is_durable_change
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT
 from headrace.gateway.v0_x.connection.context import V0xContext
-from headrace.gateway.v0_x.connection.login import greet
+from headrace.gateway.v0_x.connection.login import send_start
 from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
 from headrace.protocol.codec_0_x import MethodBase
@@ -48,7 +48,7 @@ class ConnectionOwner(Upcalls):
     # --- The connection -------------------------------------------------------------------------
 
     def on_header(self, version: "Version") -> None:
-        greet(self.connection)
+        send_start(self.connection)
 
     def on_rejected(self, header: bytes) -> None:
         log.warning("connection %d: %s", self.connection.number, describe_unserved(header))
@@ -65,7 +65,7 @@ class ConnectionOwner(Upcalls):
         if self.connection.transport is not None:
             self.connection.transport.close_soon()
 
-    def turn_over(self) -> None:
+    def on_turn_end(self) -> None:
         if self.connection.unflushed:
             waiting = self.connection.unflushed
             self.connection.unflushed = []
@@ -85,7 +85,7 @@ class ConnectionOwner(Upcalls):
             else:
                 transport.unhold()
 
-    def answers_come(self) -> bool:
+    def will_answer(self) -> bool:
         opened = self.connection.vhost is not None
         return not opened or not self.publisher.distributor.store.full
 
@@ -97,7 +97,7 @@ class ConnectionOwner(Upcalls):
     def on_method(self, channel: ProtocolChannel | None, number: int, method: MethodBase) -> None:
         reply = self.context.control(self.connection, cython.cast(Channel, channel), method)
         if reply is not None:
-            if method.NAME in CHANGES and waits(method):
+            if method.NAME in CHANGES and is_durable_change(method):
                 store = self.connection.vhost.store
                 self.connection.promise(store, store.defined)
             self.connection.reply(number, reply)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sender-selected distribution: further routing keys in the headers CC and BCC of a message.
 
-Both are arrays of strings, or tables that count where there are no arrays. A message goes wherever
-one of its keys leads, once; BCC is removed before delivery.
+Both are arrays of strings, or numbered tables in versions without arrays. A queue gets the message
+once, whichever of its keys match; BCC is removed before delivery.
 """
 
 from __future__ import annotations
 
-from headrace.gateway.conversion.headers import header_at, table_in
+from headrace.gateway.conversion.headers import header_at, read_headers
 from headrace.model.arguments.values import as_list, type_name
 from headrace.model.contents import ROUTING_KEYS_MAX
 from headrace.model.errors import PreconditionFailed
@@ -21,15 +21,15 @@ def take_copies(data: bytes, header: int) -> tuple[bytes, tuple[str, ...]]:
     ``header``.
     """
     payload, end = header_at(data, header)
-    headers = table_in(payload)
+    headers = read_headers(payload)
     keys: list[str] = []
     for name in ("CC", "BCC"):
-        listed = as_list(headers.get(name, []))
-        if not isinstance(listed, list):
+        values = as_list(headers.get(name, []))
+        if not isinstance(values, list):
             raise PreconditionFailed(
-                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(listed)}}}'
+                f'invalid message: {{unacceptable_type_in_header,"{name}",{type_name(values)}}}'
             )
-        keys += [key for key in listed if isinstance(key, str)]
+        keys += [key for key in values if isinstance(key, str)]
     if len(keys) > ROUTING_KEYS_MAX or any(len(key.encode()) > 255 for key in keys):
         raise PreconditionFailed("invalid message: too many or too long routing keys in CC and BCC")
     if "BCC" in headers:

@@ -10,7 +10,7 @@ from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
 from headrace.gateway.v0_x.connection.special_publish cimport (
-    C_ASKS, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
+    C_DIRECT_REPLY_TO, C_COPIES, C_DELAYED, C_IMMEDIATE, C_NUMBERED, SpecialPublish, SpecialPublisher,
 )
 from headrace.model.counters cimport Counters
 from headrace.spec.ids cimport BASIC_PUBLISH
@@ -42,10 +42,10 @@ cdef class Publisher:
     cdef Route route
     cdef BasicScan scan
     cdef int marks
-    cdef public bint takes_moments
+    cdef public bint absolute_expirations
 
     @cython.locals(flags=cython.uint, size=cython.uint, route=Route,
-                   bits=cython.uint, refused=cython.int, question=bytes, p=Publish,
+                   bits=cython.uint, refused=cython.int, request=bytes, p=Publish,
                    special=SpecialPublish)
     cdef publish(
         self, Channel channel, const unsigned char* d, Py_ssize_t args, Py_ssize_t address_len,
@@ -56,7 +56,7 @@ cdef class Publisher:
         unsigned long long body_size
     )
     @cython.locals(header=Py_ssize_t, payload=Py_ssize_t, p=Publish)
-    cpdef int publish_whole(
+    cpdef int publish_content(
         self, Channel channel, bytes data, Py_ssize_t address_len, unsigned long long body_size,
         tuple parts
     ) except -2
@@ -72,6 +72,6 @@ cdef class Publisher:
         Py_ssize_t end
     )
 
-@cython.locals(octet=cython.uint, marks=cython.int)
-cdef int marked(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
+@cython.locals(length=cython.uint, marks=cython.int)
+cdef int find_marks(const unsigned char* d, Py_ssize_t at, Py_ssize_t end) noexcept
 cpdef long long expiration_ms(bytes raw) except -1

@@ -3,7 +3,7 @@
 
 :meth:`Publisher.publish` is given offsets into the receive buffer. The address is looked up among
 the routes of the connection (one memcmp when it repeats, one dict lookup when it is known) and the
-flags of the header say whether it holds anything that matters to the broker. Most messages then go
+flags of the header show whether it has properties that the broker uses. Most messages then go
 to their queues (:mod:`headrace.gateway.messages.distributor`); the others are cut out of the buffer
 (:mod:`headrace.gateway.v0_x.connection.special_publish`).
 """
@@ -17,13 +17,13 @@ if not cython.compiled:
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
     from headrace.gateway.v0_x.connection.special_publish import (
-        ASKS as C_ASKS,
-    )
-    from headrace.gateway.v0_x.connection.special_publish import (
         COPIES as C_COPIES,
     )
     from headrace.gateway.v0_x.connection.special_publish import (
         DELAYED as C_DELAYED,
+    )
+    from headrace.gateway.v0_x.connection.special_publish import (
+        DIRECT_REPLY_TO as C_DIRECT_REPLY_TO,
     )
     from headrace.gateway.v0_x.connection.special_publish import (
         IMMEDIATE as C_IMMEDIATE,
@@ -54,7 +54,7 @@ if not cython.compiled:
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.context import Context
-from headrace.gateway.messages.direct_reply_to import answers_to
+from headrace.gateway.messages.direct_reply_to import reply_address
 from headrace.model.arguments.expiration import EXPIRY_MS_MAX, deadline_of, is_moment
 from headrace.protocol.errors import AmqpError
 from headrace.spec.reply import ReplyCode
@@ -65,11 +65,13 @@ if TYPE_CHECKING:
 PERSISTENT_MODE = 2
 REPLY_TO = b"amq.rabbitmq.reply-to"
 REPLY_TO_LEN = 21
-DIGITS_MAX = 19  # Of a number of 64 bits with a sign.
-CC_LEN = 2  # Of the keys that matter in headers: CC,
-BCC_LEN = 3  # BCC,
-DELAY_LEN = 7  # x-delay
-ID_LEN = 15  # and x-publishing-id, the longest.
+DIGITS_MAX = 19  # Of a signed number of 64 bits.
+# Lengths of the header keys that the broker uses: CC, BCC, x-delay, and the longest,
+# x-publishing-id.
+CC_LEN = 2
+BCC_LEN = 3
+DELAY_LEN = 7
+ID_LEN = 15
 if not cython.compiled:
     C_PERSISTENT_MODE = PERSISTENT_MODE
     C_CC_LEN = CC_LEN
@@ -91,8 +93,8 @@ class Publisher:
         self.publishing = Publish()  # The message that is being published.
         self.route: Route | None = None  # The route of the last one.
         self.scan = BasicScan()
-        self.marks = 0  # What its headers may ask for; see special_publish.
-        self.takes_moments = False  # Large expirations are moments.
+        self.marks = 0  # Features that its headers may request; see special_publish.
+        self.absolute_expirations = False  # A large expiration is a time, not a duration.
 
     def publish(
         self,
@@ -104,8 +106,8 @@ class Publisher:
         end: int,
         body_size: int,
     ) -> None:
-        """Take one publish: check, route, keep, hand out. A large body is in ``publishing``."""
-        # In one function: parts would pass seven positions on for every message.
+        """Check, route and distribute one publish. A large body is in ``publishing``."""
+        # In one function: several would pass seven positions on for every message.
         self.connection.current = BASIC_PUBLISH
         channel.tally.publish += 1
         p = self.publishing
@@ -123,12 +125,12 @@ class Publisher:
             p.deadline_ms = 0
         else:
             self.examine(d, header + C_PAYLOAD_AT, header + C_PAYLOAD_AT + size)
-            if self.marks & C_ASKS:
-                question = self.with_reply_to(channel, d, args, header, end)
+            if self.marks & C_DIRECT_REPLY_TO:
+                request = self.with_reply_to(channel, d, args, header, end)
                 header -= args
-                end = len(question)
-                channel.tally.publish -= 1  # It is counted there.
-                self.publish(channel, question, 0, address_len, header, end, body_size)
+                end = len(request)
+                channel.tally.publish -= 1  # The call below counts it.
+                self.publish(channel, request, 0, address_len, header, end, body_size)
                 return
             if self.marks:
                 special = self.special.cut_out(p, self.marks, d, args, header, end)
@@ -157,7 +159,7 @@ class Publisher:
         if not route.uncommon:
             self.connection.publishes = True
         else:
-            if not route.serves:  # Requests may come while publishers wait: some make room.
+            if not route.serves:  # Requests are taken while publishers wait: some make room.
                 self.connection.publishes = True
             if route.keeps:
                 p.persistent = True
@@ -165,7 +167,7 @@ class Publisher:
         if channel.tx:
             special = self.special.cut_out(p, 0, d, args, header, end)
             special.route = route
-            self.special.publish_later(channel, special)
+            self.special.defer_publish(channel, special)
             return
         refused = 0
         if route.count and not bits & C_IMMEDIATE:
@@ -173,13 +175,13 @@ class Publisher:
         elif bits:
             special = self.special.cut_out(p, 0, d, args, header, end)
             special.route = route
-            refused = self.special.publish_rarely(channel, special)
+            refused = self.special.publish_or_return(channel, special)
         else:
             self.special.drop(channel, p, route)
         if refused:
             self.special.refuse(channel, p, route)
         elif channel.confirms:
-            channel.publish_seen()
+            channel.record_publish()
 
     def publish_large(
         self,
@@ -189,7 +191,7 @@ class Publisher:
         parts: tuple[bytes, ...],
         body_size: int,
     ) -> None:
-        """Take one publish with a large body; ``start`` is laid out as for :meth:`publish`."""
+        """Publish a message with a large body; ``start`` is laid out as for :meth:`publish`."""
         self.publishing.parts = parts
         try:
             self.publish(
@@ -204,7 +206,7 @@ class Publisher:
         finally:
             self.publishing.parts = None
 
-    def publish_whole(
+    def publish_content(
         self,
         channel: Channel,
         data: bytes,
@@ -212,10 +214,10 @@ class Publisher:
         body_size: int,
         parts: tuple[bytes, ...] | None,
     ) -> int:
-        """Take a publish of another class than basic, or of an operator, laid out as of basic.
+        """Publish for a class other than basic, or for an operator; laid out as in class basic.
 
         Returns:
-            How many queues refused it; -1 when it is immediate and no consumer takes it at once.
+            The number of queues that refused it; -1 if it is immediate and no consumer takes it.
         """
         header = address_len + C_PUBLISH_END_LEN
         channel.tally.publish += 1
@@ -224,11 +226,11 @@ class Publisher:
         p.body_size = body_size
         payload = header + C_PAYLOAD_AT
         self.examine(data, payload, payload + get32(data, header + C_SIZE_AT))
-        if self.marks & C_ASKS:
+        if self.marks & C_DIRECT_REPLY_TO:
             data = self.with_reply_to(channel, data, 0, header, len(data))
         special = self.special.cut_out(p, self.marks, data, 0, header, len(data))
         special.parts = parts
-        return self.special.publish_whole(channel, special)
+        return self.special.publish_content(channel, special)
 
     def commit(self, channel: Channel) -> None:
         """Commit a channel's transaction.
@@ -243,10 +245,10 @@ class Publisher:
         self.routes.forget()
         self.route = None
 
-    # --- What the headers say -------------------------------------------------------------------
+    # --- Properties and headers -----------------------------------------------------------------
 
     def examine(self, d: bytes | bytearray, lo: int, hi: int) -> None:
-        """Read what the broker needs of a content header with more than a delivery mode."""
+        """Read the properties that the broker uses from a content header."""
         scan = self.scan
         p = self.publishing
         if not scan_basic(d, lo, hi, scan):
@@ -258,13 +260,13 @@ class Publisher:
         p.deadline_ms = 0
         marks = 0
         if scan.flags & HAS_HEADERS:
-            marks = marked(d, scan.headers_at, scan.headers_end)
+            marks = find_marks(d, scan.headers_at, scan.headers_end)
         if (
             scan.flags & HAS_REPLY_TO
             and scan.reply_to_len == REPLY_TO_LEN
             and same(REPLY_TO, d, scan.reply_to_at, scan.reply_to_at + REPLY_TO_LEN)
         ):
-            marks |= C_ASKS
+            marks |= C_DIRECT_REPLY_TO
         self.marks = marks
         if scan.flags & HAS_EXPIRATION:
             p.deadline_ms = self.expires_at(
@@ -278,27 +280,27 @@ class Publisher:
             )
 
     def expires_at(self, expiration: bytes) -> int:
-        """Return the deadline of a message in milliseconds; some clients name the moment itself."""
-        if self.takes_moments and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
+        """Return the deadline of a message in milliseconds; some clients send it themselves."""
+        if self.absolute_expirations and expiration.isdigit() and len(expiration) <= DIGITS_MAX:
             number = int(expiration)
             if is_moment(number):
                 return deadline_of(number, 0)
         return self.counters.now_ms + expiration_ms(expiration)
 
     def check_user_id(self, user_id: str) -> None:
-        """Refuse a message that claims to come from another user, unless the user may pose."""
+        """Refuse a message with another user's user-id, except from an impersonator."""
         user = self.connection.user
         if user_id != user.name and "impersonator" not in user.tags:
             text = f"user_id property set to '{user_id}' but authenticated user was '{user.name}'"
-            self.context.refused(self.connection, text)
+            self.context.record_refusal(self.connection, text)
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
 
     def with_reply_to(
         self, channel: Channel, d: bytes | bytearray, args: int, header: int, end: int
     ) -> bytes:
         """Return the publish with the name of the channel's own queue as its reply-to."""
-        self.marks &= ~C_ASKS
-        name = answers_to(channel).encode()
+        self.marks &= ~C_DIRECT_REPLY_TO
+        name = reply_address(channel).encode()
         at = self.scan.reply_to_at
         size_at, payload = header + C_SIZE_AT, header + C_PAYLOAD_AT
         size = get32(d, size_at) + len(name) - REPLY_TO_LEN
@@ -318,34 +320,34 @@ def expiration_ms(raw: bytes) -> int:
     text = raw.decode("utf-8", "replace")
     number = re.match(r"[+-]?[0-9]+", text, re.ASCII)
     if number is None:
-        wrong = "no_integer"
+        reason = "no_integer"
     elif number[0] != text:
-        wrong = f'{{leftover_string,"{text[number.end() :]}"}}'
+        reason = f'{{leftover_string,"{text[number.end() :]}"}}'
     elif 0 <= int(text) <= EXPIRY_MS_MAX:
         return int(text)
     else:
-        wrong = f"{{{'value_negative' if text[0] == '-' else 'value_too_large'},{text}}}"
-    raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {wrong}")
+        reason = f"{{{'value_negative' if text[0] == '-' else 'value_too_large'},{text}}}"
+    raise AmqpError(ReplyCode.PRECONDITION_FAILED, f"invalid expiration '{text}': {reason}")
 
 
-def marked(d: bytes | bytearray, at: int, end: int) -> int:
-    """Return the marks of the keys that a table may have: CC, BCC, x-publishing-id, x-delay.
+def find_marks(d: bytes | bytearray, at: int, end: int) -> int:
+    """Return marks for the keys that a table may have: CC, BCC, x-publishing-id, x-delay.
 
-    A false mark does no harm: the key is looked for again.
+    A false mark does no harm: the key is looked up later.
     """
     marks = 0
     end -= 3
     while at < end:
-        octet = d[at]  # Perhaps the length of a key.
-        if octet > C_ID_LEN:  # As nearly all of them are.
+        length = d[at]  # Of a key, if one begins here.
+        if length > C_ID_LEN:  # True of most bytes.
             pass
-        elif octet == C_CC_LEN:
+        elif length == C_CC_LEN:
             if d[at + 1] == ord("C") and d[at + 2] == ord("C"):
                 marks |= C_COPIES
-        elif octet == C_BCC_LEN:
+        elif length == C_BCC_LEN:
             if d[at + 1] == ord("B") and d[at + 2] == ord("C") and d[at + 3] == ord("C"):
                 marks |= C_COPIES
-        elif octet == C_DELAY_LEN:
+        elif length == C_DELAY_LEN:
             if (
                 end - at > 4
                 and d[at + 1] == ord("x")
@@ -354,7 +356,7 @@ def marked(d: bytes | bytearray, at: int, end: int) -> int:
             ):
                 marks |= C_DELAYED  # x.d...y
         elif (
-            octet == C_ID_LEN
+            length == C_ID_LEN
             and end - at > 12
             and d[at + 1] == ord("x")  # x-p........g..d
             and d[at + 3] == ord("p")

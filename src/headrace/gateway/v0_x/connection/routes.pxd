@@ -14,7 +14,7 @@ cdef class Routes:
     cdef Peer connection
     cdef object context
     cdef Counters counters
-    cdef public dict known
+    cdef public dict by_address
     cdef unsigned long long generation
     cdef public Route last
 

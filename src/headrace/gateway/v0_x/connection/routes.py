@@ -21,28 +21,28 @@ ROUTES_MAX = 4096  # Remembered routes of one connection; all are forgotten when
 class Routes:
     """The routes of one connection.
 
-    A route is good for as long as the bindings and permissions that it was made under, which the
-    generation of the counters tells.
+    A route is valid until bindings or permissions change, which increments the generation of the
+    counters.
     """
 
     def __init__(self, connection: Peer, context: Context) -> None:
         self.connection = connection
         self.context = context
         self.counters = context.counters
-        self.known: dict[bytes, Route] = {}
-        self.generation = 0  # Of the routes in it.
-        self.last: Route | None = None  # The one that was used last.
+        self.by_address: dict[bytes, Route] = {}
+        self.generation = 0  # Of the routes in ``by_address``.
+        self.last: Route | None = None  # The route that was used last.
 
     def find(self, key: bytes, d: bytes | bytearray, header: int, size: int) -> Route:
-        """Return the route of an address: remembered, or made now.
+        """Return the route of an address; make it unless it is remembered.
 
         ``d[header:header + size]`` is the payload of the header frame, by which some exchanges
         route.
         """
         generation = self.counters.generation
-        route = self.known.get(key)
+        route = self.by_address.get(key)
         if self.generation != generation:
-            self.known.clear()  # All are void, and keep queues that may have been deleted.
+            self.by_address.clear()  # All are void, and refer to queues that may be deleted.
             self.generation = generation
             route = None
         if route is None:
@@ -50,11 +50,11 @@ class Routes:
             payload = cut(d, header, header + size)
             route, cacheable = make_route(self.context, self.connection, key, payload)
             if cacheable:
-                if len(self.known) >= ROUTES_MAX:
-                    self.known.clear()
-                self.known[key] = route
+                if len(self.by_address) >= ROUTES_MAX:
+                    self.by_address.clear()
+                self.by_address[key] = route
             else:
-                self.known.pop(key, None)
+                self.by_address.pop(key, None)
                 self.last = None
                 return route
         self.last = route
@@ -62,5 +62,5 @@ class Routes:
 
     def forget(self) -> None:
         """Forget all routes: the connection is over."""
-        self.known = {}
+        self.by_address = {}
         self.last = None

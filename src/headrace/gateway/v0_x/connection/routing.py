@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route of a publish of 0-8 to 0-9-1: permissions, the exchange, and the queues it leads to."""
+"""The route of a publish of 0-8 to 0-9-1: permissions, the exchange, and its queues."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace.gateway.conversion.contents import values_of_entries
-from headrace.gateway.conversion.selected import Selected
+from headrace.gateway.conversion.selected import SelectorValues
 from headrace.gateway.messages.route import Route
 from headrace.gateway.v0_x.errors import translate
 from headrace.model.errors import ModelError
@@ -14,7 +14,7 @@ from headrace.model.exchange.hash import PROPERTIES as HASHED_PROPERTIES
 from headrace.model.message import new_message
 from headrace.protocol.codec_0_x import decode_content_header
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_HEADER, make_frame
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import PropertiesBase
     from headrace.spec.tables import Version
 
-SIZE_MAX = 0xFFFFFFFF  # Of a body, as far as selectors see it.
+SIZE_MAX = 0xFFFFFFFF  # Of a body, in selectors.
 
 
 class ContentHeaders:
-    """The headers of a message, decoded when an exchange asks for them."""
+    """The headers of a message, decoded when an exchange needs them."""
 
     def __init__(self, version: Version, payload: bytes, address: bytes = b"\0\0") -> None:
         """``payload`` is that of its header frame, ``address`` its exchange and routing key."""
         self._address = address
         self._version = version
         self._payload = payload
-        self._read: PropertiesBase | None = None
+        self._decoded: PropertiesBase | None = None
 
     def __call__(self) -> Mapping[str, object]:
         return getattr(self._properties(), "headers", None) or {}
 
     def properties(self) -> dict[str, object]:
         """Return the properties by which exchanges can route."""
-        read = self._properties()
-        return {name: getattr(read, name, None) for name in HASHED_PROPERTIES}
+        properties = self._properties()
+        return {name: getattr(properties, name, None) for name in HASHED_PROPERTIES}
 
-    def values(self) -> Selected:
-        """Return the message as selectors see it."""
-        data = self._address + b"\0\0" + framed(FRAME_HEADER, 0, self._payload)
+    def values(self) -> SelectorValues:
+        """Return the message's values for selectors."""
+        data = self._address + b"\0\0" + make_frame(FRAME_HEADER, 0, self._payload)
         size = min(int.from_bytes(self._payload[4:12], "big"), SIZE_MAX)
-        return Selected(new_message(data, len(self._address), size), values_of_entries)
+        return SelectorValues(new_message(data, len(self._address), size), values_of_entries)
 
     def _properties(self) -> PropertiesBase:
-        if self._read is None:
-            self._read = decode_content_header(self._version, self._payload)[2]
-        return self._read
+        if self._decoded is None:
+            self._decoded = decode_content_header(self._version, self._payload)[2]
+        return self._decoded
 
 
 def split_address(address: bytes) -> tuple[str, str]:
@@ -74,31 +74,31 @@ def split_address(address: bytes) -> tuple[str, str]:
 def make_route(
     context: Context,
     connection: Peer,
-    key: bytes,
+    address: bytes,
     payload: bytes,
     copies: tuple[str, ...] = (),
 ) -> tuple[Route, bool]:
-    """Return the route of an address and further routing keys, and whether it may be cached.
+    """Return the route of an address and further routing keys, and True if it may be cached.
 
     Raises:
         AmqpError: the address is not UTF-8, or the exchange is missing or internal.
         AccessRefused: the user may not write to it.
     """
-    exchange, routing_key = split_address(key)
+    exchange, routing_key = split_address(address)
     vhost = connection.vhost
     name = exchange or "amq.default"
     context.access.check(connection.user, vhost.name, "write", "exchange", name)
-    for each in (routing_key, *copies):
-        context.access.check_topic(connection.user, vhost, "write", exchange, each)
-    headers = ContentHeaders(connection.version, payload, key)
+    for key in (routing_key, *copies):
+        context.access.check_topic(connection.user, vhost, "write", exchange, key)
+    headers = ContentHeaders(connection.version, payload, address)
     generation = context.counters.generation
     try:
         vhost.check_publishable(exchange)
-        routed = vhost.route(
+        routing = vhost.route(
             exchange, routing_key, headers, copies=copies, publisher=connection.number
         )
     except ModelError as error:
         raise translate(error) from None
     tally = vhost.find_exchange(exchange).tally
-    route = Route(key, routed.queues, generation, routed.interception, tally)
-    return route, routed.cacheable
+    route = Route(address, routing.queues, generation, routing.interception, tally)
+    return route, routing.cacheable

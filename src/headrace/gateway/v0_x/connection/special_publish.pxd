@@ -2,7 +2,7 @@
 import cython
 
 from headrace.gateway.v0_x.peer cimport Peer
-from headrace.gateway.messages.distributor cimport Distributor, Publish, at_once
+from headrace.gateway.messages.distributor cimport Distributor, Publish, ready_queues
 from headrace.gateway.messages.route cimport Route
 from headrace.gateway.v0_x.channel.channel cimport Channel
 from headrace.gateway.v0_x.connection.routes cimport Routes
@@ -17,7 +17,7 @@ cdef enum:
     C_COPIES = 1
     C_NUMBERED = 2
     C_DELAYED = 4
-    C_ASKS = 8
+    C_DIRECT_REPLY_TO = 8
     C_MANDATORY = 1
     C_IMMEDIATE = 2
 
@@ -35,7 +35,7 @@ cdef class SpecialPublish(Publish):
     cdef public long long delay_ms
     cdef public Route route
 
-    cdef Route routed(self)
+    cdef Route known_route(self)
     cdef unsigned int bits(self) except? 255
 
 @cython.final
@@ -59,19 +59,19 @@ cdef class SpecialPublisher:
     cdef refuse(self, Channel channel, Publish p, Route route)
     cdef publish_marked(self, Channel channel, SpecialPublish p)
     cdef publish_intercepted(self, Channel channel, SpecialPublish p)
-    @cython.locals(bits=cython.uint, nowhere=cython.bint, route=Route)
-    cdef int pass_on(self, Channel channel, SpecialPublish p, bint inside) except -1
+    @cython.locals(bits=cython.uint, unroutable=cython.bint, route=Route)
+    cdef int intercept(self, Channel channel, SpecialPublish p, bint inside) except -1
     @cython.locals(bits=cython.uint, route=Route)
     cdef int publish_once(self, Channel channel, SpecialPublish p) except -1
     @cython.locals(bits=cython.uint, route=Route)
-    cdef int publish_rarely(self, Channel channel, SpecialPublish p) except -1
+    cdef int publish_or_return(self, Channel channel, SpecialPublish p) except -1
     cdef drop(self, Channel channel, Publish p, Route route)
-    cdef int publish_whole(self, Channel channel, SpecialPublish p) except -2
+    cdef int publish_content(self, Channel channel, SpecialPublish p) except -2
     @cython.locals(route=Route)
-    cdef send_back(self, Channel channel, SpecialPublish p, int code)
-    cdef publish_later(self, Channel channel, SpecialPublish p)
+    cdef send_return(self, Channel channel, SpecialPublish p, int code)
+    cdef defer_publish(self, Channel channel, SpecialPublish p)
     @cython.locals(message=Message, bits=cython.uint, transaction=Transaction)
     cdef publish_in_branch(self, Channel channel, SpecialPublish p)
     @cython.locals(store=Store, p=SpecialPublish, refused=cython.int)
     cpdef commit(self, Channel channel)
-    cdef int publish_now(self, Channel channel, SpecialPublish p) except -1
+    cdef int commit_publish(self, Channel channel, SpecialPublish p) except -1

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publishes that need more than their route and their bytes.
+"""Publishes with special features, off the hot path.
 
-Those with a publishing id, a delay or further routing keys, immediate ones, unroutable ones, those
-of an intercepted route, and those of transactions. Each is cut out of the receive buffer as a
-:class:`SpecialPublish`; a usual message takes no step in here.
+These are publishes with a publishing id, a delay or further routing keys, immediate ones,
+unroutable ones, those of an intercepted route, and those of transactions. Each is copied out of the
+receive buffer as a :class:`SpecialPublish`.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import cython
 
 if not cython.compiled:
-    from headrace.gateway.messages.distributor import Distributor, Publish, at_once
+    from headrace.gateway.messages.distributor import Distributor, Publish, ready_queues
     from headrace.gateway.messages.route import Route
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.routes import Routes
@@ -23,7 +23,12 @@ if not cython.compiled:
 
 from headrace.gateway.connection.context import Context
 from headrace.gateway.connection.plug_in_state import states_of
-from headrace.gateway.messages.delay_header import account_of, delay_in, delayed, signed
+from headrace.gateway.messages.delay_header import (
+    account_of,
+    add_publisher,
+    delayed_route,
+    read_delay,
+)
 from headrace.gateway.messages.publishing_id import take_number
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.connection.publish_copies import take_copies
@@ -43,36 +48,38 @@ TX_BYTES_MAX = 256 << 20  # Of the publishes of one transaction before its commi
 NO_ROUTE = 312
 NO_CONSUMERS = 313
 RETURNS = {NO_ROUTE: "NO_ROUTE", NO_CONSUMERS: "NO_CONSUMERS"}
-COPIES = 1  # Marks: the headers may have routing keys in CC and BCC,
-NUMBERED = 2  # a publishing id,
-DELAYED = 4  # a delay,
-ASKS = 8  # or direct reply-to.
-MANDATORY = 1  # The bits behind a publish's address.
+# Marks of the features that the headers of a publish may request.
+COPIES = 1  # Further routing keys in CC and BCC.
+NUMBERED = 2  # A publishing id.
+DELAYED = 4  # A delay.
+DIRECT_REPLY_TO = 8  # Direct reply-to.
+# The flags behind the address of a basic.publish.
+MANDATORY = 1
 IMMEDIATE = 2
 if not cython.compiled:
     C_COPIES = COPIES
     C_NUMBERED = NUMBERED
     C_DELAYED = DELAYED
-    C_ASKS = ASKS
+    C_DIRECT_REPLY_TO = DIRECT_REPLY_TO
     C_MANDATORY = MANDATORY
     C_IMMEDIATE = IMMEDIATE
 
 
 class SpecialPublish(Publish):
-    """One publish that was cut out of its buffer."""
+    """One publish, copied out of the receive buffer."""
 
     def __init__(self) -> None:
         Publish.__init__(self)
-        self.marks = 0  # What its headers may ask for: a sum of COPIES, NUMBERED, DELAYED.
-        self.data = b""  # Laid out as in Message.data,
-        self.header = 0  # and where its header frame starts.
+        self.marks = 0  # A sum of COPIES, NUMBERED and DELAYED.
+        self.data = b""  # Laid out as in Message.data.
+        self.header = 0  # The start of its header frame in ``data``.
         self.copies: tuple[str, ...] | None = None  # Further routing keys.
-        self.number: tuple[bytes, int] | None = None  # A publisher's name, and its publishing id.
+        self.number: tuple[bytes, int] | None = None  # The publisher's name and the publishing id.
         self.delay_ms = 0
-        self.route: Route | None = None  # Once it is known.
+        self.route: Route | None = None  # None until it is routed.
 
-    def routed(self) -> Route:
-        """Return the route, which is known by now."""
+    def known_route(self) -> Route:
+        """Return the route; the publish has been routed."""
         assert self.route is not None
         return self.route
 
@@ -82,7 +89,7 @@ class SpecialPublish(Publish):
 
 
 class SpecialPublisher:
-    """Takes the special publishes of one connection."""
+    """Publishes the special publishes of one connection."""
 
     def __init__(
         self,
@@ -99,7 +106,7 @@ class SpecialPublisher:
     def cut_out(
         self, p: Publish, marks: int, d: bytes | bytearray, args: int, header: int, end: int
     ) -> SpecialPublish:
-        """Return the publish ``d[args:end]`` that ``p`` describes, cut out of its buffer."""
+        """Return the publish ``d[args:end]`` with the properties of ``p``."""
         special = SpecialPublish()
         special.persistent = p.persistent
         special.priority = p.priority
@@ -113,21 +120,21 @@ class SpecialPublisher:
         return special
 
     def read_headers(self, p: SpecialPublish) -> None:
-        """Take out of a publish's headers what they ask for, and route it."""
+        """Read and remove the special headers of a publish, and route it."""
         if p.marks & C_NUMBERED:
             p.data, p.number = take_number(p.data, p.header)
         if p.marks & C_DELAYED:
-            p.delay_ms = delay_in(p.data, p.header)
+            p.delay_ms = read_delay(p.data, p.header)
         if p.marks & C_COPIES:
             data, p.copies = take_copies(p.data, p.header)
-            if not p.delay_ms:  # When the delay is over, its headers are read again.
+            if not p.delay_ms:  # After the delay the headers are read again.
                 p.data = data
         p.route = self.route_of(p)
-        if p.routed().keeps:
+        if p.known_route().keeps:
             p.persistent = True
 
     def route_of(self, p: SpecialPublish) -> Route:
-        """Return the route of a publish as of now."""
+        """Return the present route of a publish."""
         size = get32(p.data, p.header + C_SIZE_AT)
         start = p.header + C_PAYLOAD_AT
         if p.copies is None:
@@ -139,27 +146,27 @@ class SpecialPublisher:
     def delay(self, p: SpecialPublish) -> None:
         """Route a delayed publish to the queue in which it waits."""
         p.deadline_ms = self.distributor.counters.now_ms + p.delay_ms
-        p.route = delayed(self.connection.vhost, p.routed())
-        p.data = signed(p.data, p.header, account_of(self.connection.user))
+        p.route = delayed_route(self.connection.vhost, p.known_route())
+        p.data = add_publisher(p.data, p.header, account_of(self.connection.user))
 
     def distribute(self, p: SpecialPublish, route: Route) -> int:
-        """Give a publish to every queue of a route; return how many refused it."""
+        """Enqueue a publish in every queue of a route; return how many refused it."""
         return self.distributor.distribute(p, route, p.data, 0, len(p.data))
 
     def finish(self, channel: Channel, p: SpecialPublish, refused: int) -> None:
         """Confirm or refuse a publish."""
         if refused:
-            self.refuse(channel, p, p.routed())
+            self.refuse(channel, p, p.known_route())
         elif channel.confirms:
-            channel.publish_seen()
+            channel.record_publish()
 
     def refuse(self, channel: Channel, p: Publish, route: Route) -> None:
         """Nack a publish; without confirms, a full disk closes the channel.
 
-        So no persistent message is lost unsaid. An overflow policy needs no answer.
+        So no persistent message is lost unreported. An overflow policy needs no answer.
         """
         if channel.confirms:
-            channel.publish_refused()
+            channel.nack_publish()
         elif p.persistent and route.durable and self.distributor.store.full:
             raise AmqpError(
                 ReplyCode.RESOURCE_ERROR,
@@ -167,97 +174,99 @@ class SpecialPublisher:
                 scope=Scope.CHANNEL,
             )
 
-    # --- The ways ---------------------------------------------------------------------------------
+    # --- Kinds of publishes -----------------------------------------------------------------------
 
     def publish_marked(self, channel: Channel, p: SpecialPublish) -> None:
-        """Take a publish whose headers name further routing keys, a publishing id or a delay."""
+        """Publish a message with further routing keys, a publishing id or a delay."""
         self.connection.publishes = True
         self.connection.work_left -= C_METHOD_WORK
         self.read_headers(p)
         if channel.tx:
-            self.publish_later(channel, p)
+            self.defer_publish(channel, p)
             return
         if p.delay_ms:
             self.delay(p)
-        elif p.routed().interception is not None:
-            self.finish(channel, p, self.pass_on(channel, p, False))
+        elif p.known_route().interception is not None:
+            self.finish(channel, p, self.intercept(channel, p, False))
             return
         if p.number is not None:
             self.finish(channel, p, self.publish_once(channel, p))
         else:
-            self.finish(channel, p, self.publish_rarely(channel, p))
+            self.finish(channel, p, self.publish_or_return(channel, p))
 
     def publish_intercepted(self, channel: Channel, p: SpecialPublish) -> None:
-        """Take a publish whose route has an interception."""
+        """Publish a message whose route has an interception."""
         if channel.tx:
-            self.publish_later(channel, p)
+            self.defer_publish(channel, p)
         else:
-            self.finish(channel, p, self.pass_on(channel, p, False))
+            self.finish(channel, p, self.intercept(channel, p, False))
 
-    def pass_on(self, channel: Channel, p: SpecialPublish, inside: bool) -> int:
-        """Give a message to its interception; return how many queues refused it.
+    def intercept(self, channel: Channel, p: SpecialPublish, inside: bool) -> int:
+        """Publish a message through its interception; return how many queues refused it.
 
-        With ``inside`` a transaction is being committed, which sees to the publishing id itself.
+        With ``inside`` a transaction is being committed, which records the publishing id itself.
         """
         connection = self.connection
-        interception = p.routed().interception
+        interception = p.known_route().interception
         assert interception is not None
         number = None if inside else p.number
         bits = p.bits()
-        queues = p.routed().queues
+        queues = p.known_route().queues
         if bits & C_IMMEDIATE:
-            queues = at_once(queues)
+            queues = ready_queues(queues)
         if queues or interception.is_duplicate():
             pass
         elif not bits:
             channel.tally.drop_unroutable += 1
-            route = p.routed()
+            route = p.known_route()
             route.tally.drop_unroutable += 1
         else:
-            nowhere = not p.routed().count and bits & C_MANDATORY
-            self.send_back(channel, p, NO_ROUTE if nowhere else NO_CONSUMERS)
+            unroutable = not p.known_route().count and bits & C_MANDATORY
+            self.send_return(channel, p, NO_ROUTE if unroutable else NO_CONSUMERS)
             if number is not None:
                 connection.vhost.publishing_ids.refuse(number)
                 number = None
         name = self.context.connection_events.names.get(connection.number, "")
         source = Source(connection.user.name, name, channel.number)
-        return self.distributor.pass_on(p, p.routed(), queues, p.data, number, source, inside)
+        return self.distributor.intercept(
+            p, p.known_route(), queues, p.data, number, source, inside
+        )
 
     def publish_once(self, channel: Channel, p: SpecialPublish) -> int:
-        """Take a publish with a publishing id, unless it was taken before.
+        """Publish a message with a publishing id, unless the id was used before.
 
         Returns:
-            How many queues refused it: none takes it then, and its number is not used up.
+            The number of queues that refused it: if any does, none takes it, and its id is free.
         """
         publishing_ids = self.connection.vhost.publishing_ids
         assert p.number is not None
         if publishing_ids.knows(p.number):
             return 0
         bits = p.bits()
-        route = p.routed()
+        route = p.known_route()
         if bits & C_IMMEDIATE:
-            route = ready_part(route)
+            route = ready_route(route)
         if not route.count:
             if bits:
                 publishing_ids.refuse(p.number)
-            return self.publish_rarely(channel, p)
+            return self.publish_or_return(channel, p)
         return self.distributor.publish_once(p, route, p.number, p.data, 0, len(p.data))
 
     # Keeps 0-9-1/s106, 0-9/basic.publish.mandatory#01, 0-9-1/s107, 0-9/basic.publish.immediate#01.
-    def publish_rarely(self, channel: Channel, p: SpecialPublish) -> int:
-        """Take a publish, maybe immediate or unroutable; return how many queues refused it."""
+    def publish_or_return(self, channel: Channel, p: SpecialPublish) -> int:
+        """Publish a message that may be immediate or unroutable; return how many refused it."""
         bits = p.bits()
-        route = p.routed()
+        route = p.known_route()
         if route.count and bits & C_IMMEDIATE:
-            route = ready_part(route)
+            route = ready_route(route)
             if not route.count:
-                self.send_back(channel, p, NO_CONSUMERS)
+                self.send_return(channel, p, NO_CONSUMERS)
                 return 0
         if route.count == 0:
             if bits & C_MANDATORY:
-                self.send_back(channel, p, NO_ROUTE)
+                self.send_return(channel, p, NO_ROUTE)
             elif bits & C_IMMEDIATE:
-                self.send_back(channel, p, NO_CONSUMERS)
+                self.send_return(channel, p, NO_CONSUMERS)
             else:
                 self.drop(channel, p, route)
                 return 0
@@ -267,42 +276,42 @@ class SpecialPublisher:
         return self.distribute(p, route)
 
     def drop(self, channel: Channel, p: Publish, route: Route) -> None:
-        """Count a publish that leads nowhere, and that its client does not want back."""
+        """Count an unroutable publish that is not mandatory."""
         self.distributor.counters.count_publish(p.body_size)
         self.distributor.count_routed(route, 0)
         channel.tally.drop_unroutable += 1
         route.tally.drop_unroutable += 1
 
-    def publish_whole(self, channel: Channel, p: SpecialPublish) -> int:
-        """Take a publish of another class than basic, or of an operator; it is never confirmed.
+    def publish_content(self, channel: Channel, p: SpecialPublish) -> int:
+        """Publish for a class other than basic, or for an operator; without a confirm.
 
         Returns:
-            How many queues refused it; -1 when it is immediate and no consumer takes it at once.
+            The number of queues that refused it; -1 if it is immediate and no consumer takes it.
         """
         self.read_headers(p)
-        if not p.routed().serves:
+        if not p.known_route().serves:
             self.connection.publishes = True
         immediate = p.bits() & C_IMMEDIATE
         if channel.tx:
-            self.publish_later(channel, p)
+            self.defer_publish(channel, p)
             return 0
         if p.delay_ms:
             self.delay(p)
-        elif p.routed().interception is not None:
-            if immediate and not at_once(p.routed().queues):
+        elif p.known_route().interception is not None:
+            if immediate and not ready_queues(p.known_route().queues):
                 return -1
-            return self.pass_on(channel, p, False)
+            return self.intercept(channel, p, False)
         if p.number is not None and not immediate:
             return self.publish_once(channel, p)
         if immediate:
-            route = ready_part(p.routed())
+            route = ready_route(p.known_route())
             return self.distribute(p, route) if route.count else -1
-        return self.publish_rarely(channel, p)
+        return self.publish_or_return(channel, p)
 
-    def send_back(self, channel: Channel, p: SpecialPublish, code: int) -> None:
-        """Return a message that could not be delivered."""
+    def send_return(self, channel: Channel, p: SpecialPublish, code: int) -> None:
+        """Send basic.return with a message that could not be delivered."""
         connection = self.connection
-        route = p.routed()
+        route = p.known_route()
         channel.tally.return_unroutable += 1
         route.tally.return_unroutable += 1
         exchange, routing_key = split_address(p.data[: p.address_len])
@@ -326,23 +335,23 @@ class SpecialPublisher:
 
     # --- Transactions -----------------------------------------------------------------------------
 
-    def publish_later(self, channel: Channel, p: SpecialPublish) -> None:
-        """In a transaction: keep the publish for the commit."""
+    def defer_publish(self, channel: Channel, p: SpecialPublish) -> None:
+        """Keep a publish for the commit of the channel's transaction."""
         if channel.dtx:
             self.publish_in_branch(channel, p)
             return
-        channel.tx_octets += p.body_size + len(p.data)
-        if channel.tx_octets > TX_BYTES_MAX:
+        channel.tx_bytes += p.body_size + len(p.data)
+        if channel.tx_bytes > TX_BYTES_MAX:
             raise AmqpError(
                 ReplyCode.RESOURCE_ERROR, f"a transaction holds more than {TX_BYTES_MAX} bytes"
             )
         if channel.tx_publishes is None:
             channel.tx_publishes = []
-        p.route = None  # It may lead elsewhere by then.
+        p.route = None  # Bindings may change before the commit.
         channel.tx_publishes.append(p)
 
     def publish_in_branch(self, channel: Channel, p: SpecialPublish) -> None:
-        """Route a publish now, if it is not yet, and leave it to the channel's branch."""
+        """Route a publish, unless it has a route, and add it to the channel's branch."""
         transaction: Transaction = check_branch(channel)
         if p.number is not None:
             raise AmqpError(ReplyCode.PRECONDITION_FAILED, NO_NUMBERS)
@@ -352,50 +361,50 @@ class SpecialPublisher:
             except (AmqpError, ModelError) as error:
                 if not transaction.counts:
                     raise
-                transaction.note(flaw_of(error))
+                transaction.note(error_text(error))
                 return
         if p.delay_ms:
             self.delay(p)
         bits = p.bits()
-        queues = p.routed().queues
+        queues = p.known_route().queues
         if bits & C_IMMEDIATE:
-            queues = at_once(queues)
+            queues = ready_queues(queues)
         if queues:
             message = self.distributor.message_of(p, p.data)
-            interception = p.routed().interception
+            interception = p.known_route().interception
             if interception is not None:
                 message, queues = interception.join_branch(message, queues)
             transaction.publish(message, queues, p.persistent)
-            self.distributor.count_routed(p.routed(), len(queues))
+            self.distributor.count_routed(p.known_route(), len(queues))
             if transaction.counts:
                 transaction.seen += 1
         elif transaction.counts:
             transaction.note("no queue gets it" if bits else "")
-        elif bits & C_MANDATORY and p.routed().count == 0:
-            self.send_back(channel, p, NO_ROUTE)
+        elif bits & C_MANDATORY and p.known_route().count == 0:
+            self.send_return(channel, p, NO_ROUTE)
         elif bits & C_IMMEDIATE:
-            self.send_back(channel, p, NO_CONSUMERS)
+            self.send_return(channel, p, NO_CONSUMERS)
 
     def commit(self, channel: Channel) -> None:
         """Commit a channel's transaction; it is durable once the store has synced.
 
         Raises:
-            AmqpError: the disk is full, and nothing happened; or all of it did, but for publishes
-                that a queue refused.
+            AmqpError: the disk is full, and nothing was committed; or all of it was, except
+                publishes that a queue refused.
         """
         publishes = channel.tx_publishes
         settles = channel.tx_settles
         publishing_ids = self.connection.vhost.publishing_ids
         refused = 0
         if publishes:
-            for each in publishes:  # An impossible publish fails before anything has happened.
-                p: SpecialPublish = cython.cast(SpecialPublish, each)
+            for publish in publishes:  # An impossible publish fails before any has an effect.
+                p: SpecialPublish = cython.cast(SpecialPublish, publish)
                 self.route_of(p)
                 if p.number is not None:
                     publishing_ids.check(p.number[0])
         channel.tx_publishes = None
         channel.tx_settles = None
-        channel.tx_octets = 0
+        channel.tx_bytes = 0
         store = self.distributor.store
         if store.full and publishes:
             channel.tx_publishes = publishes
@@ -405,12 +414,12 @@ class SpecialPublisher:
         channel.tx = False
         try:
             if publishes:
-                for each in publishes:
-                    p = cython.cast(SpecialPublish, each)
+                for publish in publishes:
+                    p = cython.cast(SpecialPublish, publish)
                     if p.number is None:
-                        refused += self.publish_now(channel, p)
+                        refused += self.commit_publish(channel, p)
                     elif not publishing_ids.knows(p.number):
-                        refused += self.publish_now(channel, p)
+                        refused += self.commit_publish(channel, p)
                         publishing_ids.note(p.number, True)
             if settles:
                 for tag in sorted(settles):
@@ -420,31 +429,31 @@ class SpecialPublisher:
         finally:
             channel.tx = True
             store.commit()
-        if refused:  # Without confirms the client would not hear of it.
+        if refused:  # Without confirms the client would not learn of it.
             raise AmqpError(
                 ReplyCode.PRECONDITION_FAILED, "partial tx completion", scope=Scope.CHANNEL
             )
 
-    def publish_now(self, channel: Channel, p: SpecialPublish) -> int:
+    def commit_publish(self, channel: Channel, p: SpecialPublish) -> int:
         """Route a publish of a transaction that is being committed; return how many refused it."""
         p.route = self.route_of(p)
-        if p.routed().keeps:
+        if p.known_route().keeps:
             p.persistent = True
         if p.delay_ms:
             self.delay(p)
-        elif p.routed().interception is not None:
-            return self.pass_on(channel, p, True)
-        if p.bits() or p.routed().count == 0:
-            return self.publish_rarely(channel, p)
-        return self.distribute(p, p.routed())
+        elif p.known_route().interception is not None:
+            return self.intercept(channel, p, True)
+        if p.bits() or p.known_route().count == 0:
+            return self.publish_or_return(channel, p)
+        return self.distribute(p, p.known_route())
 
 
-def ready_part(route: Route) -> Route:
-    """Return a route to those of its queues in which a consumer takes a message at once."""
-    ready = at_once(route.queues)
+def ready_route(route: Route) -> Route:
+    """Return a route to the queues with a consumer that takes a message at once."""
+    ready = ready_queues(route.queues)
     return route if len(ready) == route.count else Route(route.key, ready, 0, tally=route.tally)
 
 
-def flaw_of(error: AmqpError | ModelError) -> str:
+def error_text(error: AmqpError | ModelError) -> str:
     """Return the text of an error."""
     return error.reply_text if isinstance(error, AmqpError) else error.text

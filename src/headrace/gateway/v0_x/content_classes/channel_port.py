@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from headrace.gateway.content_classes.lanes import choose
+from headrace.gateway.content_classes.lanes import apply_arguments
 from headrace.gateway.content_classes.port import ContentClassPort
 from headrace.gateway.conversion.headers import shortstr
 from headrace.gateway.v0_x.channel.ending import end_consumer
@@ -105,7 +105,7 @@ class ChannelPort(ContentClassPort, ResumableState):
         assert isinstance(method, FileConsume | StreamConsume)
         consumer.exclusive = method.exclusive
         consumer.no_local = method.no_local
-        choose(consumer, method.arguments)
+        apply_arguments(consumer, method.arguments)
         self.connection.vhost.check_consumer(consumer)
         consumers = self.channel.consumers
         assert consumers is not None  # By `check_consumer`.

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.file import FileClass, Limits
+from headrace.gateway.content_classes.file import FileClass, FileLimits
 from headrace.gateway.content_classes.file_message import with_body_size
 from headrace.gateway.v0_x.channel.channel import check_branch
 from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
@@ -15,13 +15,13 @@ from headrace.protocol.codec_0_x import ChannelFlow, FileStage, MethodBase, enco
 from headrace.protocol.errors import AmqpError
 from headrace.protocol.output import Feed
 from headrace.protocol.v0_x.channel import FOR_BODY
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, make_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.gateway.content_classes.bodies import Reader
-    from headrace.gateway.content_classes.file import Sending
+    from headrace.gateway.content_classes.file import FileTransfer
     from headrace.gateway.content_classes.file_uploads import StageSink
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
@@ -45,15 +45,15 @@ class BodyFeed(Feed):
         self.then = then
         self.size = channel.connection.frame_max - 8
 
-    def piece(self) -> tuple[bytes, bool]:
+    def next_chunk(self) -> tuple[bytes, bool]:
         """Return the next frame."""
         if self.reader.handle < 0:
             return b"", True  # The channel is over.
-        octets = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
-        self.at += len(octets)
-        return framed(FRAME_BODY, self.channel.number, octets), self.at >= self.reader.size
+        data = self.reader.read(self.at, min(self.size, self.reader.size - self.at))
+        self.at += len(data)
+        return make_frame(FRAME_BODY, self.channel.number, data), self.at >= self.reader.size
 
-    def over(self, error: OSError | None) -> None:
+    def on_end(self, error: OSError | None) -> None:
         self.then(error)
 
     def drop(self) -> None:
@@ -66,17 +66,17 @@ class ChannelFiles(ChannelPort, FileClass):
     takes_channel = True
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
-        shared = state_of(connection, Limits, Limits)
+        shared = state_of(connection, FileLimits, FileLimits)
         FileClass.__init__(self, connection.vhost, connection.user.name, connection.number, shared)
         self.connection = connection
         self.channel = channel
         self.reader: Reader | None = None  # Of the body that is being sent.
         self.flowing = True  # What channel.flow was before a body took the channel.
 
-    def send_stage(self, sending: Sending, staged: int) -> None:
-        size = sending.message.body_size
-        header = with_body_size(sending.header, size - staged)
-        self.send_with_body(FileStage(), header, sending.reader, staged, self.sent)
+    def send_stage(self, transfer: FileTransfer, staged: int) -> None:
+        size = transfer.message.body_size
+        header = with_body_size(transfer.header, size - staged)
+        self.send_with_body(FileStage(), header, transfer.reader, staged, self.sent)
 
     def send_with_body(
         self,
@@ -86,7 +86,7 @@ class ChannelFiles(ChannelPort, FileClass):
         at: int,
         then: Callable[[OSError | None], None],
     ) -> None:
-        """Send a method with content from the disk; until its end the channel says nothing else."""
+        """Send a method with content from the disk; nothing else is sent until its end."""
         assert isinstance(method, MethodBase)
         connection, number = self.connection, self.channel.number
         self.pause()
@@ -96,15 +96,15 @@ class ChannelFiles(ChannelPort, FileClass):
         connection.write_frame(FRAME_METHOD, number, encode_method(connection.version, method))
         connection.write_frame(FRAME_HEADER, number, header)
 
-        def over(error: OSError | None) -> None:
+        def on_end(error: OSError | None) -> None:
             self.reader = None
             self.channel.flow = self.flowing
             then(error)
 
         if at < reader.size:
-            connection.feed_from(BodyFeed(self.channel, reader, at, over))
+            connection.feed_from(BodyFeed(self.channel, reader, at, on_end))
         else:
-            connection.pool.finished.append((BodyFeed(self.channel, reader, at, over), None))
+            connection.pool.finished.append((BodyFeed(self.channel, reader, at, on_end), None))
 
     # Keeps 0-9-1/channel.flow#03, 0-9/channel.flow#throttling.
     def send_flow(self, active: bool) -> None:
@@ -127,8 +127,8 @@ class ChannelFiles(ChannelPort, FileClass):
             return
         connection, channel = self.connection, self.channel
         channel.busy &= ~FOR_BODY
-        owed, channel.owed = channel.owed, None
-        for token in owed or ():
+        deferred, channel.deferred_confirms = channel.deferred_confirms, None
+        for token in deferred or ():
             connection.answer(channel, token)
         connection.resume(channel, FOR_BODY)
         for consumer in list(self.consumers()):
@@ -136,17 +136,17 @@ class ChannelFiles(ChannelPort, FileClass):
                 consumer.queue.unpark(consumer)
 
     def suspend(self) -> None:
-        """The connection is lost, and the channel may be resumed over another one."""
+        """Abandon incomplete transfers; the channel may be resumed over another connection."""
         self.stop_halfway()
         if self.reader is not None:
             self.reader.close()
             self.channel.flow = self.flowing
-        self.channel.owed = None
+        self.channel.deferred_confirms = None
 
     def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection
         self.number = connection.number
-        self.share(state_of(connection, Limits, Limits))
+        self.share(state_of(connection, FileLimits, FileLimits))
 
     def commit(self) -> None:
         FileClass.commit(self)
@@ -182,7 +182,7 @@ def files_of(connection: GatewayConnection, channel: Channel) -> ChannelFiles:
 def begin_stage(
     connection: GatewayConnection, channel: Channel, header: bytes, body_size: int
 ) -> StageSink:
-    """The header of a file.stage came; the sink returned takes the body."""
+    """Return the sink for the body of a file.stage."""
     return files_of(connection, channel).uploads.begin(header, body_size, connection.version)
 
 
@@ -190,4 +190,4 @@ def stage(
     connection: GatewayConnection, channel: Channel, method: FileStage, header: bytes, body: bytes
 ) -> None:
     """Finish the staging: its whole body was received."""
-    files_of(connection, channel).uploads.staged()
+    files_of(connection, channel).uploads.finish_stage()

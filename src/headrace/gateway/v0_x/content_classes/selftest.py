@@ -39,66 +39,66 @@ U64 = 0xFFFFFFFFFFFFFFFF
 def integer(connection: GatewayConnection, channel: Channel, method: TestInteger) -> MethodBase:
     """Add four integers, or find the lowest or highest."""
     values = (method.integer_1, method.integer_2, method.integer_3, method.integer_4)
-    return TestIntegerOk(result=of_integers(values, method.operation))
+    return TestIntegerOk(result=operate_on_integers(values, method.operation))
 
 
 def string(connection: GatewayConnection, channel: Channel, method: TestString) -> MethodBase:
     """Join two strings, or find the shorter or longer."""
     values = (method.string_1.encode(), as_bytes(method.string_2))
-    return TestStringOk(result=of_strings(values, method.operation))
+    return TestStringOk(result=operate_on_strings(values, method.operation))
 
 
 def table(connection: GatewayConnection, channel: Channel, method: TestTable) -> MethodBase:
-    """Do it with the numbers and with the strings of a table."""
+    """Apply operations to the numbers and to the strings of a table."""
     values = method.table.values()
     numbers = [int(v) for v in values if isinstance(v, int | Decimal) and not isinstance(v, bool)]
     strings = [as_bytes(v) for v in values if isinstance(v, str | bytes)]
     return TestTableOk(
-        integer_result=of_integers(numbers, method.integer_op),
-        string_result=of_strings(strings, method.string_op),
+        integer_result=operate_on_integers(numbers, method.integer_op),
+        string_result=operate_on_strings(strings, method.string_op),
     )
 
 
 def content(
     connection: GatewayConnection, channel: Channel, method: TestContent, header: bytes, body: bytes
 ) -> None:
-    """Echo a content with the sum of its octets."""
+    """Echo a content with the sum of its bytes."""
     connection.send_content(
         channel.number, TestContentOk(content_checksum=sum(body) & U32), header, body
     )
 
 
-def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
-    """An answer to what we never ask."""
+def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+    """Refuse an answer to a method that the broker never sends."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
 
-def content_unasked(
+def refuse_content_answer(
     connection: GatewayConnection, channel: Channel, method: MethodBase, header: bytes, body: bytes
 ) -> None:
     """Refuse an answer with content that answers nothing."""
-    unasked(connection, channel, method)
+    refuse_answer(connection, channel, method)
 
 
-def of_integers(values: Sequence[int], operation: int) -> int:
-    """The result of an operation on integers, as 64 bits."""
+def operate_on_integers(values: Sequence[int], operation: int) -> int:
+    """Return the result of an operation on integers, as 64 bits."""
     if not values:
         return 0
-    if known(operation) == ADD:
+    if check_operation(operation) == ADD:
         return sum(values) & U64
     return (min(values) if operation == MIN else max(values)) & U64
 
 
-def of_strings(values: Sequence[bytes], operation: int) -> bytes:
-    """The result of an operation on strings."""
+def operate_on_strings(values: Sequence[bytes], operation: int) -> bytes:
+    """Return the result of an operation on strings."""
     if not values:
         return b""
-    if known(operation) == ADD:
+    if check_operation(operation) == ADD:
         return b"".join(values)
     return min(values, key=len) if operation == MIN else max(values, key=len)
 
 
-def known(operation: int) -> int:
+def check_operation(operation: int) -> int:
     """Refuse operations that the standard does not name."""
     if operation > MAX:
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown operation {operation}")
@@ -106,19 +106,19 @@ def known(operation: int) -> int:
 
 
 def as_bytes(value: bytes | str) -> bytes:
-    """A string as octets."""
+    """Return a string as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 
 HANDLERS: dict[str, Handler] = {
     "test.integer": integer,
-    "test.integer-ok": unasked,
+    "test.integer-ok": refuse_answer,
     "test.string": string,
-    "test.string-ok": unasked,
+    "test.string-ok": refuse_answer,
     "test.table": table,
-    "test.table-ok": unasked,
+    "test.table-ok": refuse_answer,
 }
 CONTENT_HANDLERS: dict[str, ContentHandler] = {
     "test.content": content,
-    "test.content-ok": content_unasked,
+    "test.content-ok": refuse_content_answer,
 }

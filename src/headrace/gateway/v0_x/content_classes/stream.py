@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.plug_in_state import state_of
-from headrace.gateway.content_classes.stream import Pace, PacketClass
+from headrace.gateway.content_classes.stream import PacketClass, PacketRate
 from headrace.gateway.conversion.headers import header_of
 from headrace.gateway.v0_x.content_classes.channel_port import ChannelPort
 from headrace.protocol.codec_0_x import MethodBase, StreamPublish, encode_method
@@ -26,7 +26,7 @@ class ChannelPackets(ChannelPort, PacketClass):
     """The packets of one channel."""
 
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
-        shared = state_of(connection, Pace, Pace)
+        shared = state_of(connection, PacketRate, PacketRate)
         PacketClass.__init__(self, connection.vhost, connection.number, shared)
         self.connection = connection
         self.channel = channel
@@ -34,7 +34,7 @@ class ChannelPackets(ChannelPort, PacketClass):
     def move_to(self, connection: GatewayConnection) -> None:
         self.connection = connection
         self.number = connection.number
-        self.shared = state_of(connection, Pace, Pace)
+        self.shared = state_of(connection, PacketRate, PacketRate)
 
     def end(self) -> None:
         PacketClass.end(self)

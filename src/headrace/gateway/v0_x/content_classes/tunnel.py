@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tunnel class of 0-8 and 0-9: blocks of octets for this broker, or for a proxy.
+"""The tunnel class of 0-8 and 0-9: blocks of bytes for this broker, or for a proxy.
 
 A request without a proxy name holds AMQP: one method, or the frames of a method with its content.
-It is executed as if it had come on the channel by itself. Any other block goes to the proxy that is
-named: to a client that gave this name in the property ``tunnel-proxy`` when it connected (to all of
-them, if the block's ``broadcast`` is set), or into the queue that is configured for the name.
+It is executed as if it had arrived on the channel by itself. Any other block goes to the proxy that
+is named: to a client with this name in its client property ``tunnel-proxy`` (to all of them, if the
+block's ``broadcast`` is set), or into the queue that is configured for the name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_METHOD, framed
+from headrace.protocol.v0_x.frames import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    make_frame,
+)
 from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9_1
 
@@ -39,7 +45,7 @@ CONNECTION_CLASS = 10
 TUNNEL_CLASS = 110
 BASIC_CLASS = 60
 BODY_FRAME_MAX = 131072
-BLOCK_MAX = 65536  # Octets of a block that is executed, which is done in one go.
+BLOCK_MAX = 65536  # Bytes of a block that is executed, which one turn handles.
 
 
 def request(
@@ -49,14 +55,14 @@ def request(
     header: bytes,
     body: bytes,
 ) -> None:
-    """Take a block."""
+    """Execute a block, or pass it to its proxy."""
     properties = decode_content_header(connection.version, header)[2]
     assert isinstance(properties, TunnelProperties)
     if not properties.proxy_name:
         execute(connection, channel, body)
         return
     name = properties.proxy_name
-    proxies = connected(connection, name)
+    proxies = find_proxies(connection, name)
     if proxies:
         for proxy, number in proxies if properties.broadcast else proxies[:1]:
             proxy.send_content(number, method, header, body)
@@ -68,14 +74,14 @@ def request(
 
 
 def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> None:
-    """Do what an encoded method says, as if it had come on the channel."""
+    """Execute an encoded method as if it had arrived on the channel."""
     if block[:1] == b"\0":  # A method: no class id is that large.
-        block = framed(FRAME_METHOD, channel.number, block)
+        block = make_frame(FRAME_METHOD, channel.number, block)
     if len(block) > BLOCK_MAX:
         text = f"a tunnelled block has more than {BLOCK_MAX} bytes"
         raise AmqpError(ReplyCode.RESOURCE_ERROR, text)
     number = channel.number.to_bytes(2, "big")
-    at, pieces = 0, []
+    at, frames = 0, []
     while at < len(block):
         size = int.from_bytes(block[at + 3 : at + 7], "big")
         payload = block[at + 7 : at + 7 + size]
@@ -87,20 +93,20 @@ def execute(connection: GatewayConnection, channel: Channel, block: bytes) -> No
             raise AmqpError(ReplyCode.SYNTAX_ERROR, "a tunnelled block is not a method")
         if block[at] == FRAME_METHOD:
             check_tunnelled(payload)
-        pieces.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
+        frames.append(block[at : at + 1] + number + block[at + 3 : at + 8 + size])
         at += 8 + size
-    connection.inject(b"".join(pieces))
+    connection.inject(b"".join(frames))
 
 
 def check_tunnelled(payload: bytes) -> None:
-    """Refuse what may not be tunnelled: it concerns more than the channel, or has no end."""
+    """Refuse the classes connection and tunnel."""
     class_id = int.from_bytes(payload[:2], "big")
     if len(payload) < 4 or class_id in (CONNECTION_CLASS, TUNNEL_CLASS):
         raise AmqpError(ReplyCode.COMMAND_INVALID, f"class {class_id} may not be tunnelled")
 
 
-def connected(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
-    """The clients of the same virtual host that are proxies of that name, with a channel each."""
+def find_proxies(connection: GatewayConnection, name: str) -> list[tuple[GatewayConnection, int]]:
+    """Return the clients of the virtual host that are proxies of a name, with a channel each."""
     proxies = []
     for other in cast("dict[int, GatewayConnection]", connection.context.connections).values():
         if (
@@ -135,8 +141,8 @@ def deposit(
     )
     address = shortstr("") + shortstr(queue.name)
     cuts = range(0, len(body), BODY_FRAME_MAX)
-    frames = b"".join([framed(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
-    data = address + b"\0\xce" + framed(FRAME_HEADER, 0, header) + frames
+    frames = b"".join([make_frame(FRAME_BODY, 0, body[at : at + BODY_FRAME_MAX]) for at in cuts])
+    data = address + b"\0\xce" + make_frame(FRAME_HEADER, 0, header) + frames
     message = new_message(data, len(address), len(body))
     message.publisher = connection.number
     connection.vhost.deliver(message, (queue,), persistent)

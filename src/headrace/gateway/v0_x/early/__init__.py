@@ -5,7 +5,7 @@
 - `channel_resume`: channel.resume
 - `message`: the message class of 0-9, its methods
 - `message_transfers`: transfers to a client, its consumers, and the order of answers
-- `references`: bodies that come in pieces, and checkpoints
+- `references`: bodies that arrive in several methods, and checkpoints
 """
 
 from __future__ import annotations
@@ -13,26 +13,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.v0_x.early import message
-from headrace.gateway.v0_x.early.access_tickets import NEEDS, Tickets
-from headrace.gateway.v0_x.early.channel_resume import Suspensions, opening, resuming
+from headrace.gateway.v0_x.early.access_tickets import REQUIRED_RIGHTS, Tickets
+from headrace.gateway.v0_x.early.channel_resume import (
+    SuspendedChannels,
+    make_open_handler,
+    make_resume_handler,
+)
 
 if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.context import V0xContext
 
 
 def register(context: V0xContext) -> None:
-    """Add the handlers of these features; the handlers of all other classes are there already."""
+    """Add the handlers of these features, after the handlers of all other classes."""
     methods = context.methods
     methods.handlers.update(message.HANDLERS)
-    suspensions = Suspensions(lambda: context.offers.resume_ms)
-    methods.handlers["channel.open"] = opening(suspensions, methods.handlers["channel.open"])
-    methods.handlers["channel.resume"] = resuming(suspensions)
-    methods.keep_channel = suspensions.suspend
+    suspended_channels = SuspendedChannels(lambda: context.offers.resume_ms)
+    methods.handlers["channel.open"] = make_open_handler(
+        suspended_channels, methods.handlers["channel.open"]
+    )
+    methods.handlers["channel.resume"] = make_resume_handler(suspended_channels)
+    methods.keep_channel = suspended_channels.suspend
     tickets = Tickets(lambda: context.offers.realms)
     for kind in ("exchange", "queue"):
         name = f"{kind}.declare"
-        methods.handlers[name] = tickets.owning(kind, methods.handlers[name])
-    for name in NEEDS:
+        methods.handlers[name] = tickets.extend_realm(kind, methods.handlers[name])
+    for name in REQUIRED_RIGHTS:
         if name in methods.handlers:
             methods.handlers[name] = tickets.guard(methods.handlers[name])
         elif name in methods.content_handlers:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The access class of 0-8 and 0-9: tickets, a channel's rights on the resources of a realm.
 
-A realm is a named set of exchanges and queues. What a client declares with a ticket belongs to the
-ticket's realm; what was made otherwise belongs to every realm whose pattern finds its name. A user
-may have an active, write or read ticket when they have configure, write or read permission on the
-realm's name, and a passive one when they have any of these.
+A realm is a named set of exchanges and queues. A resource that a client declares with a ticket
+belongs to the ticket's realm; any other belongs to every realm whose pattern finds its name. A user
+with configure, write or read permission on the realm's name may have an active, write or read
+ticket, and with any of these a passive one.
 
-A ticket comes on top of the permissions and never adds to them. Ticket 0, and 1, which is customary
-with clients that never ask for one, stand for no ticket: permissions alone decide.
+A ticket restricts permissions and never adds to them. Ticket 0, and ticket 1, which clients send
+that never request one, stand for no ticket: permissions alone decide.
 
-The numbers of a connection's tickets are never those of another of its channels, so one that is
-used where it was not granted is noticed.
+Ticket numbers are unique in a connection, so the use of one on a channel to which it was not
+granted is refused.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
 
-NO_TICKET = 1  # What clients of 0-9-1 get that still ask: it has no tickets.
+NO_TICKET = 1  # The answer to clients of 0-9-1, which has no tickets.
 REALMS_PRUNED_AT = 1024  # Resources with a realm of their own; then deleted ones are forgotten.
 TICKET_MIN = 2  # 0 and 1 stand for no ticket.
 TICKET_MAX = 65535
@@ -52,8 +52,8 @@ WRITE = "write"
 READ = "read"
 PERMISSIONS = {ACTIVE: "configure", WRITE: "write", READ: "read"}
 
-# What each method asks of its ticket: the right, the kind of resource, and where its name is.
-NEEDS: dict[str, tuple[str, str, str]] = {
+# For each method: the right that it requires, the kind of resource, and the field of its name.
+REQUIRED_RIGHTS: dict[str, tuple[str, str, str]] = {
     "exchange.declare": (ACTIVE, "exchange", "exchange"),
     "exchange.delete": (ACTIVE, "exchange", "exchange"),
     "queue.declare": (ACTIVE, "queue", "queue"),
@@ -100,7 +100,7 @@ class ConnectionTickets:
 
     def __init__(self) -> None:
         self.by_number: dict[int, Ticket] = {}
-        self.last = 0  # The number that was last given.
+        self.last = 0  # The number of the latest ticket.
 
 
 def tickets_of(connection: GatewayConnection) -> ConnectionTickets:
@@ -123,20 +123,20 @@ class ChannelTickets(ResumableState):
         self.connection = connection
 
     def end(self) -> None:
-        held = tickets_of(self.connection).by_number
-        for ticket in [t for t in held.values() if t.channel is self.channel]:
+        tickets = tickets_of(self.connection).by_number
+        for ticket in [t for t in tickets.values() if t.channel is self.channel]:
             self.tickets.drop(self.connection, ticket)
 
 
 class Tickets:
-    """The realms of a broker, and who holds tickets on them."""
+    """The realms of a broker, and the tickets on them."""
 
     def __init__(self, realms: Callable[[], Mapping[str, Callable[[str], object]]]) -> None:
-        """``realms()`` has for each realm a search for the names of resources that belong to it."""
+        """``realms()`` returns for each realm a search for the names of its resources."""
         self.realms = realms
-        self.realm_of: dict[Queue | Exchange, str] = {}  # What was declared with a ticket.
+        self.realm_of: dict[Queue | Exchange, str] = {}  # Of resources declared with a ticket.
         self.pruned_at = REALMS_PRUNED_AT
-        self.held: dict[tuple[str, str], dict[Ticket, None]] = {}  # By virtual host and realm.
+        self.by_realm: dict[tuple[str, str], dict[Ticket, None]] = {}  # Virtual host and realm.
 
     def state(self, connection: GatewayConnection, channel: Channel) -> ChannelTickets:
         """Return the tickets of a channel."""
@@ -169,7 +169,7 @@ class Tickets:
                 f"access to realm '{realm}' in vhost '{vhost}' refused for user "
                 f"'{connection.user.name}'"
             )
-        holders = self.held.setdefault((vhost, realm), {})
+        holders = self.by_realm.setdefault((vhost, realm), {})
         previous = [ticket for ticket in holders if ticket.channel is channel]
         if len(holders) > len(previous):
             others = (ticket for ticket in holders if ticket.channel is not channel)
@@ -186,18 +186,18 @@ class Tickets:
         )
         tickets_of(connection).by_number[ticket.number] = ticket
         self.state(connection, channel)
-        self.held.setdefault((vhost, realm), {})[ticket] = None
+        self.by_realm.setdefault((vhost, realm), {})[ticket] = None
         return ticket
 
     def may(self, connection: GatewayConnection, realm: str, rights: frozenset[str]) -> bool:
         """Return True if a user's permissions on a realm's name allow these rights."""
         access, vhost = connection.context.access, connection.vhost.name
-        having = {
+        permissions = {
             p for p in PERMISSIONS.values() if access.allowed(connection.user, vhost, p, realm)
         }
-        if not having:
+        if not permissions:
             return False
-        return all(PERMISSIONS[right] in having for right in rights - {PASSIVE})
+        return all(PERMISSIONS[right] in permissions for right in rights - {PASSIVE})
 
     def fresh_number(self, connection: GatewayConnection) -> int:
         """Return a number that no ticket of this connection has."""
@@ -212,17 +212,17 @@ class Tickets:
                 return number
 
     def drop(self, connection: GatewayConnection, ticket: Ticket) -> None:
-        """Void a ticket."""
+        """Revoke a ticket."""
         del tickets_of(connection).by_number[ticket.number]
         self.check_again(ticket)
         key = (ticket.vhost, ticket.realm)
-        holders = self.held[key]
+        holders = self.by_realm[key]
         del holders[ticket]
         if not holders:
-            del self.held[key]
+            del self.by_realm[key]
 
     def check_again(self, ticket: Ticket) -> None:
-        """Have the next publish with a ticket checked, though the last one was."""
+        """Check the next publish with a ticket again."""
         state = (ticket.channel.plug_ins or {}).get(ChannelTickets)
         if isinstance(state, ChannelTickets):
             state.number = 0
@@ -232,7 +232,7 @@ class Tickets:
     ) -> None:
         """Move the tickets of a channel that is resumed over another connection.
 
-        A ticket whose number is taken there is void.
+        A ticket whose number is in use there is revoked.
         """
         before, after = tickets_of(lost), tickets_of(connection)
         for number, ticket in list(before.by_number.items()):
@@ -303,10 +303,10 @@ class Tickets:
         number = getattr(method, "ticket", 0)
         if number < TICKET_MIN:
             return
-        need = NEEDS.get(method.NAME)
-        if need is None:
+        required = REQUIRED_RIGHTS.get(method.NAME)
+        if required is None:
             return
-        right, kind, field = need
+        right, kind, field = required
         if right == ACTIVE and getattr(method, "passive", False):
             right = PASSIVE
         name = getattr(method, field)
@@ -318,7 +318,7 @@ class Tickets:
     def check_publish(
         self, connection: GatewayConnection, channel: Channel, number: int, address: bytes
     ) -> None:
-        """Refuse a publish whose ticket does not allow it; once for a ticket and an address."""
+        """Refuse a publish whose ticket does not allow it; caches the last ticket and address."""
         state = self.state(connection, channel)
         if number == state.number and address == state.address:
             return
@@ -329,7 +329,7 @@ class Tickets:
             raise translate(error) from None
         state.number, state.address = number, address
 
-    def own(
+    def add_to_realm(
         self,
         connection: GatewayConnection,
         channel: Channel,
@@ -346,8 +346,8 @@ class Tickets:
             self.realm_of = {t: realm for t, realm in self.realm_of.items() if not t.deleted}
             self.pruned_at = max(REALMS_PRUNED_AT, 2 * len(self.realm_of))
         self.realm_of[target] = ticket.realm
-        for holders in self.held.values():  # Publishes that were checked before are again.
-            for other in holders:
+        for tickets in self.by_realm.values():  # Cached checks of publishes are void.
+            for other in tickets:
                 self.check_again(other)
 
     # --- Handlers -------------------------------------------------------------------------------
@@ -355,19 +355,19 @@ class Tickets:
     def guard(self, handler: Handler) -> Handler:
         """Return a handler that checks the ticket of its method first, in 0-8 and 0-9."""
 
-        def guarded(
+        def check_and_handle(
             connection: GatewayConnection, channel: Channel, method: MethodBase
         ) -> MethodBase | None:
             if connection.early:
                 self.check_method(connection, channel, method)
             return handler(connection, channel, method)
 
-        return guarded
+        return check_and_handle
 
     def guard_content(self, handler: ContentHandler) -> ContentHandler:
         """Return a handler of a method with content that checks its ticket first."""
 
-        def guarded(
+        def check_and_handle(
             connection: GatewayConnection,
             channel: Channel,
             method: MethodBase,
@@ -377,10 +377,10 @@ class Tickets:
             self.check_method(connection, channel, method)
             return handler(connection, channel, method, header, body)
 
-        return guarded
+        return check_and_handle
 
-    def owning(self, kind: str, handler: Handler) -> Handler:
-        """Return a handler of a declaration that adds what it makes to the ticket's realm."""
+    def extend_realm(self, kind: str, handler: Handler) -> Handler:
+        """Return a handler of a declaration that adds a new resource to the ticket's realm."""
 
         def declare(
             connection: GatewayConnection, channel: Channel, method: MethodBase
@@ -391,7 +391,7 @@ class Tickets:
             existing = resource(connection.vhost, kind, getattr(method, kind))
             reply = handler(connection, channel, method)
             if existing is None:
-                self.own(connection, channel, kind, method)
+                self.add_to_realm(connection, channel, kind, method)
             return reply
 
         return declare

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channels of 0-9 that outlive a lost connection for a while: channel.resume.
 
-``channel.open-ok`` gives every channel an id. When the connection is lost, without a close from
-either side, its channels are kept: what they hold stays unsettled, their transactions stay open,
-their consumers wait. Within the time that is set, a connection of the same user to the same virtual
-host may take one over with ``channel.resume`` in place of ``channel.open``; its consumers go on and
-delivery tags keep their meaning. Whatever is not taken over in time ends as any channel does.
+``channel.open-ok`` assigns an id to every channel. When the connection is lost, without a close
+from either side, its channels are kept: deliveries stay unsettled, transactions open, consumers
+stop. Within a configured time, a connection of the same user to the same virtual host may resume
+one with ``channel.resume`` in place of ``channel.open``; its consumers continue and delivery tags
+stay valid. A channel that is not resumed in time is closed.
 
-Exclusive queues belong to the connection, not the channel, and go with it.
+Exclusive queues belong to the connection, not the channel, and are deleted with it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SUSPENDED_MAX = 4096  # Channels of one broker; beyond it channels end with their connection.
-ID_OCTETS = 16
+ID_BYTES = 16
 
 
 class ResumeId(ChannelState):
@@ -44,31 +44,31 @@ class ResumeId(ChannelState):
     value = b""
 
 
-class Suspended(NamedTuple):
+class SuspendedChannel(NamedTuple):
     """A channel that waits to be resumed."""
 
     channel: Channel
-    connection: GatewayConnection  # The one that was lost.
+    connection: GatewayConnection  # The lost connection.
 
 
-class Suspensions:
+class SuspendedChannels:
     """The channels of one broker that wait to be resumed."""
 
     def __init__(self, keep_ms: Callable[[], int]) -> None:
         """Channels are kept for ``keep_ms()`` milliseconds; 0 keeps none."""
         self.keep_ms = keep_ms
-        self.waiting: dict[bytes, Suspended] = {}
+        self.waiting: dict[bytes, SuspendedChannel] = {}
 
-    def fresh_id(self) -> bytes:
+    def new_id(self) -> bytes:
         """Return an id that cannot be guessed."""
-        return secrets.token_urlsafe(ID_OCTETS).encode()
+        return secrets.token_urlsafe(ID_BYTES).encode()
 
     def suspend(self, connection: GatewayConnection, channel: Channel) -> bool:
         """Keep a channel whose connection is lost; return True if it is kept."""
         channel_id = state_of(channel, ResumeId, ResumeId).value
         keep_ms = self.keep_ms()
-        if not keep_ms or not channel_id or connection.speaks_more:
-            return False  # Qpid's clients never resume: they want their messages back at once.
+        if not keep_ms or not channel_id or connection.speaks_extensions:
+            return False  # Qpid's clients never resume: their messages are requeued at once.
         if len(self.waiting) >= SUSPENDED_MAX:
             return False
         channel.abandon()
@@ -78,7 +78,7 @@ class Suspensions:
         for state in states_of(channel):
             if isinstance(state, ResumableState):
                 state.suspend()
-        self.waiting[channel_id] = Suspended(channel, connection)
+        self.waiting[channel_id] = SuspendedChannel(channel, connection)
         for consumer in list((channel.consumers or {}).values()):
             consumer.queue.remove_consumer(consumer)
         connection.vhost.scheduler.put(
@@ -96,7 +96,7 @@ class Suspensions:
             suspended.connection.context.end_channel(suspended.connection, suspended.channel)
         return 0
 
-    def take(self, connection: GatewayConnection, channel_id: bytes) -> Suspended:
+    def take(self, connection: GatewayConnection, channel_id: bytes) -> SuspendedChannel:
         """Remove and return the channel that waits under an id.
 
         Raises:
@@ -114,8 +114,8 @@ class Suspensions:
         return suspended
 
 
-def resume(connection: GatewayConnection, fresh: Channel, suspended: Suspended) -> Channel:
-    """Put a suspended channel in the place of the one just opened; its consumers still wait."""
+def resume(connection: GatewayConnection, fresh: Channel, suspended: SuspendedChannel) -> Channel:
+    """Replace the channel just opened by a suspended one, whose consumers are still stopped."""
     channel = suspended.channel
     number = fresh.number
     channel.number = number
@@ -138,7 +138,7 @@ def resume(connection: GatewayConnection, fresh: Channel, suspended: Suspended) 
 
 
 def restart(channel: Channel) -> None:
-    """Let the consumers of a resumed channel go on."""
+    """Restart the consumers of a resumed channel."""
     for consumer in list((channel.consumers or {}).values()):
         queue = consumer.queue
         consumer.parked = False
@@ -146,8 +146,8 @@ def restart(channel: Channel) -> None:
         queue.drain()
 
 
-def opening(suspensions: Suspensions, handler: Handler) -> Handler:
-    """Return a handler of channel.open that gives channels of 0-9 an id to resume them by."""
+def make_open_handler(suspended_channels: SuspendedChannels, handler: Handler) -> Handler:
+    """Return a handler of channel.open that assigns ids to channels of 0-9."""
 
     def channel_open(
         connection: GatewayConnection, channel: Channel, method: ChannelOpen
@@ -155,19 +155,21 @@ def opening(suspensions: Suspensions, handler: Handler) -> Handler:
         reply = handler(connection, channel, method)
         if connection.version is V0_9 and isinstance(reply, ChannelOpenOk):
             state = state_of(channel, ResumeId, ResumeId)
-            state.value = reply.channel_id = suspensions.fresh_id()
+            state.value = reply.channel_id = suspended_channels.new_id()
         return reply
 
     return channel_open
 
 
-def resuming(suspensions: Suspensions) -> Handler:
+def make_resume_handler(suspended_channels: SuspendedChannels) -> Handler:
     """Return the handler of channel.resume."""
 
     def channel_resume(
         connection: GatewayConnection, channel: Channel, method: ChannelResume
     ) -> None:
-        resumed = resume(connection, channel, suspensions.take(connection, method.channel_id))
+        resumed = resume(
+            connection, channel, suspended_channels.take(connection, method.channel_id)
+        )
         connection.reply(resumed.number, ChannelOk())
         restart(resumed)
         recheck(connection)

@@ -12,7 +12,7 @@ from headrace.gateway.conversion.neutral_message import read_message
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.direct_reply_to import REPLY_TO, make_queue
-from headrace.gateway.v0_x.channel.consumer import Getter
+from headrace.gateway.v0_x.channel.consumer import GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.early.message_transfers import (
     ChannelTransfers,
@@ -22,7 +22,7 @@ from headrace.gateway.v0_x.early.message_transfers import (
 )
 from headrace.gateway.v0_x.early.references import Checkpoints
 from headrace.gateway.v0_x.host import check_access, check_topic
-from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_octets, redeliver
+from headrace.gateway.v0_x.methods.basic import check_no_tx, limit_prefetch_size, redeliver
 from headrace.gateway.v0_x.methods.consumers import (
     CONSUMERS_MAX,
     enforce_timeout,
@@ -53,7 +53,7 @@ from headrace.protocol.codec_0_x import (
     MethodBase,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, framed
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, make_frame
 from headrace.spec.reply import ReplyCode
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ REJECT_IMMEDIATE = 1
 
 
 def transfer(connection: GatewayConnection, channel: Channel, method: MessageTransfer) -> None:
-    """Take a message in; one by reference when the reference is closed."""
+    """Publish a message; one by reference when the reference is closed."""
     transfers = transfers_of(connection, channel)
     check_access(connection, "write", "exchange", method.destination or "amq.default")
     check_topic(connection, "write", method.destination, method.routing_key)
@@ -94,14 +94,14 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         )
     p = read_message(method)
     if p.timestamp_s is None:
-        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker."
+        p.timestamp_s = connection.counters.now_ms // 1000  # "Set on arrival by the broker" (0-9).
     try:
         header = write_basic(p, size)
     except CannotConvert as error:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, error.reason) from None
     address = shortstr(method.destination) + shortstr(method.routing_key)
     bits = IMMEDIATE if method.immediate else 0
-    start = address + bytes((bits, 0xCE)) + framed(FRAME_HEADER, channel.number, header)
+    start = address + bytes((bits, 0xCE)) + make_frame(FRAME_HEADER, channel.number, header)
     large: tuple[bytes, ...] | None = None
     if size > INLINE_BODY_MAX:
         large = tuple(parts)
@@ -110,11 +110,11 @@ def publish(transfers: ChannelTransfers, method: MessageTransfer, parts: list[by
         body = b"".join(parts)
         start += b"".join(
             [
-                framed(FRAME_BODY, channel.number, body[at : at + limit])
+                make_frame(FRAME_BODY, channel.number, body[at : at + limit])
                 for at in range(0, size, limit)
             ]
         )
-    refused = connection.publisher.publish_whole(channel, start, len(address), size, large)
+    refused = connection.publisher.publish_content(channel, start, len(address), size, large)
     if refused < 0:
         text = "no consumer takes it at once"
         transfers.answer(MessageReject(code=REJECT_IMMEDIATE, text=text))
@@ -143,8 +143,8 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     check_exclusive(queue, exclusive=method.exclusive)
     refuse_stream(queue, method)
     subject = f"queue '{queue.name}' in vhost '{connection.vhost.name}'"
-    choice = ConsumerFilter(method.filter, subject)
-    if method.filter.get(BROWSE) or choice.browses or queue.browse_only:
+    consumer_filter = ConsumerFilter(method.filter, subject)
+    if method.filter.get(BROWSE) or consumer_filter.browses or queue.browse_only:
         queue = view_of(queue)
     timeout_ms = 0
     if not method.no_ack:
@@ -157,7 +157,7 @@ def consume(connection: GatewayConnection, channel: Channel, method: MessageCons
     consumer.selective = method.no_local or channel.prefetch_size > 0
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = method.filter
-    choice.apply(consumer)
+    consumer_filter.apply(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
         consumer.prefetch = channel.prefetch or connection.prefetch
@@ -181,7 +181,7 @@ def check_exclusive(queue: Queue, *, exclusive: bool) -> None:
 
 
 def refuse_stream(queue: Queue, method: MethodBase) -> None:
-    """Streams are read by class basic: a transfer has no place for an offset."""
+    """Refuse a stream: a transfer has no field for an offset."""
     if queue.is_stream:
         raise AmqpError(
             ReplyCode.NOT_IMPLEMENTED, f"{method.NAME} is not served by stream '{queue.name}'"
@@ -190,7 +190,7 @@ def refuse_stream(queue: Queue, method: MethodBase) -> None:
 
 # Keeps 0-9/message.consume.destination#02, 0-9/message.cancel#01.
 def cancel(connection: GatewayConnection, channel: Channel, method: MessageCancel) -> None:
-    """End a consumer; what it holds stays unsettled on the channel."""
+    """End a consumer; its unsettled messages stay on the channel."""
     tag = method.destination
     consumer = channel.consumers.pop(tag, None) if channel.consumers else None
     if consumer is None and tag and owner_of(connection, tag) is not None:
@@ -212,14 +212,14 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
     if queue.browse_only:
         raise AccessRefused(f"queue '{queue.name}' is for browsing only")
     queue.used_ms = connection.counters.now_ms
-    getter = Getter(connection, channel, queue, method.no_ack)
+    consumer = GetConsumer(connection, channel, queue, method.no_ack)
     while True:
-        message = queue.get(getter)
+        message = queue.get(consumer)
         if message is None:
             channel.tally.get_empty += 1
             transfers.answer(MessageEmpty())
             return
-        if deliver(transfers, message, getter, method.destination, method.no_ack):
+        if deliver(transfers, message, consumer, method.destination, method.no_ack):
             channel.count_get(method.no_ack)
             break
     if method.no_ack:
@@ -229,7 +229,7 @@ def get(connection: GatewayConnection, channel: Channel, method: MessageGet) -> 
 
 # Keeps 0-9/message.recover#02.
 def recover(connection: GatewayConnection, channel: Channel, method: MessageRecover) -> None:
-    """Redeliver all that is unsettled on the channel."""
+    """Redeliver all unsettled messages of the channel."""
     check_no_tx(channel)
     transfers = transfers_of(connection, channel)
     transfers.forget_transfers()
@@ -238,8 +238,8 @@ def recover(connection: GatewayConnection, channel: Channel, method: MessageReco
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: MessageQos) -> None:
-    """Limit what may be unsettled on the channel, or on the whole connection."""
-    limit_octets(channel, method.prefetch_size)
+    """Limit the unsettled messages of the channel, or of the whole connection."""
+    limit_prefetch_size(channel, method.prefetch_size)
     if method.global_:
         connection.prefetch = method.prefetch_count
     else:
@@ -267,7 +267,7 @@ def append(connection: GatewayConnection, channel: Channel, method: MessageAppen
 
 # Keeps 0-9/message.close#01.
 def close(connection: GatewayConnection, channel: Channel, method: MessageClose) -> None:
-    """Close a reference: what was transferred by it is complete now."""
+    """Close a reference, and publish the messages that were transferred by it."""
     transfers = transfers_of(connection, channel)
     reference = transfers.references.close(method.reference)
     if reference.checkpoint is not None:
@@ -279,22 +279,22 @@ def close(connection: GatewayConnection, channel: Channel, method: MessageClose)
 
 
 def checkpoint(connection: GatewayConnection, channel: Channel, method: MessageCheckpoint) -> None:
-    """Keep what a reference holds by now, in case the connection is lost."""
+    """Keep the present body of a reference, in case the connection is lost."""
     transfers = transfers_of(connection, channel)
     reference = transfers.references.find(method.reference)
     reference.checkpoint = key_of(connection, method.identifier)
     checkpoints = checkpoints_of(connection)
     now_ms = connection.counters.now_ms
     checkpoints.keep(reference.checkpoint, reference, now_ms)
-    due = checkpoints.expire(now_ms)
-    if due:
-        connection.vhost.scheduler.put(checkpoints, due, checkpoints.expire)
+    next_expiry_ms = checkpoints.expire(now_ms)
+    if next_expiry_ms:
+        connection.vhost.scheduler.put(checkpoints, next_expiry_ms, checkpoints.expire)
     transfers.answer(MessageOk())
 
 
 # Keeps 0-9/message.resume.reference#01.
 def resume(connection: GatewayConnection, channel: Channel, method: MessageResume) -> None:
-    """Open a reference with what was kept of it; without a checkpoint it is empty."""
+    """Open a reference with the body of its checkpoint; without one it is empty."""
     transfers = transfers_of(connection, channel)
     key = key_of(connection, method.identifier)
     reference: Reference = transfers.references.open(method.reference)
@@ -310,7 +310,7 @@ def checkpoints_of(connection: GatewayConnection) -> Checkpoints:
 
 
 def key_of(connection: GatewayConnection, identifier: str) -> Key:
-    """Return the name of a checkpoint, with its user: only that user resumes it."""
+    """Return the key of a checkpoint, which includes its user: only that user resumes it."""
     return connection.vhost.name, connection.user.name, identifier
 
 
@@ -318,8 +318,8 @@ def key_of(connection: GatewayConnection, identifier: str) -> Key:
 
 
 def ok(connection: GatewayConnection, channel: Channel, method: MessageOk) -> None:
-    """Take an ok for the oldest method that awaits an answer."""
-    transfers_of(connection, channel).accepted()
+    """Settle the oldest delivery or method that awaits an answer."""
+    transfers_of(connection, channel).accept_oldest()
 
 
 # Keeps 0-9/reject-code#01.
@@ -331,10 +331,10 @@ def reject(connection: GatewayConnection, channel: Channel, method: MessageRejec
     """
     if method.code not in (REJECT_GENERIC, REJECT_IMMEDIATE):
         raise AmqpError(ReplyCode.SYNTAX_ERROR, f"unknown reject code {method.code}")
-    transfers_of(connection, channel).rejected()
+    transfers_of(connection, channel).reject_oldest()
 
 
-def unasked(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
+def refuse_answer(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """Refuse an answer to a method that was not sent."""
     raise AmqpError(ReplyCode.COMMAND_INVALID, f"{method.NAME} answers nothing")
 
@@ -353,6 +353,6 @@ HANDLERS: dict[str, Handler] = {
     "message.resume": resume,
     "message.ok": ok,
     "message.reject": reject,
-    "message.empty": unasked,
-    "message.offset": unasked,
+    "message.empty": refuse_answer,
+    "message.offset": refuse_answer,
 }

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transfers of 0-9 to a client, its consumers of messages, and the order of answers.
 
-The answers of the class (ok, reject, offset, empty) name no method: their order counts. A peer
-answers the other's methods in the order in which it finished them. A transfer by reference is
-finished when its reference is closed (0-9/message.close#01), so its answer follows that of the
-close. Our ok to a transfer waits for the disk: the message is in its queues then.
+The answers of the class (ok, reject, offset, empty) do not identify a method: their order counts. A
+peer answers methods in the order in which it finished them. A transfer by reference is finished
+when its reference is closed (0-9/message.close#01), so its answer follows that of the close. The
+broker sends the ok to a transfer when the message is durable in its queues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.gateway.conversion.neutral_message import write_message
 from headrace.gateway.conversion.neutral_transfer import read_transfer
 from headrace.gateway.conversion.neutral_values import CannotConvert
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD
-from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.early.references import References
 from headrace.model.message import KIND_MASK, REDELIVERED, Message
 from headrace.model.queue_kinds.multi_queue import head_of
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.model.queue.queue import Queue
 
-ASKED = 0  # We await an ok to a method that is no transfer.
-_APPEND_HEAD = 64  # Octets of an append beside its data, at most.
-_BODY_HEAD = 5  # Octets of a body's kind and size.
+METHOD_OK = 0  # In place of a delivery tag: the ok to a method other than a transfer.
+_APPEND_HEAD = 64  # The maximum bytes of an append beside its data.
+_BODY_HEAD = 5  # Bytes of a body's kind and size.
 
 
 class ChannelTransfers(ChannelState):
@@ -56,46 +56,46 @@ class ChannelTransfers(ChannelState):
     def __init__(self, connection: GatewayConnection, channel: Channel) -> None:
         self.channel = channel
         self.references = References(connection.counters, connection.body_max)
-        self.awaited: deque[int] = deque()  # Delivery tags, or ASKED.
-        self.sent = 0  # References that we opened.
+        self.awaited: deque[int] = deque()  # Delivery tags, or METHOD_OK.
+        self.sent = 0  # References that the broker has opened.
 
     @property
     def connection(self) -> GatewayConnection:
-        """The connection that the channel is on; channel.resume may give it another."""
+        """The connection of the channel; channel.resume may change it."""
         return cast("GatewayConnection", self.channel.connection)
 
     def answer(self, method: MethodBase) -> None:
-        """Answer what the client asked."""
+        """Send an answer to the client."""
         self.connection.reply(self.channel.number, method)
 
-    # --- Their answers --------------------------------------------------------------------------
+    # --- Answers of the client ------------------------------------------------------------------
 
-    def accepted(self) -> None:
-        """Settle the oldest delivery that awaits an answer: the client answered ok."""
+    def accept_oldest(self) -> None:
+        """Settle the oldest delivery or method that awaits an answer: the client sent ok."""
         if self.awaited:
             self.settle(self.awaited.popleft(), SETTLE_ACCEPT)
 
-    def rejected(self) -> None:
+    def reject_oldest(self) -> None:
         """Discard the oldest transfer that awaits an answer.
 
         Raises:
             AmqpError: every transfer is answered.
         """
         for tag in self.awaited:
-            if tag != ASKED:
+            if tag != METHOD_OK:
                 self.awaited.remove(tag)
                 self.settle(tag, SETTLE_DISCARD)
                 return
         raise AmqpError(ReplyCode.COMMAND_INVALID, "message.reject answers nothing")
 
     def settle(self, tag: int, outcome: int) -> None:
-        """Settle a delivery; basic.ack may have done that."""
-        if tag != ASKED and self.channel.is_unsettled(tag):
+        """Settle a delivery, unless basic.ack has settled it."""
+        if tag != METHOD_OK and self.channel.is_unsettled(tag):
             self.channel.settle(tag, False, outcome)
 
     def forget_transfers(self) -> None:
-        """Await no answers to transfers any more: their messages are requeued."""
-        self.awaited = deque([tag for tag in self.awaited if tag == ASKED])
+        """Forget the answers to transfers: their messages are requeued."""
+        self.awaited = deque([tag for tag in self.awaited if tag == METHOD_OK])
 
     # --- Transfers out --------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class ChannelTransfers(ChannelState):
             routing_key.encode(),
             redelivered=bool(message.flags & REDELIVERED),
             expiration_s=message.deadline_ms // 1000,
-            plain=not self.connection.speaks_more,
+            plain=not self.connection.speaks_extensions,
         )
         room = self.connection.frame_max - 8 - _BODY_HEAD - _APPEND_HEAD
         if len(head) > room:
@@ -130,36 +130,36 @@ class ChannelTransfers(ChannelState):
     def transfer(self, head: bytes, message: Message, tag: int) -> None:
         """Send a message, its body by reference if it is too large for one frame.
 
-        ``tag`` is what the answer settles; ``ASKED`` when it needs none.
+        ``tag`` is the delivery that the answer settles; ``METHOD_OK`` for none.
         """
         connection, number = self.connection, self.channel.number
-        pieces = body_of(message)
+        chunks = body_of(message)
         if len(head) + _BODY_HEAD + message.body_size <= connection.frame_max - 8:
             size = message.body_size.to_bytes(4, "big")
-            connection.write_frame(1, number, b"".join((head, b"\x00", size, *pieces)))
-            if tag != ASKED:
+            connection.write_frame(1, number, b"".join((head, b"\x00", size, *chunks)))
+            if tag != METHOD_OK:
                 self.awaited.append(tag)
             return
         self.sent += 1
         name = b"headrace-%d" % self.sent
-        self.ask(MessageOpen(reference=name))
+        self.send_method(MessageOpen(reference=name))
         size = len(name).to_bytes(4, "big")
         connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
         limit = connection.frame_max - 8 - _APPEND_HEAD
-        for piece in pieces:
+        for piece in chunks:
             for at in range(0, len(piece), limit):
-                self.ask(MessageAppend(reference=name, data=piece[at : at + limit]))
-        self.ask(MessageClose(reference=name))
-        if tag != ASKED:
+                self.send_method(MessageAppend(reference=name, data=piece[at : at + limit]))
+        self.send_method(MessageClose(reference=name))
+        if tag != METHOD_OK:
             self.awaited.append(tag)
 
-    def ask(self, method: MethodBase) -> None:
+    def send_method(self, method: MethodBase) -> None:
         """Send a method that the client answers with an ok."""
-        self.awaited.append(ASKED)
+        self.awaited.append(METHOD_OK)
         self.connection.write_frame(1, self.channel.number, encode_method(V0_9, method))
 
     def end(self) -> None:
-        """The channel is over."""
+        """Forget references and awaited answers: the channel has ended."""
         self.references.end()
         self.awaited.clear()
 
@@ -167,7 +167,8 @@ class ChannelTransfers(ChannelState):
 class MessageConsumer(BasicConsumer):
     """A consumer of the message class.
 
-    To the queue it always acknowledges: what needs no acknowledgement is settled once it is sent.
+    It acknowledges to its queue even if its client does not: messages without acknowledgement are
+    settled once they are sent.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ class MessageConsumer(BasicConsumer):
         self.automatic = automatic
 
     def can(self) -> bool:
-        """Return True if one more message may be sent; automatic consumers do not prefetch."""
+        """Return True if one more message may be sent; prefetch does not limit automatic ones."""
         if not self.automatic:
             return BasicConsumer.can(self)
         connection = self.transfers.connection
@@ -190,28 +191,28 @@ class MessageConsumer(BasicConsumer):
         return bool(self.channel.flow)
 
     def accepts(self, message: Message) -> int:
-        """Return 1 if this message may be sent, 0 if never, 2 if there is no room for it now."""
+        """Return 1 if this message may be sent, 0 if never, 2 if not now."""
         if self.automatic:
             return 0 if self.no_local and self.publisher == message.publisher else 1
         return BasicConsumer.accepts(self, message)
 
     # Keeps 0-9/message#09, 0-9/message#10.
     def deliver(self, message: Message) -> None:
-        """Take a message."""
+        """Send a message."""
         deliver(self.transfers, message, self, self.tag, self.automatic)
         holder = message.consumer
         if self.automatic and holder is not None and head_of(holder) is self:
             holder.queue.settle(message)
 
     def cancelled(self) -> None:
-        """The queue is gone."""
+        """Remove the consumer of a deleted queue."""
         self.leave()
 
     def ended(self) -> None:
-        """A range of a stream was read: say so with a message.cancel, which was asked for."""
+        """Send message.cancel after the last record of a range; the client requested it."""
         self.cancelled()
         if self.channel.state != CLOSING:
-            self.transfers.awaited.append(ASKED)
+            self.transfers.awaited.append(METHOD_OK)
             self.transfers.connection.reply(
                 self.channel.number, MessageCancel(destination=self.tag)
             )
@@ -220,7 +221,7 @@ class MessageConsumer(BasicConsumer):
 def deliver(
     transfers: ChannelTransfers,
     message: Message,
-    consumer: BasicConsumer | Getter,
+    consumer: BasicConsumer | GetConsumer,
     destination: str,
     automatic: bool,
 ) -> bool:
@@ -230,7 +231,7 @@ def deliver(
     except CannotConvert as error:
         consumer.queue.unconvertible(message, consumer, error.reason)
         return False
-    tag = ASKED
+    tag = METHOD_OK
     if automatic:
         transfers.channel.untagged += 1
     else:
@@ -243,7 +244,7 @@ def deliver(
 
 
 def body_of(message: Message) -> list[bytes]:
-    """Return the body of a message in pieces."""
+    """Return the chunks of a message's body."""
     data = message.data
     assert data is not None, "the message is paged out"
     at = message.address_len + 2
@@ -252,8 +253,8 @@ def body_of(message: Message) -> list[bytes]:
     else:
         at += 8 + get32(data, at + 3)
         body = body_of_frames(data, at, len(data))
-    pieces = [body] if body else []
-    return [*pieces, *(message.parts or ())]
+    chunks = [body] if body else []
+    return [*chunks, *(message.parts or ())]
 
 
 def transfers_of(connection: GatewayConnection, channel: Channel) -> ChannelTransfers:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References of the 0-9 message class: bodies that come in pieces, and checkpoints of them.
+"""References of the 0-9 message class, for bodies in several methods, and their checkpoints.
 
-A reference belongs to the channel that opened it, and is gone with it. A checkpoint outlives both:
+A reference belongs to the channel that opened it, and ends with it. A checkpoint outlives both:
 after a lost connection the same user resumes from it, on any channel of the same virtual host.
 """
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 REFERENCES_MAX = 256  # Open on one channel.
 CHECKPOINTS_MAX = 1024  # Kept at a time.
-CHECKPOINT_OCTETS_MAX = 64 << 20  # Of all of them; what does not fit is not kept.
+CHECKPOINT_BYTES_MAX = 64 << 20  # Of all of them; bytes beyond it are not kept.
 CHECKPOINT_KEEP_MS = 600_000  # How long one is kept.
-PART_MIN = 65536  # Octets; smaller pieces are gathered.
-NAME_MAX = 4096  # Octets of the name of a reference.
+PART_MIN = 65536  # Bytes; smaller chunks are joined.
+NAME_MAX = 4096  # Bytes of the name of a reference.
 
 Key = tuple[str, str, str]  # Virtual host, user, identifier.
 
@@ -31,34 +31,34 @@ class Reference:
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self.size = 0  # Octets.
+        self.size = 0  # Bytes.
         self._parts: list[bytes] = []
-        self._gathered = bytearray()  # Small pieces, until they are worth a part.
+        self._small = bytearray()  # Small chunks, until they are as large as a part.
         self.transfers: list[MessageTransfer] = []
-        self.checkpoint: Key | None = None  # Which is not needed once the reference is closed.
+        self.checkpoint: Key | None = None  # Forgotten when the reference is closed.
 
     def append(self, data: bytes) -> None:
         """Append to the body."""
         self.size += len(data)
-        self._gathered += data
-        if len(self._gathered) >= PART_MIN:
-            self._parts.append(bytes(self._gathered))
-            self._gathered.clear()
+        self._small += data
+        if len(self._small) >= PART_MIN:
+            self._parts.append(bytes(self._small))
+            self._small.clear()
 
     def body(self) -> list[bytes]:
         """Return the body in parts."""
-        return [*self._parts, bytes(self._gathered)] if self._gathered else list(self._parts)
+        return [*self._parts, bytes(self._small)] if self._small else list(self._parts)
 
 
 class References:
     """The references that are open on one channel."""
 
-    def __init__(self, counters: Counters, octets_max: int) -> None:
-        """``octets_max`` bounds all bodies together, and with them each."""
+    def __init__(self, counters: Counters, bytes_max: int) -> None:
+        """``bytes_max`` bounds all bodies together, and with them each."""
         self._open: dict[bytes, Reference] = {}
         self._counters = counters
-        self._octets_max = octets_max
-        self._octets = 0
+        self._bytes_max = bytes_max
+        self._bytes = 0
 
     # Keeps 0-9/message.open.reference#01.
     def open(self, name: bytes) -> Reference:
@@ -93,12 +93,12 @@ class References:
         Raises:
             AmqpError: the bodies of the channel's references exceed the maximum size.
         """
-        if self._octets + len(data) > self._octets_max:
+        if self._bytes + len(data) > self._bytes_max:
             raise AmqpError(
                 ReplyCode.CONTENT_TOO_LARGE,
-                f"referenced bodies exceed the {self._octets_max} bytes that are allowed",
+                f"referenced bodies exceed the {self._bytes_max} bytes that are allowed",
             )
-        self._octets += len(data)
+        self._bytes += len(data)
         self._counters.memory_used += len(data)
         reference.append(data)
 
@@ -110,35 +110,35 @@ class References:
         """
         reference = self.find(name)
         del self._open[name]
-        self._octets -= reference.size
+        self._bytes -= reference.size
         self._counters.memory_used -= reference.size
         return reference
 
     def end(self) -> None:
-        """The channel is over."""
+        """Close all references: the channel has ended."""
         for name in list(self._open):
             self.close(name)
 
 
 class Checkpoints:
-    """Bodies that were not complete when they were kept."""
+    """The checkpoints of references: incomplete bodies."""
 
     def __init__(self) -> None:
-        self._kept: dict[Key, tuple[int, list[bytes], int]] = {}  # Until when, parts, octets.
-        self.octets = 0
+        self._kept: dict[Key, tuple[int, list[bytes], int]] = {}  # Deadline in ms, parts, bytes.
+        self.total_bytes = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def keep(self, key: Key, reference: Reference, now_ms: int) -> None:
-        """Keep what a reference holds by now, as far as there is room; the last one counts."""
+        """Keep the present body of a reference, as far as there is room, under a key."""
         self.forget(key)
         self.expire(now_ms)
         if len(self._kept) >= CHECKPOINTS_MAX:
             return
         parts: list[bytes] = []
         size = 0
-        room = CHECKPOINT_OCTETS_MAX - self.octets
+        room = CHECKPOINT_BYTES_MAX - self.total_bytes
         for part in reference.body():
             kept = part[: room - size]
             parts.append(kept)
@@ -146,7 +146,7 @@ class Checkpoints:
             if size == room:
                 break
         self._kept[key] = (now_ms + CHECKPOINT_KEEP_MS, parts, size)
-        self.octets += size
+        self.total_bytes += size
 
     def resume(self, key: Key, now_ms: int) -> list[bytes]:
         """Return the parts of a checkpoint; none for one that is unknown or has expired."""
@@ -155,13 +155,13 @@ class Checkpoints:
         return [] if kept is None else kept[1]
 
     def forget(self, key: Key) -> None:
-        """A checkpoint is not needed any longer."""
+        """Forget a checkpoint."""
         kept = self._kept.pop(key, None)
         if kept is not None:
-            self.octets -= kept[2]
+            self.total_bytes -= kept[2]
 
     def expire(self, now_ms: int) -> int:
-        """Drop what was kept long enough; return when to look again, 0 for never."""
+        """Drop expired checkpoints; return when the next one expires, 0 for never."""
         for key in [key for key, (until, _, _) in self._kept.items() if until <= now_ms]:
             self.forget(key)
         return min((until for until, _, _ in self._kept.values()), default=0)

@@ -10,7 +10,7 @@ from headrace.gateway.conversion.convert import CannotConvert, Converter
 from headrace.gateway.messages import direct_reply_to
 from headrace.gateway.messages.consumer_timeout import timeout_of
 from headrace.gateway.messages.unsettled import SETTLE_ACCEPT, SETTLE_DISCARD, SETTLE_REQUEUE
-from headrace.gateway.v0_x.channel.consumer import BasicConsumer, Getter
+from headrace.gateway.v0_x.channel.consumer import BasicConsumer, GetConsumer
 from headrace.gateway.v0_x.channel.ending import end_consumer
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.consumers import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from headrace.model.queue.queue import Queue
     from headrace.model.stream.stream import Stream
 
-REFUSED_MAX = 65536  # Messages that a channel gave back; beyond it they may come again.
+REFUSED_MAX = 65536  # Rejected messages of a channel that are not delivered to it again.
 
 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
@@ -66,8 +66,8 @@ def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> Me
     :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
     """
     count = method.prefetch_count
-    limit_octets(channel, method.prefetch_size)
-    if counts_channels(connection):
+    limit_prefetch_size(channel, method.prefetch_size)
+    if uses_channel_prefetch(connection):
         if method.global_ and not connection.quirks.channel_prefetch:
             connection.prefetch = count
         else:
@@ -80,8 +80,8 @@ def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> Me
     return BasicQosOk()
 
 
-def counts_channels(connection: GatewayConnection) -> bool:
-    """Return True if a prefetch count is for a whole channel, as the standards have it."""
+def uses_channel_prefetch(connection: GatewayConnection) -> bool:
+    """Return True if a prefetch count limits a whole channel, as in the standards."""
     return bool(
         connection.context.specification_qos
         or connection.early
@@ -89,15 +89,14 @@ def counts_channels(connection: GatewayConnection) -> bool:
     )
 
 
-def limit_octets(channel: Channel, octets: int) -> None:
-    """Limit the octets that may be unsettled on a channel, its consumers there are included.
+def limit_prefetch_size(channel: Channel, size: int) -> None:
+    """Limit the bytes that may be unsettled on a channel, also of its consumers; 0 is no limit.
 
-    0 is no limit. Queues ask a consumer about each message only while there is one, or while the
-    consumer chooses.
+    Queues call ``accepts`` for each message only while there is a limit or a filter.
     """
-    channel.prefetch_size = octets
+    channel.prefetch_size = size
     for consumer in (channel.consumers or {}).values():
-        selective = consumer.filters or octets > 0
+        selective = consumer.filters or size > 0
         consumer.queue.set_selective(consumer, selective)
 
 
@@ -128,8 +127,8 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
         timeout_ms = timeout_of(
             connection.vhost, queue, arguments, connection.context.consumer_timeout_ms
         )
-    choice = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
-    if arguments.get(BROWSE) or choice.browses or queue.browse_only:
+    consumer_filter = ConsumerFilter(arguments, f"queue '{queue.name}' in vhost '{vhost}'")
+    if arguments.get(BROWSE) or consumer_filter.browses or queue.browse_only:
         queue = view_of(queue)
     consumer = BasicConsumer(connection, channel, queue, tag, method.no_ack)
     consumer.exclusive = method.exclusive
@@ -138,10 +137,10 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
     consumer.selective = method.no_local or channel.prefetch_size > 0 or consumer.filters
     consumer.prefetch = 0 if method.no_ack else channel.consumer_prefetch
     consumer.arguments = arguments
-    choice.apply(consumer)
+    consumer_filter.apply(consumer)
     connection.vhost.check_consumer(consumer)
     if queue.is_stream:
-        if counts_channels(connection):  # No consumer has its own.
+        if uses_channel_prefetch(connection):  # Consumers have no limit of their own.
             consumer.prefetch = channel.prefetch or connection.prefetch
         stream = cast("Stream", queue)
         stream.check_consumer(consumer, connection.publishes or connection.published)
@@ -159,14 +158,14 @@ def consume(connection: GatewayConnection, channel: Channel, method: BasicConsum
 def cancel(
     connection: GatewayConnection, channel: Channel, method: BasicCancel
 ) -> MethodBase | None:
-    """End a consumer; what it holds stays unsettled on the channel."""
+    """End a consumer; its unsettled messages stay on the channel."""
     tag = method.consumer_tag
     consumers = channel.consumers or {}
     consumer = consumers.get(tag)
     if isinstance(consumer, BasicConsumer):
         del consumers[tag]
     else:
-        consumer = None  # Or one of another class, which has a cancel of its own.
+        consumer = None  # Missing, or of another class, which has a cancel method of its own.
     if consumer is None and connection.early and owner_of(connection, tag) is not None:
         raise AmqpError(
             ReplyCode.NOT_ALLOWED, f"consumer tag '{tag}' is of another channel"
@@ -197,17 +196,17 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
             ReplyCode.NOT_IMPLEMENTED, f"basic.get is not served by stream '{queue.name}'"
         )
     queue.used_ms = connection.counters.now_ms
-    getters = channel.getters
-    if getters is None:
-        getters = channel.getters = {}
+    get_consumers = channel.get_consumers
+    if get_consumers is None:
+        get_consumers = channel.get_consumers = {}
     key = (queue.name, method.no_ack)
-    getter = getters.get(key)
-    if getter is None or getter.queue is not queue:
-        if len(getters) > 1024:
-            getters.clear()
-        getter = getters[key] = Getter(connection, channel, queue, method.no_ack)
+    consumer = get_consumers.get(key)
+    if consumer is None or consumer.queue is not queue:
+        if len(get_consumers) > 1024:
+            get_consumers.clear()
+        consumer = get_consumers[key] = GetConsumer(connection, channel, queue, method.no_ack)
     while True:
-        message = queue.get(getter)
+        message = queue.get(consumer)
         if message is None:
             channel.tally.get_empty += 1
             return BasicGetEmpty()
@@ -215,7 +214,7 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
             converted = converted_header(connection, channel, message)
             break
         except CannotConvert as error:
-            queue.unconvertible(message, getter, error.reason)
+            queue.unconvertible(message, consumer, error.reason)
     channel.write_get_ok(message, queue.ready_count, converted, method.no_ack)
     if method.no_ack:
         queue.remove(message)
@@ -225,7 +224,7 @@ def get(connection: GatewayConnection, channel: Channel, method: BasicGet) -> Me
 def converted_header(
     connection: GatewayConnection, channel: Channel, message: Message
 ) -> bytes | None:
-    """Return the header of a message from 0-10 for a 0-x client; None when it is of 0-x itself.
+    """Return the converted header of a message from 0-10; None for a message of 0-x.
 
     Raises:
         CannotConvert: 0-9-1 has no form for the header.
@@ -244,7 +243,7 @@ def ack(connection: GatewayConnection, channel: Channel, method: BasicAck) -> No
 
 # Keeps 0-9-1/basic.reject#02, 0-9/basic.reject#02.
 def reject(connection: GatewayConnection, channel: Channel, method: BasicReject) -> None:
-    """Give back or discard one delivery."""
+    """Requeue or discard one delivery."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
     if connection.early and method.requeue and channel.is_unsettled(method.delivery_tag):
         refuse(channel, method.delivery_tag)
@@ -253,10 +252,9 @@ def reject(connection: GatewayConnection, channel: Channel, method: BasicReject)
 
 # Keeps 0-9-1/s115, 0-9-1/s116, 0-9/basic.reject.requeue#01.
 def refuse(channel: Channel, tag: int) -> None:
-    """See that a delivery does not come to the channel's consumers again.
+    """Exclude a rejected message from the channel's consumers.
 
-    It waits for another consumer (0-9/basic.reject.requeue#01); a client that asks for it with
-    basic.get may have it.
+    It waits for another consumer (0-9/basic.reject.requeue#01) or for basic.get.
     """
     message = channel.unsettled.find(tag)
     assert message is not None, "the tag was checked"
@@ -268,7 +266,7 @@ def refuse(channel: Channel, tag: int) -> None:
 
 
 def nack(connection: GatewayConnection, channel: Channel, method: BasicNack) -> None:
-    """Give back or discard deliveries."""
+    """Requeue or discard deliveries."""
     outcome = SETTLE_REQUEUE if method.requeue else SETTLE_DISCARD
     channel.settle(method.delivery_tag, method.multiple, outcome)
 
@@ -277,14 +275,14 @@ def nack(connection: GatewayConnection, channel: Channel, method: BasicNack) -> 
 def recover(
     connection: GatewayConnection, channel: Channel, method: BasicRecover
 ) -> MethodBase | None:
-    """Redeliver all that is unsettled on the channel.
+    """Redeliver all unsettled messages of the channel.
 
-    Only 0-9-1 has an answer to it; in 0-8 some clients wait for one all the same.
+    Only 0-9-1 has an answer; in 0-8 some clients wait for one nevertheless.
     """
     if connection.early:
         check_no_tx(channel)
     redeliver(channel, method.requeue)
-    if connection.early and not (connection.speaks_more and connection.version is V0_8):
+    if connection.early and not (connection.speaks_extensions and connection.version is V0_8):
         return None
     return BasicRecoverOk()
 
@@ -292,7 +290,7 @@ def recover(
 def recover_sync(
     connection: GatewayConnection, channel: Channel, method: BasicRecoverSync
 ) -> MethodBase:
-    """Redeliver all that is unsettled on the channel: how clients of 0-9 ask for an answer."""
+    """Redeliver all unsettled messages of the channel, with an answer, which 0-9 has here only."""
     check_no_tx(channel)
     redeliver(channel, method.requeue)
     return BasicRecoverSyncOk()
@@ -307,16 +305,16 @@ def check_no_tx(channel: Channel) -> None:
 def recover_async(
     connection: GatewayConnection, channel: Channel, method: BasicRecoverAsync
 ) -> None:
-    """Redeliver all that is unsettled on the channel, without an answer."""
+    """Redeliver all unsettled messages of the channel, without an answer."""
     redeliver(channel, method.requeue)
 
 
 # Keeps 0-9-1/s004, 0-9-1/basic.recover-async#01, 0-9-1/basic.recover#01, 0-9/basic.recover#01,
 # 0-9/message.recover#01.
 def redeliver(channel: Channel, requeue: bool) -> None:
-    """Return unsettled messages to their queues, or to the very consumers that had them.
+    """Return unsettled messages to their queues, or to the same consumers.
 
-    What the transaction has settled is not, and stays settled.
+    Messages that the channel's transaction has settled stay settled.
     """
     if requeue:
         channel.requeue_all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The channel class of 0-8 to 0-9-1: opening and closing, flow, signs of life."""
+"""The channel class of 0-8 to 0-9-1: opening and closing, flow, pings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def ok(connection: GatewayConnection, channel: Channel, method: ChannelOk) -> No
 def close(connection: GatewayConnection, channel: Channel, method: MethodBase) -> None:
     """The client closes the channel: ``Connection.channel_method`` has answered.
 
-    :func:`headrace.gateway.v0_x.channel.ending.end_channel` requeues what is unsettled.
+    :func:`headrace.gateway.v0_x.channel.ending.end_channel` requeues unsettled messages.
     """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The confirm class of 0-9-1: publishes of a channel that the broker confirms."""
+"""The confirm class of 0-9-1: confirms of a channel's publishes."""
 
 from __future__ import annotations
 

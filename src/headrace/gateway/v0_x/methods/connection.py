@@ -7,7 +7,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.gateway.connection.elsewhere import in_a_shortstr
+from headrace.gateway.connection.cluster_port import join_hosts
 from headrace.gateway.v0_x import early_rules
 from headrace.gateway.v0_x.connection import login
 from headrace.gateway.v0_x.quirks import quirks_of
@@ -31,38 +31,38 @@ from headrace.spec.reply import ReplyCode
 from headrace.spec.tables import V0_9, V0_9_1
 
 if TYPE_CHECKING:
+    from headrace.gateway.connection.cluster_port import ClusterPort
     from headrace.gateway.connection.context import Context
-    from headrace.gateway.connection.elsewhere import Elsewhere
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.handlers import Handler
 
 log = logging.getLogger(__name__)
 
-EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The methods of the others came with 0-9-1.
+EARLY_CAPABILITIES = ("consumer_cancel_notify",)  # The others need methods of 0-9-1.
 
 
 # Keeps 0-9/connection.start-ok.mechanism#validity.
 def start_ok(connection: GatewayConnection, channel: Channel, method: ConnectionStartOk) -> None:
-    """Check the mechanism of a client, note its properties, and begin the login."""
+    """Check the mechanism of a client, keep its properties, and begin the login."""
     context = connection.context
     connection.client_properties = method.client_properties
     announced = method.client_properties.get("capabilities")
     capabilities = announced if isinstance(announced, dict) else {}
-    if connection.version is V0_9 and early_rules.means_0_9_1(capabilities):
+    if connection.version is V0_9 and early_rules.uses_0_9_1(capabilities):
         connection.version = V0_9_1
         connection.early = False
     if connection.early:
         capabilities = {name: capabilities.get(name) for name in EARLY_CAPABILITIES}
     connection.capabilities = capabilities
     connection.quirks = quirks_of(method.client_properties)
-    connection.speaks_more = connection.early and connection.quirks.qpid
-    connection.publisher.takes_moments = connection.quirks.expiration_moment
+    connection.speaks_extensions = connection.early and connection.quirks.qpid
+    connection.publisher.absolute_expirations = connection.quirks.expiration_moment
     mechanism = connection.mechanism = method.mechanism
     if mechanism not in context.offered(connection.number):
-        context.not_offered(connection, mechanism)
+        context.record_unknown_mechanism(connection, mechanism)
         if mechanism.encode() in context.mechanisms.split():
-            login.refused(connection)  # Known, but not to be used here, such as PLAIN without TLS.
+            login.refuse(connection)  # Known, but not to be used here, such as PLAIN without TLS.
             return
         log.warning(
             "connection %d: unknown authentication mechanism %.64r", connection.number, mechanism
@@ -81,7 +81,7 @@ def secure_ok(connection: GatewayConnection, channel: Channel, method: Connectio
 
 
 def as_bytes(value: bytes | str) -> bytes:
-    """Return a long string as octets."""
+    """Return a long string as bytes."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -101,14 +101,16 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
             f"({FRAME_MIN_SIZE})",
         )
     if method.frame_max > context.frame_max:
-        connection.deaf = True  # We say why, but negotiate no close (0-9-1/s018).
+        connection.ignores_input = (
+            True  # The close has a reason, but is not negotiated (0-9-1/s018).
+        )
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "
             f"({context.frame_max})",
         )
     if context.channel_max and method.channel_max > context.channel_max:
-        connection.deaf = True  # Likewise (0-9-1/s016).
+        connection.ignores_input = True  # The close is not negotiated (0-9-1/s016).
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated channel_max = {method.channel_max} is higher than the maximum allowed "
@@ -136,8 +138,8 @@ def open_vhost(
         connection.send_method(0, ConnectionRedirect(host=host, known_hosts=others))
         connection.owner.on_closed()
         return None
-    if context.elsewhere is not None and is_elsewhere(context, name) and user.may_open(name):
-        open_elsewhere(connection, channel, method, context.elsewhere)
+    if context.cluster is not None and is_served_elsewhere(context, name) and user.may_open(name):
+        open_elsewhere(connection, channel, method, context.cluster)
         return None
     if name not in context.vhosts or not context.access.vhost_exists(name):
         code = ReplyCode.INVALID_PATH if connection.early else ReplyCode.NOT_ALLOWED
@@ -147,17 +149,17 @@ def open_vhost(
             ReplyCode.NOT_ALLOWED, f"access to vhost '{name}' refused for user '{user.name}'"
         )
     context.quotas.admit(connection, context.vhosts[name])
-    connection.open_host(context.vhosts[name], context.stores[name], context.line(name))
+    connection.open_host(context.vhosts[name], context.stores[name], context.pending_confirms(name))
     if connection.transport is not None:
         connection.transport.stop_handshake_timer()
     context.connection_events.connection_opened(
         connection, connection.version.label, context.frame_max, context.channel_max
     )
-    hosts = in_a_shortstr(context.hosts_known(name)) if connection.early else ""
+    hosts = join_hosts(context.known_hosts(name)) if connection.early else ""
     return ConnectionOpenOk(known_hosts=hosts)
 
 
-def is_elsewhere(context: Context, name: str) -> bool:
+def is_served_elsewhere(context: Context, name: str) -> bool:
     """Return True for a virtual host of the cluster that this broker does not serve now."""
     return not context.serves(name) and context.access.vhost_exists(name)
 
@@ -166,24 +168,26 @@ def open_elsewhere(
     connection: GatewayConnection,
     channel: Channel,
     method: ConnectionOpen,
-    elsewhere: Elsewhere,
+    cluster: ClusterPort,
 ) -> None:
     """Open a virtual host that another broker serves, or none at the moment."""
     name = method.virtual_host
-    broker = elsewhere.serving(name)
-    served = partial(open_at_last, connection, channel, method)
+    broker = cluster.serving(name)
+    served = partial(open_when_served, connection, channel, method)
     if broker is None:
-        elsewhere.wait(connection, name, served)
+        cluster.wait(connection, name, served)
     elif connection.early and not method.insist:
-        hosts = in_a_shortstr(map(str, elsewhere.brokers()))
+        hosts = join_hosts(map(str, cluster.brokers()))
         connection.send_method(0, ConnectionRedirect(host=str(broker), known_hosts=hosts))
         connection.owner.on_closed()
     else:
-        elsewhere.relay(connection, name, served)
+        cluster.relay(connection, name, served)
 
 
-def open_at_last(connection: GatewayConnection, channel: Channel, method: ConnectionOpen) -> None:
-    """The virtual host that the client waited for is served now."""
+def open_when_served(
+    connection: GatewayConnection, channel: Channel, method: ConnectionOpen
+) -> None:
+    """Open the virtual host that the client waited for: it is served now."""
     try:
         answer = open_vhost(connection, channel, method)
     except Exception as error:  # noqa: BLE001 - nothing leaves the machine
@@ -198,7 +202,7 @@ def close(connection: GatewayConnection, channel: Channel, method: ConnectionClo
 
 
 def close_ok(connection: GatewayConnection, channel: Channel, method: ConnectionCloseOk) -> None:
-    """The client confirms our close. ``V0xContext.log_loss`` notes a socket that closes without."""
+    """The client confirms our close; ``V0xContext.log_loss`` logs a missing confirmation."""
 
 
 def update_secret(

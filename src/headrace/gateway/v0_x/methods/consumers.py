@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, closing, watch
+from headrace.gateway.messages.consumer_timeout import ConsumerTimeout, start_timer, timeout_error
 from headrace.gateway.v0_x.channel.channel import Channel
 from headrace.gateway.v0_x.host import check_access
 from headrace.gateway.v0_x.methods.queue import queue_of
@@ -30,7 +30,7 @@ def source_of(
         queue = queue_of(connection, channel, name)
         check_access(connection, "read", "queue", queue.access_name)
         return queue
-    queues = [connection.vhost.find_queue(each, connection) for each in names_in(arguments)]
+    queues = [connection.vhost.find_queue(name, connection) for name in names_in(arguments)]
     for queue in queues:
         check_access(connection, "read", "queue", queue.access_name)
     return MultiQueue(queues)
@@ -47,7 +47,7 @@ def owner_of(connection: GatewayConnection, tag: str) -> Channel | None:
 def enforce_timeout(
     connection: GatewayConnection, channel: Channel, consumer: BasicConsumer, timeout_ms: int
 ) -> None:
-    """See to it that a consumer does not hold deliveries for longer than its timeout."""
+    """Requeue deliveries that a consumer holds for longer than its timeout."""
 
     def overdue(last: int) -> None:
         late = [
@@ -57,16 +57,16 @@ def enforce_timeout(
             return
         if connection.context.consumer_timeout_closes:
             consumer.queue.remove_consumer(consumer)
-            consumer.failed(closing(channel.number, timeout_ms))
+            consumer.failed(timeout_error(channel.number, timeout_ms))
         else:
             for holder in late:
                 channel.return_late(holder, last)
 
-    def goes_on() -> bool:
+    def is_active() -> bool:
         consumers = channel.consumers or {}
         return consumer.unacked > 0 or consumers.get(consumer.tag) is consumer
 
     timeout = ConsumerTimeout(
-        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, goes_on=goes_on
+        consumer, timeout_ms, newest=lambda: channel.tag, overdue=overdue, is_active=is_active
     )
-    watch(connection.vhost.scheduler, timeout, connection.counters.now_ms)
+    start_timer(connection.vhost.scheduler, timeout, connection.counters.now_ms)

@@ -2,7 +2,7 @@
 """The dtx class of 0-8 and 0-9: work of a channel on behalf of a distributed transaction.
 
 These versions have ``select`` and ``start`` only. A transaction is known by its identifier; several
-channels may start the same one. Its outcome comes from a coordinator, another client: a
+channels may start the same one. A coordinator, which is another client, decides the outcome: a
 0-10 session, or ``headrace transaction``. The outcome ends the channel's work for the transaction;
 the channel then starts another one.
 """
@@ -40,7 +40,7 @@ def select(connection: GatewayConnection, channel: Channel, method: DtxSelect) -
 
 
 def start(connection: GatewayConnection, channel: Channel, method: DtxStart) -> MethodBase:
-    """Begin to work for a transaction: what is published and settled from now on is its own."""
+    """Begin work for a transaction: it includes all later publishes and settlements."""
     if not channel.dtx:
         raise PreconditionFailed("the channel is not in dtx mode")
     identifier = method.dtx_identifier

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_x.connection.connection import GatewayConnection
     from headrace.gateway.v0_x.handlers import Handler
 
-NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and key were given.
+NOT_BOUND = {  # Reply code and text of exchange.bound-ok, by (has queue, has key).
     (False, False): (3, "no bindings"),
     (True, False): (4, "queue not bound"),
     (False, True): (5, "no queue bound with routing key"),
@@ -38,7 +38,7 @@ NOT_BOUND = {  # Reply code and text of exchange.bound-ok by whether queue and k
 def declare(
     connection: GatewayConnection, channel: Channel, method: ExchangeDeclare
 ) -> MethodBase | None:
-    """Make an exchange, or check that it exists."""
+    """Declare an exchange, or check that it exists."""
     host, name = host_of(connection), method.exchange
     if method.passive:
         host.check_any(EXCHANGE, name)
@@ -75,7 +75,7 @@ def bind(
 def unbind(
     connection: GatewayConnection, channel: Channel, method: ExchangeUnbind
 ) -> MethodBase | None:
-    """Undo a binding between exchanges."""
+    """Remove a binding between exchanges."""
     destination = (EXCHANGE, method.destination)
     host_of(connection).unbind(method.source, destination, method.routing_key, method.arguments)
     return None if method.no_wait else ExchangeUnbindOk()
@@ -84,9 +84,9 @@ def unbind(
 def bound(connection: GatewayConnection, channel: Channel, method: ExchangeBound) -> MethodBase:
     """Answer whether an exchange has bindings to a queue, with a key, or at all.
 
-    This is an extension of RabbitMQ's clients. An empty queue or routing key is any.
+    This is an extension of RabbitMQ's clients. An empty queue or routing key matches any.
     """
-    connection.speaks_more = True
+    connection.speaks_extensions = True
     vhost, host = connection.vhost, host_of(connection)
     name, key, queue_name = method.exchange, method.routing_key, method.queue
     host.check_any(EXCHANGE, name or "amq.default")

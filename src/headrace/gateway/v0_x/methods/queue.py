@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The queue class of 0-8 to 0-9-1, and the queue that an empty name means."""
+"""The queue class of 0-8 to 0-9-1, and the queue for an empty name."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COUNT_MAX = 0xFFFFFFFF
 # 0-9/basic.get.queue#01, 0-9/file.consume.queue#01, 0-9/stream.consume.queue#01,
 # 0-9/message.consume.queue#01, 0-9/message.get.queue#01.
 def name_or_last(channel: Channel, name: str) -> str:
-    """Return the name, or that of the channel's last declared queue when it is empty."""
+    """Return the name, or that of the channel's last declared queue if it is empty."""
     if name:
         return name
     last: str = channel.last_queue
@@ -63,7 +63,7 @@ def queue_of(connection: GatewayConnection, channel: Channel, name: str) -> Queu
 def declare(
     connection: GatewayConnection, channel: Channel, method: QueueDeclare
 ) -> MethodBase | None:
-    """Declare a queue, or check that it exists; it is the channel's last declared queue then."""
+    """Declare a queue, or check that it exists; it becomes the channel's last declared queue."""
     name = method.queue
     if is_reply_name(name):
         return None if method.no_wait else declare_reply_queue(connection, name)
@@ -99,10 +99,10 @@ def declare(
 
 
 def declare_reply_queue(connection: GatewayConnection, name: str) -> QueueDeclareOk:
-    """Answer a declare of a name of direct reply-to: it asks whether that client is still there.
+    """Answer a declare of a name of direct reply-to, a query whether the requester still exists.
 
     Raises:
-        NotFound: no consumer of answers has that name.
+        NotFound: no consumer of replies has that name.
     """
     if name != REPLY_TO and name not in connection.vhost.queues:
         raise NotFound(f"no queue '{name}' in vhost '{connection.vhost.name}'")
@@ -117,18 +117,18 @@ def bind(connection: GatewayConnection, channel: Channel, method: QueueBind) -> 
 
 
 def unbind(connection: GatewayConnection, channel: Channel, method: QueueUnbind) -> MethodBase:
-    """Undo a binding."""
+    """Remove a binding."""
     name, key = ends_of(channel, method)
-    undone = host_of(connection).unbind(method.exchange, (QUEUE, name), key, method.arguments)
+    was_bound = host_of(connection).unbind(method.exchange, (QUEUE, name), key, method.arguments)
     if connection.early:
-        early_rules.check_undone(undone, method.exchange, connection.vhost.name)
+        early_rules.check_unbound(was_bound, method.exchange, connection.vhost.name)
     return QueueUnbindOk()
 
 
 def refuse_binding(name: str) -> None:
     """Refuse a binding of a name of direct reply-to.
 
-    Answers come through the default exchange only.
+    Replies arrive through the default exchange only.
 
     Raises:
         AccessRefused: the name belongs to direct reply-to.
@@ -140,7 +140,7 @@ def refuse_binding(name: str) -> None:
 def ends_of(channel: Channel, method: QueueBind | QueueUnbind) -> tuple[str, str]:
     """Return the queue and the routing key of a binding.
 
-    Without a queue name it is the channel's last; without any name its name is the key as well.
+    An empty queue name is the channel's last declared queue; an empty key is then its name.
     """
     name = name_or_last(channel, method.queue)
     refuse_binding(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tx class of 0-8 to 0-9-1: publishes and settlements of a channel that happen together."""
+"""The tx class of 0-8 to 0-9-1: atomic publishes and settlements of a channel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rollback(connection: GatewayConnection, channel: Channel, method: TxRollback
     check(channel)
     channel.tx_publishes = None
     channel.tx_settles = None
-    channel.tx_octets = 0
+    channel.tx_bytes = 0
     for state in states_of(channel):
         state.rollback()
     return TxRollbackOk()

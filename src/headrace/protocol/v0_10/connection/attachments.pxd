@@ -11,8 +11,8 @@ cdef class Attachments:
     cdef SessionConnection connection
 
     @cython.locals(connection=SessionConnection, attached=Session)
-    cpdef peer_attaches(self, Session session, unsigned int number, object control)
+    cpdef handle_attach(self, Session session, unsigned int number, object control)
     @cython.locals(connection=SessionConnection)
-    cpdef peer_detaches(self, Session session, unsigned int number, object control)
-    cpdef peer_attached(self, Session session, object control)
-    cpdef peer_detached(self, Session session, object control)
+    cpdef handle_detach(self, Session session, unsigned int number, object control)
+    cpdef handle_attached(self, Session session, object control)
+    cpdef handle_detached(self, Session session, object control)

@@ -34,7 +34,7 @@ class Attachments:
     # --- The peer attaches and detaches -------------------------------------------------------
 
     # Keeps 0-10/s032, 0-10/s033, 0-10/s034.
-    def peer_attaches(self, session: Session | None, number: int, control: SessionAttach) -> None:
+    def handle_attach(self, session: Session | None, number: int, control: SessionAttach) -> None:
         """The peer asks for a session on a channel."""
         connection = self.connection
         name = control.name
@@ -59,7 +59,7 @@ class Attachments:
         if attached.connection is connection:
             attached.begin()
 
-    def peer_detaches(self, session: Session | None, number: int, control: SessionDetach) -> None:
+    def handle_detach(self, session: Session | None, number: int, control: SessionDetach) -> None:
         """The peer asks for the end of an attachment."""
         connection = self.connection
         if session is not None:
@@ -73,18 +73,18 @@ class Attachments:
         connection.write_control(number, SessionDetached(name=session.name, code=DetachCode.NORMAL))
         connection.detach_session(session, 0)
 
-    def peer_attached(self, session: Session | None, control: SessionAttached) -> None:
+    def handle_attached(self, session: Session | None, control: SessionAttached) -> None:
         """The peer has the session that we asked for."""
         if session is not None and session.state == C_ATTACHING and control.name == session.name:
             session.state = C_ATTACHED
             session.refresh()
-            if session.news:
+            if session.has_unreported:
                 session.announce_later()
             self.connection.on_attached(session)
         elif session is None or control.name != session.name:
             raise CloseError(CloseCode.FRAMING_ERROR, "session.attached was not asked for")
 
-    def peer_detached(self, session: Session | None, control: SessionDetached) -> None:
+    def handle_detached(self, session: Session | None, control: SessionDetached) -> None:
         """The peer let a session go."""
         if session is None:
             return

@@ -30,7 +30,7 @@ cdef class Connection(SessionConnection):
     cpdef refuse_header(self)
     cpdef control(self, SessionPort session, unsigned int number, bytes payload)
     cpdef connection_control(self, unsigned int number, object control)
-    cpdef failed(self, object error)
+    cpdef answer_error(self, object error)
     cpdef fail(self, object error)
     cpdef vanish(self)
     cpdef object explain(self, object error)

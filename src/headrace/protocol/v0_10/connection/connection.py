@@ -12,8 +12,8 @@ Theory of operation. Its sessions know the connection as a :class:`SessionConnec
 handled by their session.
 
 The owner sends what the base class collected. What the peer does wrong ends in
-:meth:`Connection.fail`. After a framing error nothing that follows can be trusted: the machine is
-deaf.
+:meth:`Connection.fail`. After a framing error nothing that follows can be trusted: the machine
+ignores all further input.
 """
 
 import logging
@@ -61,7 +61,7 @@ from headrace.protocol.v0_10.events import (
     HeaderRejected,
     HeartbeatReceived,
 )
-from headrace.protocol.v0_10.opening import MAX_FRAME_MIN, check_tune, following
+from headrace.protocol.v0_10.opening import MAX_FRAME_MIN, check_tune, next_state
 from headrace.protocol.v0_x.handshake import CLIENT, SERVER, STATES, Role, State
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.spec.tables import V0_10
@@ -112,7 +112,7 @@ class Connection(SessionConnection):
         return STATES[self.state_number]
 
     def awaits_close(self) -> bool:
-        return self.state_number == STATE_CLOSING and not self.reader.deaf
+        return self.state_number == STATE_CLOSING and not self.reader.ignores_input
 
     def receive(self, data: bytes) -> list[Event]:
         """Take bytes in any split and return what they meant. Never raises for what they hold."""
@@ -191,15 +191,15 @@ class Connection(SessionConnection):
             raise CloseError(CloseCode.FRAMING_ERROR, "a session before connection.open-ok")
         control = decode_control(payload)
         if isinstance(control, SessionAttach):
-            self.attachments.peer_attaches(session, number, control)
+            self.attachments.handle_attach(session, number, control)
         elif isinstance(control, SessionAttached):
-            self.attachments.peer_attached(session, control)
+            self.attachments.handle_attached(session, control)
         elif isinstance(control, SessionDetach):
-            self.attachments.peer_detaches(session, number, control)
+            self.attachments.handle_detach(session, number, control)
         elif isinstance(control, SessionDetached):
-            self.attachments.peer_detached(session, control)
+            self.attachments.handle_detached(session, control)
         elif session is None:
-            self.not_attached(number)
+            self.refuse_unattached(number)
         elif session.state != C_DETACHING or not session.ended:
             session.on_control(control)
 
@@ -233,7 +233,7 @@ class Connection(SessionConnection):
 
     def advance_state(self, sender: Role, control: Control) -> None:
         """Let a control of the opening move the state, or refuse it."""
-        state_number = following(self.state_number, sender, control)
+        state_number = next_state(self.state_number, sender, control)
         if isinstance(control, ConnectionStart):
             self.mechanisms = list(control.mechanisms or ())
         elif isinstance(control, ConnectionStartOk):
@@ -279,7 +279,7 @@ class Connection(SessionConnection):
 
     # --- Errors -------------------------------------------------------------------------------
 
-    def failed(self, error: Exception) -> None:
+    def answer_error(self, error: Exception) -> None:
         """Answer an error that handling a frame raised."""
         if not isinstance(error, CloseError | DetachError | ExecutionError):
             error = self.explain(error)
@@ -310,7 +310,7 @@ class Connection(SessionConnection):
         if not isinstance(error, CloseError):
             error = CloseError(CloseCode.CONNECTION_FORCED, error.text)
         if error.close_code == CloseCode.FRAMING_ERROR:
-            self.reader.deaf = True
+            self.reader.ignores_input = True
         if self.state_number >= STATE_CLOSING:
             return
         if self.state_number == STATE_AWAITING_HEADER:
@@ -327,7 +327,7 @@ class Connection(SessionConnection):
     def vanish(self) -> None:
         """End the connection without another word."""
         self.state_number = STATE_CLOSED
-        self.reader.deaf = True
+        self.reader.ignores_input = True
         self.reader.held = b""
         self.on_closed()
 

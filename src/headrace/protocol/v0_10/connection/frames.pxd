@@ -15,7 +15,7 @@ from headrace.protocol.v0_x.handshake cimport (
 
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_HALF
-cdef Py_ssize_t CONTROL_OCTETS_MAX
+cdef Py_ssize_t CONTROL_BYTES_MAX
 cdef Py_ssize_t EMPTY_FRAMES_MAX
 cdef Py_ssize_t INLINE_WAIT_MAX
 cdef unsigned int TRANSFER_START
@@ -28,11 +28,11 @@ cdef class FrameReader:
     cdef public bytes held
     cdef public bint handling
     cdef public Py_ssize_t after
-    cdef public Py_ssize_t handshake_octets
+    cdef public Py_ssize_t handshake_bytes
     cdef public Py_ssize_t hold_above
-    cdef public bint deaf
+    cdef public bint ignores_input
     cdef public dict controls
-    cdef public Py_ssize_t control_octets
+    cdef public Py_ssize_t control_bytes
     cdef public Py_ssize_t control_empty
 
     @cython.locals(pos=Py_ssize_t)

@@ -53,8 +53,8 @@ from headrace.spec.reply_0_10 import CloseCode
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 SERIAL_HALF = 0x7FFFFFFF
 # Keeps 0-10/s013, 0-10/s016.
-HANDSHAKE_OCTETS_MAX = 16384  # What a peer may send before the connection is open.
-CONTROL_OCTETS_MAX = 262144  # Octets of unfinished controls, on all channels.
+HANDSHAKE_BYTES_MAX = 16384  # What a peer may send before the connection is open.
+CONTROL_BYTES_MAX = 262144  # Octets of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
 INLINE_WAIT_MAX = 98304  # Octets of an unfinished transfer that wait in the read buffer.
 TRANSFER_START = 0x04010100 >> 1  # Code and session header, without the sync flag.
@@ -66,15 +66,15 @@ class FrameReader:
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
-        self.frame_limit = HANDSHAKE_OCTETS_MAX  # Octets of a frame that we accept now.
+        self.frame_limit = HANDSHAKE_BYTES_MAX  # Octets of a frame that we accept now.
         self.held = b""  # What came while it was our turn.
         self.handling = False
         self.after = 0  # Where to go on after the frame being handled.
-        self.handshake_octets = 0
+        self.handshake_bytes = 0
         self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
-        self.deaf = False
+        self.ignores_input = False
         self.controls: dict[int, bytes] = {}  # Unfinished controls, by channel.
-        self.control_octets = 0  # Of all of them.
+        self.control_bytes = 0  # Of all of them.
         self.control_empty = 0
 
     # --- Octets -------------------------------------------------------------------------------
@@ -90,13 +90,13 @@ class FrameReader:
         self.handling = True
         pos = self.handle(d, n)
         if self.our_turn() and n > pos:
-            if n - pos > HANDSHAKE_OCTETS_MAX:
+            if n - pos > HANDSHAKE_BYTES_MAX:
                 self.flood()
             else:
                 self.held = cut(d, pos, n)
             pos = n
         self.handling = False
-        self.connection.turn_over()
+        self.connection.on_turn_end()
         return pos
 
     def feed_held(self, data: bytes) -> int:
@@ -108,13 +108,13 @@ class FrameReader:
         self.handling = True
         pos = self.handle(data, total)
         if self.our_turn() or total - pos > size:
-            if self.our_turn() and total - pos > HANDSHAKE_OCTETS_MAX:
+            if self.our_turn() and total - pos > HANDSHAKE_BYTES_MAX:
                 self.flood()
             elif total > pos:
                 self.held = data[pos:]
             pos = total
         self.handling = False
-        self.connection.turn_over()
+        self.connection.on_turn_end()
         return size - (total - pos)
 
     def our_turn(self) -> bool:
@@ -124,11 +124,11 @@ class FrameReader:
 
     def flood(self) -> None:
         """Too much came before the connection was open."""
-        self.deaf = True
+        self.ignores_input = True
         self.connection.fail(
             CloseError(
                 CloseCode.FRAMING_ERROR,
-                f"more than {HANDSHAKE_OCTETS_MAX} octets before connection.open-ok",
+                f"more than {HANDSHAKE_BYTES_MAX} octets before connection.open-ok",
             )
         )
 
@@ -138,7 +138,7 @@ class FrameReader:
         pos = 0
         connection.begin_turn()
         while True:
-            if self.deaf or connection.state_number == STATE_CLOSED:
+            if self.ignores_input or connection.state_number == STATE_CLOSED:
                 return n
             try:
                 if connection.state_number == STATE_AWAITING_HEADER:
@@ -156,7 +156,7 @@ class FrameReader:
                 pos = self.frames(d, pos, n)
                 break
             except Exception as error:  # noqa: BLE001 - nothing leaves the machine
-                connection.failed(error)
+                connection.answer_error(error)
                 pos = self.after
                 connection.work_left -= C_METHOD_WORK
         return pos
@@ -192,8 +192,8 @@ class FrameReader:
                 at = connection.state_number
                 if connection.is_server and (at == 1 or at == 3 or at == 7):
                     break
-                self.handshake_octets += size
-                if self.handshake_octets > HANDSHAKE_OCTETS_MAX:
+                self.handshake_bytes += size
+                if self.handshake_bytes > HANDSHAKE_BYTES_MAX:
                     self.after = n
                     self.flood()
                     return n
@@ -229,7 +229,7 @@ class FrameReader:
                     and get16(d, pos + 18) == size - 20
                     and check_ranges(d, pos + 20, end)
                 ):
-                    session.arrive(d[pos + 15] & 1 != 0)
+                    session.take_number(d[pos + 15] & 1 != 0)
                     connection.current = 0x0402
                     connection.on_accept(session, d, pos + 20, end)
                     pos = end
@@ -246,12 +246,12 @@ class FrameReader:
                 raise CloseError(CloseCode.FRAMING_ERROR, "a command before connection.open-ok")
             elif session is None:
                 if flags & C_BEGINS == C_BEGINS:
-                    connection.not_attached(number)
+                    connection.refuse_unattached(number)
             else:
                 connection.current = 0
                 session.command_frame(flags, kind, d, pos + C_FRAME_HEAD, end)
             pos = end
-            if self.deaf or connection.state_number == STATE_CLOSED:
+            if self.ignores_input or connection.state_number == STATE_CLOSED:
                 return n
             if connection.tail - connection.head + connection.chained > self.hold_above:
                 return pos
@@ -381,12 +381,12 @@ class FrameReader:
             raise CloseError(CloseCode.FRAMING_ERROR, "a control's frames are out of order")
         payload = cut(d, lo, hi)
         if begun is not None:
-            self.control_octets -= len(begun)
+            self.control_bytes -= len(begun)
             payload = begun + payload
         if not flags & C_LAST_FRAME:
-            self.control_octets += len(payload)
+            self.control_bytes += len(payload)
             self.control_empty += hi == lo
-            if self.control_octets > CONTROL_OCTETS_MAX or self.control_empty > EMPTY_FRAMES_MAX:
+            if self.control_bytes > CONTROL_BYTES_MAX or self.control_empty > EMPTY_FRAMES_MAX:
                 raise CloseError(CloseCode.FRAMING_ERROR, "a control does not end")
             self.controls[number] = payload
             return

@@ -7,11 +7,11 @@ cdef Py_ssize_t RANGES_MAX
 @cython.final
 cdef class CompletedIds:
     cdef public long long low
-    cdef public list los
-    cdef public list his
+    cdef public list starts
+    cdef public list ends
 
     @cython.locals(distance=cython.longlong)
-    cpdef long long near(self, unsigned int number)
+    cpdef long long unwrap(self, unsigned int number)
     @cython.locals(place=Py_ssize_t)
     cpdef bint has(self, long long number) except -1
     @cython.locals(count=Py_ssize_t, first=Py_ssize_t, end=Py_ssize_t)
@@ -21,5 +21,5 @@ cdef class CompletedIds:
     @cython.locals(place=Py_ssize_t)
     cpdef list missing(self, long long lo, long long hi)
 
-@cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t, end=cython.longlong)
-cdef Py_ssize_t after(list ends, long long number) except -1
+@cython.locals(low=Py_ssize_t, high=Py_ssize_t, middle=Py_ssize_t)
+cdef Py_ssize_t index_from(list ends, long long number) except -1

@@ -10,14 +10,14 @@ RANGES_MAX = 65536  # Ranges of ids done out of order.
 
 
 class CompletedIds:
-    """All ids below ``low``, and ranges of ids above it. Ids are unwrapped: see :meth:`near`."""
+    """All ids below ``low``, and ranges of ids above it. Ids are unwrapped: see :meth:`unwrap`."""
 
     def __init__(self, start: int) -> None:
         self.low = start  # The first id that is not done.
-        self.los: list[int] = []  # Ranges above it, both ends included; none touches another.
-        self.his: list[int] = []
+        self.starts: list[int] = []  # Ranges above it, both ends included; none touches another.
+        self.ends: list[int] = []
 
-    def near(self, number: int) -> int:
+    def unwrap(self, number: int) -> int:
         """Return the unwrapped id of a serial number less than half a circle from ``low``."""
         distance = (number - self.low) & SERIAL_MASK
         return self.low + distance - (distance >> 31 << 32)
@@ -26,8 +26,8 @@ class CompletedIds:
         """Return True if an unwrapped id is done."""
         if number < self.low:
             return True
-        place = after(self.his, number)
-        return place < len(self.los) and self.los[place] <= number
+        place = index_from(self.ends, number)
+        return place < len(self.starts) and self.starts[place] <= number
 
     def add(self, lo: int, hi: int) -> None:
         """The ids from ``lo`` to ``hi`` are done, again or for the first time.
@@ -38,56 +38,56 @@ class CompletedIds:
             if hi < self.low:
                 return
             self.low = hi + 1
-            if self.los:
+            if self.starts:
                 self.absorb()
             return
-        los = self.los
-        his = self.his
-        count = len(los)
-        if count == 0 or lo > self.his[count - 1] + 1:
+        starts = self.starts
+        ends = self.ends
+        count = len(starts)
+        if count == 0 or lo > self.ends[count - 1] + 1:
             if count >= RANGES_MAX:
                 raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
-            los.append(lo)
-            his.append(hi)
+            starts.append(lo)
+            ends.append(hi)
             return
-        first = after(his, lo - 1)  # The first range that may touch.
+        first = index_from(ends, lo - 1)  # The first range that may touch.
         end = first
-        while end < count and los[end] <= hi + 1:
+        while end < count and starts[end] <= hi + 1:
             end += 1
         if first == end:
             if count >= RANGES_MAX:
                 raise ValueError(f"more than {RANGES_MAX} ranges of commands done out of order")
         else:
-            lo = min(lo, los[first])
-            hi = max(hi, his[end - 1])
-        los[first:end] = [lo]
-        his[first:end] = [hi]
+            lo = min(lo, starts[first])
+            hi = max(hi, ends[end - 1])
+        starts[first:end] = [lo]
+        ends[first:end] = [hi]
 
     def absorb(self) -> None:
         """``low`` has moved: let it pass over the ranges that it reached."""
         count = 0
-        while count < len(self.los) and self.los[count] <= self.low:
-            self.low = max(self.low, self.his[count] + 1)
+        while count < len(self.starts) and self.starts[count] <= self.low:
+            self.low = max(self.low, self.ends[count] + 1)
             count += 1
-        del self.los[:count]
-        del self.his[:count]
+        del self.starts[:count]
+        del self.ends[:count]
 
     def missing(self, lo: int, hi: int) -> list[tuple[int, int]]:
         """Return the ranges between ``lo`` and ``hi`` that are not done."""
         ranges = []
         lo = max(lo, self.low)
-        place = after(self.his, lo)
-        while lo <= hi and place < len(self.los) and self.los[place] <= hi:
-            if lo < self.los[place]:
-                ranges.append((lo, self.los[place] - 1))
-            lo = self.his[place] + 1
+        place = index_from(self.ends, lo)
+        while lo <= hi and place < len(self.starts) and self.starts[place] <= hi:
+            if lo < self.starts[place]:
+                ranges.append((lo, self.starts[place] - 1))
+            lo = self.ends[place] + 1
             place += 1
         if lo <= hi:
             ranges.append((lo, hi))
         return ranges
 
 
-def after(ends: list[int], number: int) -> int:
+def index_from(ends: list[int], number: int) -> int:
     """Return the place of the first of the ascending ``ends`` that is not less than ``number``."""
     low = 0
     high = len(ends)

@@ -25,12 +25,12 @@ cdef class SessionPort:
     cdef public unsigned int cursor
     cdef public unsigned int command_id
     cdef public bint sync
-    cdef public bint news
-    cdef public bint listed
+    cdef public bint has_unreported
+    cdef public bint is_listed
 
     cpdef announce_later(self)
     cpdef send_completed(self)
-    cpdef arrive(self, bint sync)
+    cpdef take_number(self, bint sync)
     cpdef complete(self, unsigned int number)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)

@@ -7,7 +7,7 @@ while it is detached: it outlives connections.
 
 from typing import Any
 
-INLINE_BODY_MAX = 65536  # Octets; larger bodies are handed on in parts.
+INLINE_BODY_MAX = 65536  # Bytes; larger bodies are passed on in parts.
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 DETACHED = 0
 ATTACHING = 1  # We asked for it.
@@ -19,7 +19,7 @@ class SessionPort:
     """Port of a session, for its connection."""
 
     def __init__(self, name: bytes) -> None:
-        """``name`` has at most 65535 octets."""
+        """``name`` has at most 65535 bytes."""
         self.name = name
         self.connection: Any = None  # The SessionConnection that it is attached to.
         self.channel = 0
@@ -30,21 +30,21 @@ class SessionPort:
         self.next_in = 0  # The id of the first command that did not come yet.
         self.cursor = 0  # The id of the command that comes next; before next_in in a replay.
         self.command_id = 0  # Of the command being handled.
-        self.sync = False  # Whether its sender asks to be told at once that it is complete.
-        self.news = False  # Something became complete that the peer was not told.
-        self.listed = False  # It is in the connection's list of those with something to tell.
+        self.sync = False  # Its sender asks for completion to be reported at once.
+        self.has_unreported = False  # Something became complete that was not reported to the peer.
+        self.is_listed = False  # It is in the connection's list ``to_announce``.
 
     def announce_later(self) -> None:
         """Have the connection call :meth:`send_completed` at the end of the turn."""
-        if not self.listed and self.connection is not None:
-            self.listed = True
+        if not self.is_listed and self.connection is not None:
+            self.is_listed = True
             self.connection.to_announce.append(self)
 
     def send_completed(self) -> None:
         """Send session.completed and session.known-completed."""
 
-    def arrive(self, sync: bool) -> None:
-        """A command is there as a whole: it gets its number."""
+    def take_number(self, sync: bool) -> None:
+        """Number the command that has arrived in full."""
         self.command_id = self.next_in
         self.sync = sync
         self.next_in = (self.next_in + 1) & SERIAL_MASK

@@ -11,8 +11,8 @@ from headrace.protocol.v0_10.session.sent cimport SentCommands
 
 cdef unsigned int SERIAL_MASK
 cdef unsigned int SERIAL_HALF
-cdef Py_ssize_t COMMAND_OCTETS_MAX
-cdef Py_ssize_t HEADER_OCTETS_MAX
+cdef Py_ssize_t COMMAND_BYTES_MAX
+cdef Py_ssize_t HEADER_BYTES_MAX
 cdef long long RUNNING_MAX
 cdef Py_ssize_t WAITING_SYNCS_MAX
 cdef long long TIMELY_AFTER
@@ -24,9 +24,9 @@ cdef class ReceivedCommands:
     cdef public bint known
     cdef public bint ready
     cdef public CompletedIds done
-    cdef public CompletedIds peer_known
-    cdef public list waits
-    cdef public list skips
+    cdef public CompletedIds known_to_peer
+    cdef public list waiting_syncs
+    cdef public list gaps_ahead
     cdef public Assembly assembly
 
     @cython.locals(session=SessionPort)
@@ -35,12 +35,12 @@ cdef class ReceivedCommands:
     cpdef command_point(self, unsigned int number, object offset)
     @cython.locals(session=SessionPort)
     cpdef restart(self)
-    @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, following=cython.longlong,
+    @cython.locals(session=SessionPort, low=cython.longlong, high=cython.longlong, next_id=cython.longlong,
                    at=cython.longlong, done=CompletedIds)
-    cpdef gap(self, unsigned int lo, unsigned int hi)
-    cpdef skip(self, long long low, long long high)
-    @cython.locals(session=SessionPort, following=cython.longlong, at=cython.longlong)
-    cpdef leap(self)
+    cpdef on_gap(self, unsigned int lo, unsigned int hi)
+    cpdef add_gap_ahead(self, long long low, long long high)
+    @cython.locals(session=SessionPort, next_id=cython.longlong, at=cython.longlong)
+    cpdef pass_gaps(self)
     @cython.locals(session=SessionPort, assembly=Assembly)
     cdef command_frame(self, int flags, int kind, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
     @cython.locals(session=SessionPort, assembly=Assembly)
@@ -49,21 +49,21 @@ cdef class ReceivedCommands:
     cpdef check_segments(self, bytes command)
     @cython.locals(session=SessionPort, assembly=Assembly, connection=SessionConnection, command=bytes, header=bytes, data=bytes,
                    size=cython.ulonglong, split=Py_ssize_t, end=Py_ssize_t)
-    cpdef assembled(self)
+    cpdef dispatch_command(self)
     @cython.locals(number=cython.longlong)
-    cpdef wait(self)
+    cpdef handle_sync(self)
     @cython.locals(session=SessionPort, done=CompletedIds, low=cython.longlong)
     cpdef complete(self, unsigned int number)
     @cython.locals(session=SessionPort, low=cython.longlong)
     cpdef complete_range(self, unsigned int lo, unsigned int hi)
     @cython.locals(done=CompletedIds, number=cython.longlong)
-    cpdef mark(self, long long low, long long high)
-    @cython.locals(session=SessionPort, done=CompletedIds, peer_known=CompletedIds, timely=cython.bint)
+    cpdef mark_complete(self, long long low, long long high)
+    @cython.locals(session=SessionPort, done=CompletedIds, known_to_peer=CompletedIds, timely=cython.bint)
     cpdef send_completed(self)
     cpdef object report(self)
     @cython.locals(session=SessionPort)
-    cpdef flushed(self, object control)
+    cpdef on_flush(self, object control)
     @cython.locals(low=cython.longlong, high=cython.longlong)
-    cpdef peer_knows(self, unsigned int lo, unsigned int hi)
+    cpdef on_known_completed(self, unsigned int lo, unsigned int hi)
 
 cdef unsigned int code_of(bytes command) except? 0xFFFFFFFF

@@ -3,7 +3,7 @@
 
 Incoming commands are numbered by counting from the last command-point. Those that came before are
 duplicates of a replay and are dropped. Ids in a row cost one comparison each; only what is done out
-of order is written down (:class:`CompletedIds`).
+of order is recorded (:class:`CompletedIds`).
 
 The owner of the connection executes the commands: it gets them by the upcalls of
 :class:`SessionConnection`, and calls :meth:`ReceivedCommands.complete` when a command is done, at
@@ -38,15 +38,15 @@ from headrace.protocol.codec_0_10 import (
     decode_command,
 )
 from headrace.protocol.errors_0_10 import CloseError, ExecutionError, unknown_ids
-from headrace.protocol.v0_x.content_frames import UNFINISHED_BODIES, UNFINISHED_OCTETS_MIN
+from headrace.protocol.v0_x.content_frames import UNFINISHED_BODIES, UNFINISHED_BYTES_MIN
 from headrace.spec.reply_0_10 import CloseCode, ExecutionCode
 from headrace.wire.ranges import SequenceSet
 
-COMMAND_OCTETS_MAX = 262144  # Octets of a command segment.
-HEADER_OCTETS_MAX = 262144  # Octets of a header segment.
+COMMAND_BYTES_MAX = 262144  # Size of a command segment.
+HEADER_BYTES_MAX = 262144  # Size of a header segment.
 RUNNING_MAX = 1 << 20  # Commands of one session that came and are not complete.
 WAITING_SYNCS_MAX = 65536  # execution.sync commands that wait for others.
-SKIPS_MAX = 1024  # Ranges of ids given up by session.gap before their turn.
+GAPS_AHEAD_MAX = 1024  # Ranges of ids given up by session.gap before their turn.
 TIMELY_AFTER = 4096  # Completed commands that the peer may leave unacknowledged for long.
 REPORTED_RANGES_MAX = 4096  # Ranges of one session.completed; the others follow later.
 
@@ -60,7 +60,7 @@ SERIAL_HALF = 0x7FFFFFFF
 
 
 class ReceivedCommands:
-    """The row of commands that come in."""
+    """The sequence of commands that come in."""
 
     def __init__(self, session: SessionPort, sent: SentCommands) -> None:
         """``sent`` is the other half of ``session``; it writes our controls."""
@@ -69,9 +69,9 @@ class ReceivedCommands:
         self.known = False  # Something was received: there is execution state.
         self.ready = False  # A command-point came since it was attached.
         self.done = CompletedIds(0)  # Complete commands.
-        self.peer_known = CompletedIds(0)  # Those of which the sender is known to know.
-        self.waits: Any = None  # Unwrapped ids of execution.sync commands that wait.
-        self.skips: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
+        self.known_to_peer = CompletedIds(0)  # Those that the sender acknowledged.
+        self.waiting_syncs: Any = None  # Unwrapped ids of execution.sync commands that wait.
+        self.gaps_ahead: Any = None  # Ranges ahead of next_in, unwrapped, that will not come.
         self.assembly = Assembly()
 
     def refresh(self) -> None:
@@ -82,11 +82,11 @@ class ReceivedCommands:
             and self.ready
             and not self.assembly.active
             and session.cursor == session.next_in
-            and self.skips is None
+            and self.gaps_ahead is None
             and not session.ended
         )
 
-    # --- Where the row goes on ----------------------------------------------------------------
+    # --- Numbering ---------------------------------------------------------------------------
 
     # Keeps 0-10/s038, 0-10/s039.
     def command_point(self, number: int, offset: int) -> None:
@@ -99,7 +99,7 @@ class ReceivedCommands:
             session.next_in = number
             session.cursor = number
             self.done = CompletedIds(number)
-            self.peer_known = CompletedIds(number)
+            self.known_to_peer = CompletedIds(number)
         ahead = (number - session.next_in) & SERIAL_MASK
         if 0 < ahead <= SERIAL_HALF:
             raise unknown_ids(f"command {number} was announced where {session.next_in} is due")
@@ -117,65 +117,65 @@ class ReceivedCommands:
         self.refresh()
 
     def restart(self) -> None:
-        """The peer has forgotten the session: its row begins at the last command-point."""
+        """The peer has forgotten the session: its numbering begins at the last command-point."""
         session = self.session
         self.known = self.ready
         session.next_in = session.cursor
-        session.news = False
+        session.has_unreported = False
         self.done = CompletedIds(session.cursor)
-        self.peer_known = CompletedIds(session.cursor)
-        self.waits = None
-        self.skips = None
+        self.known_to_peer = CompletedIds(session.cursor)
+        self.waiting_syncs = None
+        self.gaps_ahead = None
         self.assembly.clear()
         self.refresh()
 
     # Keeps 0-10/s053, 0-10/s055.
-    def gap(self, lo: int, hi: int) -> None:
+    def on_gap(self, lo: int, hi: int) -> None:
         """These commands will not come, or not come again."""
         session = self.session
         if not self.known:
             raise unknown_ids("a gap in a session without commands")
         done = self.done
-        low = done.near(lo)
+        low = done.unwrap(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        following = done.near(session.next_in)
-        at = done.near(session.cursor)
+        next_id = done.unwrap(session.next_in)
+        at = done.unwrap(session.cursor)
         if low <= at <= high:
             self.assembly.clear()
             at = high + 1
-        if low <= following <= high:
-            following = high + 1
-        elif low > following:
-            self.skip(low, high)
-        self.mark(low, high)
-        session.next_in = following & SERIAL_MASK
+        if low <= next_id <= high:
+            next_id = high + 1
+        elif low > next_id:
+            self.add_gap_ahead(low, high)
+        self.mark_complete(low, high)
+        session.next_in = next_id & SERIAL_MASK
         session.cursor = at & SERIAL_MASK
-        self.leap()
-        session.news = True
+        self.pass_gaps()
+        session.has_unreported = True
         session.announce_later()
 
     # Keeps 0-10/s054.
-    def skip(self, low: int, high: int) -> None:
-        """Remember a gap ahead of what is due."""
-        skips = self.skips or []
-        skips = sorted([*skips, (low, high)])
-        if len(skips) > SKIPS_MAX:
+    def add_gap_ahead(self, low: int, high: int) -> None:
+        """Record a gap that begins after the next command."""
+        gaps = sorted([*(self.gaps_ahead or []), (low, high)])
+        if len(gaps) > GAPS_AHEAD_MAX:
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "too many gaps ahead")
-        self.skips = skips
+        self.gaps_ahead = gaps
 
-    def leap(self) -> None:
-        """Pass over the gaps that are due now."""
+    def pass_gaps(self) -> None:
+        """Pass over the gaps that begin at the next command."""
         session = self.session
-        if self.skips is not None:
-            following = self.done.near(session.next_in)
-            at = self.done.near(session.cursor)
-            for low, high in self.skips:
+        if self.gaps_ahead is not None:
+            next_id = self.done.unwrap(session.next_in)
+            at = self.done.unwrap(session.cursor)
+            for low, high in self.gaps_ahead:
                 if low <= at <= high:
                     at = high + 1
-                if low <= following <= high:
-                    following = high + 1
-            self.skips = [(low, high) for low, high in self.skips if high >= following] or None
-            session.next_in = following & SERIAL_MASK
+                if low <= next_id <= high:
+                    next_id = high + 1
+            remaining = [gap for gap in self.gaps_ahead if gap[1] >= next_id]
+            self.gaps_ahead = remaining or None
+            session.next_in = next_id & SERIAL_MASK
             session.cursor = at & SERIAL_MASK
         self.refresh()
 
@@ -195,9 +195,9 @@ class ReceivedCommands:
                 raise CloseError(CloseCode.FRAMING_ERROR, "the beginning of a command is missing")
             assembly.begin(session.cursor != session.next_in, session.connection.pool)
             session.fast_path = False
-        if kind == C_HEADER and len(assembly.header) + hi - lo > HEADER_OCTETS_MAX:
+        if kind == C_HEADER and len(assembly.header) + hi - lo > HEADER_BYTES_MAX:
             self.refuse("a header segment is too large")
-        if kind == C_COMMAND and len(assembly.command) + hi - lo > COMMAND_OCTETS_MAX:
+        if kind == C_COMMAND and len(assembly.command) + hi - lo > COMMAND_BYTES_MAX:
             self.refuse("a command segment is too large")
         if kind == C_BODY and assembly.command[:2] == FILE_STAGE and not assembly.discarding:
             self.find_sink()
@@ -213,21 +213,21 @@ class ReceivedCommands:
             if kind == C_COMMAND and not assembly.discarding:
                 self.check_segments(assembly.command)
             return
-        self.assembled()
+        self.dispatch_command()
 
     def check_unfinished(self) -> None:
         """Refuse a body, if those that have begun on all sessions are large enough."""
-        carrier = self.session.connection
-        if not carrier.is_server:
+        connection = self.session.connection
+        if not connection.is_server:
             return
-        most = max(UNFINISHED_BODIES * carrier.body_max, UNFINISHED_OCTETS_MIN)
-        octets = 0
-        for session in carrier.attached.values():
+        limit = max(UNFINISHED_BODIES * connection.body_max, UNFINISHED_BYTES_MIN)
+        total = 0
+        for session in connection.attached.values():
             if session.received.assembly.sink is None:
-                octets += session.received.assembly.body_size
-        if octets > most:
+                total += session.received.assembly.body_size
+        if total > limit:
             self.refuse(
-                f"the unfinished bodies of this connection have {octets} octets, more than {most}"
+                f"the unfinished bodies of this connection have {total} octets, more than {limit}"
             )
 
     def find_sink(self) -> None:
@@ -240,35 +240,35 @@ class ReceivedCommands:
         try:
             assembly.sink = session.connection.sink_of(session, assembly.header)
         except Exception:
-            session.arrive(False)
+            session.take_number(False)
             session.connection.current = code_of(assembly.command)
             raise
         session.command_id = number
 
     def refuse(self, text: str) -> None:
-        """A command is larger than we take; its number is used up."""
-        self.session.arrive(False)
+        """Refuse a command that is too large; its number is used up."""
+        self.session.take_number(False)
         self.session.connection.current = code_of(self.assembly.command)
         raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, text)
 
     def check_segments(self, command: bytes) -> None:
         """Refuse a header or body on a command that takes none, before it comes."""
         if command[:2] not in WITH_SEGMENTS:
-            self.session.arrive(False)
+            self.session.take_number(False)
             self.session.connection.current = code_of(command)
             raise ExecutionError(
                 ExecutionCode.COMMAND_INVALID, "header or body on a command that takes none"
             )
 
-    def assembled(self) -> None:
-        """Hand a complete command on."""
+    def dispatch_command(self) -> None:
+        """Pass a complete command to the connection's owner."""
         session = self.session
         assembly = self.assembly
         if assembly.discarding:
             assembly.clear()
             session.cursor = (session.cursor + 1) & SERIAL_MASK
-            self.leap()
-            session.news = True
+            self.pass_gaps()
+            session.has_unreported = True
             session.announce_later()
             return
         command = assembly.command
@@ -277,11 +277,11 @@ class ReceivedCommands:
         parts = assembly.body()
         assembly.sink = None
         assembly.clear()
-        session.arrive(len(command) > 3 and command[3] & 1 != 0)
-        self.leap()
+        session.take_number(len(command) > 3 and command[3] & 1 != 0)
+        self.pass_gaps()
         connection = session.connection
         connection.current = code_of(command)
-        if self.done.near(session.next_in) - self.done.low > RUNNING_MAX:
+        if self.done.unwrap(session.next_in) - self.done.low > RUNNING_MAX:
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED,
                 f"more than {RUNNING_MAX} commands are not complete",
@@ -299,7 +299,7 @@ class ReceivedCommands:
         sync, decoded = decode_command(command)
         session.sync = sync
         if isinstance(decoded, ExecutionSync):
-            self.wait()
+            self.handle_sync()
         elif isinstance(decoded, ExecutionResult):
             if decoded.command_id is None:
                 raise ExecutionError(
@@ -315,19 +315,19 @@ class ReceivedCommands:
         else:
             connection.on_command(session, decoded, header, parts)
 
-    def wait(self) -> None:
+    def handle_sync(self) -> None:
         """execution.sync is complete when all commands before it are."""
-        number = self.done.near(self.session.command_id)
+        number = self.done.unwrap(self.session.command_id)
         if self.done.low == number:
             self.complete(self.session.command_id)
             return
-        if self.waits is None:
-            self.waits = []
-        if len(self.waits) >= WAITING_SYNCS_MAX:
+        if self.waiting_syncs is None:
+            self.waiting_syncs = []
+        if len(self.waiting_syncs) >= WAITING_SYNCS_MAX:
             raise ExecutionError(
                 ExecutionCode.RESOURCE_LIMIT_EXCEEDED, "too many execution.sync wait"
             )
-        self.waits.append(number)
+        self.waiting_syncs.append(number)
 
     # --- Completion ---------------------------------------------------------------------------
 
@@ -335,81 +335,81 @@ class ReceivedCommands:
         """The command with this id is executed, its effects are as durable as it asked for."""
         session = self.session
         done = self.done
-        if number == done.low & SERIAL_MASK and self.waits is None and not done.los:
+        if number == done.low & SERIAL_MASK and self.waiting_syncs is None and not done.starts:
             done.low += 1
         else:
-            low = done.near(number)
-            self.mark(low, low)
-        session.news = True
-        if not session.listed:
+            low = done.unwrap(number)
+            self.mark_complete(low, low)
+        session.has_unreported = True
+        if not session.is_listed:
             session.announce_later()
 
     def complete_range(self, lo: int, hi: int) -> None:
         """The commands from ``lo`` to ``hi``, both included, are executed."""
         session = self.session
-        low = self.done.near(lo)
-        self.mark(low, low + ((hi - lo) & SERIAL_MASK))
-        session.news = True
-        if not session.listed:
+        low = self.done.unwrap(lo)
+        self.mark_complete(low, low + ((hi - lo) & SERIAL_MASK))
+        session.has_unreported = True
+        if not session.is_listed:
             session.announce_later()
 
-    def mark(self, low: int, high: int) -> None:
+    def mark_complete(self, low: int, high: int) -> None:
         """These unwrapped ids are complete; some execution.sync may be as well now."""
         done = self.done
         try:
             done.add(low, high)
         except ValueError as error:
             raise ExecutionError(ExecutionCode.RESOURCE_LIMIT_EXCEEDED, str(error)) from None
-        while self.waits and self.waits[0] <= done.low:
-            number = self.waits.pop(0)
+        while self.waiting_syncs and self.waiting_syncs[0] <= done.low:
+            number = self.waiting_syncs.pop(0)
             done.add(number, number)
-        if not self.waits:
-            self.waits = None
+        if not self.waiting_syncs:
+            self.waiting_syncs = None
 
     def send_completed(self) -> None:
         """Send session.completed and session.known-completed."""
         session = self.session
-        session.listed = False
+        session.is_listed = False
         if session.connection is None or session.state != C_ATTACHED:
             return
-        if self.sent.owed:
+        if self.sent.has_due:
             self.sent.send_known_completed()
-        if not session.news:
+        if not session.has_unreported:
             return
         if self.sent.resuming and not session.connection.is_server:
             return  # The peer may have forgotten these commands; it says so soon.
-        session.news = False
+        session.has_unreported = False
         done = self.done
-        peer_known = self.peer_known
-        timely = done.low - peer_known.low > TIMELY_AFTER or len(done.los) > 64
-        if done.los or peer_known.los:
+        known_to_peer = self.known_to_peer
+        timely = done.low - known_to_peer.low > TIMELY_AFTER or len(done.starts) > 64
+        if done.starts or known_to_peer.starts:
             report = self.report()
             if report:
                 self.sent.write_control(SessionCompleted(commands=report, timely_reply=timely))
-        elif done.low > peer_known.low:
+        elif done.low > known_to_peer.low:
             self.sent.write_range(
                 0x020A03 if timely else 0x020A01,
-                peer_known.low & SERIAL_MASK,
+                known_to_peer.low & SERIAL_MASK,
                 (done.low - 1) & SERIAL_MASK,
             )
 
     # Keeps 0-10/s045, 0-10/s046.
     def report(self) -> SequenceSet:
-        """The complete commands of which the peer is not known to know."""
+        """Return the complete commands that the peer has not acknowledged."""
         unreported = SequenceSet()
         done = self.done
-        peer_known = self.peer_known
-        pieces = peer_known.missing(peer_known.low, done.low - 1)
-        for place in range(len(done.los)):
-            if len(pieces) > REPORTED_RANGES_MAX:
+        known_to_peer = self.known_to_peer
+        ranges = known_to_peer.missing(known_to_peer.low, done.low - 1)
+        for place in range(len(done.starts)):
+            if len(ranges) > REPORTED_RANGES_MAX:
                 break
-            pieces += peer_known.missing(done.los[place], done.his[place])
-        for lo, hi in pieces[:REPORTED_RANGES_MAX]:
+            ranges += known_to_peer.missing(done.starts[place], done.ends[place])
+        for lo, hi in ranges[:REPORTED_RANGES_MAX]:
             unreported.add_range(lo & SERIAL_MASK, hi & SERIAL_MASK)
         return unreported
 
-    def flushed(self, control: Any) -> None:
-        """The peer asks what we know."""
+    def on_flush(self, control: Any) -> None:
+        """The peer asks which commands we expect or have completed."""
         session = self.session
         if control.expected:
             expected = SequenceSet([(session.next_in, session.next_in)] if self.known else [])
@@ -418,19 +418,19 @@ class ReceivedCommands:
             self.sent.write_control(SessionConfirmed(commands=self.report()))
         if control.completed:
             self.sent.write_control(SessionCompleted(commands=self.report()))
-            session.news = False
+            session.has_unreported = False
 
     # Keeps 0-10/s047, 0-10/s051.
-    def peer_knows(self, lo: int, hi: int) -> None:
-        """The sender knows that these commands are complete."""
+    def on_known_completed(self, lo: int, hi: int) -> None:
+        """The sender acknowledged that these commands are complete."""
         if not self.known:
             raise unknown_ids("known-completed names commands that were never sent")
-        low = self.done.near(lo)
+        low = self.done.unwrap(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= self.done.near(self.session.next_in):
+        if high >= self.done.unwrap(self.session.next_in):
             raise unknown_ids("known-completed names commands that were never sent")
-        self.mark(low, high)
-        self.peer_known.add(low, high)
+        self.mark_complete(low, high)
+        self.known_to_peer.add(low, high)
 
 
 def code_of(command: bytes) -> int:

@@ -71,8 +71,8 @@ class Sessions:
             return self.timeout_max_s
         return min(requested_s, self.timeout_max_s)
 
-    def detached(self, session: Session) -> None:
-        """A session lost its connection and is kept."""
+    def on_detached(self, session: Session) -> None:
+        """A session lost its connection: keep it for its timeout."""
         timeout_s = self.timeout_max_s if session.timeout_s is None else session.timeout_s
         self.waiting[session] = self.clock() + timeout_s
         while len(self.waiting) > self.detached_max:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sending again what a session of AMQP 0-10 kept, when it was attached again.
 
-The peer says what it expects. That is sent once more, from the octet on where it broke off, and a
-gap where nothing was kept. What the peer has completed meanwhile is not sent.
+The peer names the commands it expects. They are sent again, from the byte where each broke off;
+where nothing was kept, a gap is sent. What the peer has completed meanwhile is not sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class AttachedSession(Protocol):
     received: ReceivedCommands
     connection: Any
     channel: int
-    news: bool
+    has_unreported: bool
 
     def announce_later(self) -> None:
         """Have the connection call :meth:`send_completed` at the end of the turn."""
@@ -35,82 +35,82 @@ class AttachedSession(Protocol):
 
 # Keeps 0-10/s042, 0-10/s043.
 def resume(session: AttachedSession, control: SessionExpected) -> None:
-    """The peer says what it expects; when the session resumes, that is sent again.
+    """Handle session.expected: when the session resumes, send what the peer expects.
 
     Raises:
         DetachError: the control names commands that were never sent.
     """
     commands = control.commands or SequenceSet()
-    following = session.sent.completed.near(session.sent.next_id)
+    next_id = session.sent.completed.unwrap(session.sent.next_id)
     fragments: dict[int, Any] = {}
     for fragment in control.fragments or ():
-        number = session.sent.completed.near(fragment.command_id or 0)
-        if number >= following:
+        number = session.sent.completed.unwrap(fragment.command_id or 0)
+        if number >= next_id:
             raise unknown_ids("expected names a fragment of a command that was never sent")
         fragments[number] = fragment.byte_ranges or ()
     for lo, hi in commands:
-        low = session.sent.completed.near(lo)
-        if low + ((hi - lo) & SERIAL_MASK) > following:
+        low = session.sent.completed.unwrap(lo)
+        if low + ((hi - lo) & SERIAL_MASK) > next_id:
             raise unknown_ids("expected names commands that were never sent")
     if not session.sent.resuming:
         session.connection.on_session_control(session, control)
         return
     session.sent.resuming = False
     if not commands and not fragments:
-        session.sent.point(session.sent.next_id, 0)
-        lost = session.sent.completed.missing(session.sent.completed.low, following - 1)
+        session.sent.send_command_point(session.sent.next_id, 0)
+        lost = session.sent.completed.missing(session.sent.completed.low, next_id - 1)
         session.sent.forget_all()
-        session.sent.completed.add(session.sent.completed.low, following - 1)
+        session.sent.completed.add(session.sent.completed.low, next_id - 1)
         if not session.connection.is_server:
             session.received.restart()
         session.connection.on_resumed(session, False)
         for lo, hi in lost:
             session.connection.on_given_up(session, lo & SERIAL_MASK, hi & SERIAL_MASK)
         return
-    replay(session, commands, fragments, following)
-    if session.news:
+    replay(session, commands, fragments, next_id)
+    if session.has_unreported:
         session.announce_later()
     session.connection.on_resumed(session, True)
 
 
 def replay(
-    session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], following: int
+    session: AttachedSession, commands: SequenceSet, fragments: dict[int, Any], next_id: int
 ) -> None:
     """Send what the peer expects and has not completed, or a gap where nothing was kept."""
     at = -1  # The unwrapped id that the peer counts next.
     highest = max(
-        [session.sent.completed.near(hi) for _, hi in commands] + list(fragments), default=following
+        [session.sent.completed.unwrap(hi) for _, hi in commands] + list(fragments), default=next_id
     )
     missing = []
     for lo, hi in commands:
-        low = session.sent.completed.near(lo)
+        low = session.sent.completed.unwrap(lo)
         missing += session.sent.completed.missing(low, low + ((hi - lo) & SERIAL_MASK))
-    missing += session.sent.completed.missing(highest + 1, following - 1)
+    missing += session.sent.completed.missing(highest + 1, next_id - 1)
     missing += [(number, number) for number in fragments]
     for low, high in sorted(missing):
         number = low
-        while number <= min(high, following - 1):
+        while number <= min(high, next_id - 1):
             item = session.sent.kept.get(number)
             if item is None:
                 end = number
-                while end < min(high, following - 1) and end + 1 not in session.sent.kept:
+                while end < min(high, next_id - 1) and end + 1 not in session.sent.kept:
                     end += 1
                 give_up(session, number, end)
                 number = end + 1
                 continue
             if number in fragments:
                 for first, last in fragments[number]:
-                    session.sent.point(number & SERIAL_MASK, first)
-                    write_octets(session, item, first, last + 1)
+                    session.sent.send_command_point(number & SERIAL_MASK, first)
+                    write_bytes(session, item, first, last + 1)
                 at = -1
             else:
                 if at != number:
-                    session.sent.point(number & SERIAL_MASK, 0)
+                    session.sent.send_command_point(number & SERIAL_MASK, 0)
                 session.sent.write(*item)
                 at = number + 1
             number += 1
-    if at != following:
-        session.sent.point(session.sent.next_id, 0)
+    if at != next_id:
+        session.sent.send_command_point(session.sent.next_id, 0)
 
 
 def give_up(session: AttachedSession, low: int, high: int) -> None:
@@ -119,10 +119,10 @@ def give_up(session: AttachedSession, low: int, high: int) -> None:
     session.connection.on_given_up(session, low & SERIAL_MASK, high & SERIAL_MASK)
 
 
-def write_octets(
+def write_bytes(
     session: AttachedSession, item: tuple[bytes, bytes, tuple[bytes, ...]], first: int, end: int
 ) -> None:
-    """Write the frames of the octets from ``first`` to ``end`` of a command's segments."""
+    """Write the frames of the bytes from ``first`` to ``end`` of a command's segments."""
     payload, header, parts = item
     segments = [(1, payload)]
     if header:
@@ -131,9 +131,9 @@ def write_octets(
         segments.append((3, b"".join(parts)))
     final = 3 if parts else 2 if header else 1
     at = 0
-    for kind, octets in segments:
+    for kind, data in segments:
         lo = max(first - at, 0)
-        hi = min(end - at, len(octets))
+        hi = min(end - at, len(data))
         if lo < hi:
-            session.connection.write_part(kind, kind == final, session.channel, octets, lo, hi)
-        at += len(octets)
+            session.connection.write_part(kind, kind == final, session.channel, data, lo, hi)
+        at += len(data)

@@ -17,7 +17,7 @@ cdef enum:
     C_RANGE_CONTROL_START = 0x0F00001A
 
 cdef unsigned int SERIAL_MASK
-cdef Py_ssize_t REPLAY_OCTETS_MAX
+cdef Py_ssize_t REPLAY_BYTES_MAX
 cdef Py_ssize_t REPLAY_COMMANDS_MAX
 
 @cython.final
@@ -29,11 +29,11 @@ cdef class SentCommands:
     cdef public CompletedIds completed
     cdef public bint resuming
     cdef public dict kept
-    cdef public Py_ssize_t kept_octets
-    cdef public bint owed
-    cdef public unsigned int owed_lo
-    cdef public unsigned int owed_hi
-    cdef public object owed_more
+    cdef public Py_ssize_t kept_bytes
+    cdef public bint has_due
+    cdef public unsigned int due_first
+    cdef public unsigned int due_last
+    cdef public object due_more
 
     @cython.locals(number=cython.uint, session=SessionPort)
     cpdef send(self, bytes payload, bytes header, tuple parts)
@@ -51,7 +51,7 @@ cdef class SentCommands:
     cpdef peer_completed(self, unsigned int lo, unsigned int hi)
     @cython.locals(first=cython.uint, last=cython.uint, announced=cython.bint)
     cdef completed_frame(self, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi)
-    cpdef owe(self, unsigned int lo, unsigned int hi)
+    cpdef add_known_completed(self, unsigned int lo, unsigned int hi)
     cpdef send_known_completed(self)
     cpdef leave(self)
     @cython.locals(size=Py_ssize_t)
@@ -65,4 +65,4 @@ cdef class SentCommands:
     cpdef write_control(self, object control)
     @cython.locals(connection=SessionConnection, at=Py_ssize_t, buffer="unsigned char*")
     cpdef write_range(self, unsigned int head, unsigned int lo, unsigned int hi)
-    cpdef point(self, unsigned int number, object offset)
+    cpdef send_command_point(self, unsigned int number, object offset)

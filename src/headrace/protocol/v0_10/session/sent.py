@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that a session of AMQP 0-10 sends: their ids, and which the peer completed.
 
-What we send is kept for replay while the granted timeout is not 0, up to ``REPLAY_OCTETS_MAX``;
-:mod:`headrace.protocol.v0_10.session.replay` sends it again. What the peer says that it completed
-it may want to have confirmed: that is told with the rest at the end of the turn.
+What we send is kept for replay while the granted timeout is not 0, up to ``REPLAY_BYTES_MAX``;
+:mod:`headrace.protocol.v0_10.session.replay` sends it again. The peer may ask to
+have its session.completed acknowledged: session.known-completed is sent at the end of the turn.
 """
 
 from typing import Any
@@ -35,8 +35,8 @@ from headrace.wire.ranges import SequenceSet
 
 HEADER_START = 0x0302  # Flags and kind of a header segment of one frame.
 BODY_START = 0x0703  # Likewise of a body segment, the last of its command.
-RANGE_LEN = 8  # Octets of a range of ids.
-RANGE_CONTROL_LEN = 26  # Octets of the frame of a control with one range.
+RANGE_LEN = 8  # Bytes of a range of ids.
+RANGE_CONTROL_LEN = 26  # Bytes of the frame of a control with one range.
 RANGE_CONTROL_START = 0x0F00001A  # Its flags, kind and size.
 if not cython.compiled:
     C_RANGE_LEN = RANGE_LEN
@@ -44,7 +44,7 @@ if not cython.compiled:
     C_RANGE_CONTROL_START = RANGE_CONTROL_START
     C_HEADER_START = HEADER_START
     C_BODY_START = BODY_START
-REPLAY_OCTETS_MAX = 16 << 20  # Octets of commands kept for replay, in one session.
+REPLAY_BYTES_MAX = 16 << 20  # Size of the commands kept for replay, in one session.
 REPLAY_COMMANDS_MAX = 65536  # Commands kept for replay, in one session.
 SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when compiled.
 
@@ -54,7 +54,7 @@ class ReplayFull(Exception):
 
 
 class SentCommands:
-    """The row of commands that go out."""
+    """The sequence of commands that are sent."""
 
     def __init__(self, session: SessionPort, lossless: bool) -> None:
         """``lossless``: never send a command that cannot be kept for replay."""
@@ -65,11 +65,11 @@ class SentCommands:
         self.completed = CompletedIds(0)  # Commands that the peer completed.
         self.resuming = False  # Attached again, and not yet told what the peer expects.
         self.kept: dict[int, tuple[bytes, bytes, tuple[bytes, ...]]] = {}  # By unwrapped id.
-        self.kept_octets = 0
-        self.owed = False  # A session.known-completed at the end of the turn,
-        self.owed_lo = 0  # for this range of ids,
-        self.owed_hi = 0
-        self.owed_more: Any = None  # and for this SequenceSet.
+        self.kept_bytes = 0
+        self.has_due = False  # A session.known-completed at the end of the turn,
+        self.due_first = 0  # for this range of ids,
+        self.due_last = 0
+        self.due_more: Any = None  # and for this SequenceSet.
 
     # --- Sending ------------------------------------------------------------------------------
 
@@ -189,13 +189,13 @@ class SentCommands:
         """The peer says that it completed these commands of ours."""
         session = self.session
         sent = self.completed
-        low = sent.near(lo)
+        low = sent.unwrap(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= sent.near(self.next_id):
+        if high >= sent.unwrap(self.next_id):
             raise unknown_ids("completed names commands that were never sent")
         if high < sent.low:
             return
-        if not sent.los and low <= sent.low:
+        if not sent.starts and low <= sent.low:
             low = sent.low
             sent.low = high + 1
             if self.kept:
@@ -214,54 +214,54 @@ class SentCommands:
 
     def completed_frame(self, d: bytes | bytearray, lo: int, hi: int) -> None:
         """A session.completed came; ``d[lo:hi]`` is its payload, checked."""
-        announced = d[lo + 2] & 2 != 0 or not self.session.connection.reticent
+        announced = d[lo + 2] & 2 != 0 or not self.session.connection.suppress_known_completed
         lo += 6
         while lo < hi:
             first = get32(d, lo)
             last = get32(d, lo + 4)
             self.peer_completed(first, last)
             if announced:
-                self.owe(first, last)
+                self.add_known_completed(first, last)
             lo += 8
 
-    def owe(self, lo: int, hi: int) -> None:
-        """The peer is owed a known-completed for these ids, at the end of the turn."""
-        if not self.owed:
-            self.owed = True
-            self.owed_lo = lo
-            self.owed_hi = hi
+    def add_known_completed(self, lo: int, hi: int) -> None:
+        """Send known-completed for these ids at the end of the turn."""
+        if not self.has_due:
+            self.has_due = True
+            self.due_first = lo
+            self.due_last = hi
             self.session.announce_later()
-        elif lo == ((self.owed_hi + 1) & SERIAL_MASK):
-            self.owed_hi = hi
+        elif lo == ((self.due_last + 1) & SERIAL_MASK):
+            self.due_last = hi
         else:
-            if self.owed_more is None:
-                self.owed_more = SequenceSet()
+            if self.due_more is None:
+                self.due_more = SequenceSet()
             try:
-                self.owed_more.add_range(lo, hi)
+                self.due_more.add_range(lo, hi)
             except ValueError:
-                self.write_control(SessionKnownCompleted(commands=self.owed_more))
-                self.owed_more = SequenceSet([(lo, hi)])
+                self.write_control(SessionKnownCompleted(commands=self.due_more))
+                self.due_more = SequenceSet([(lo, hi)])
 
     # Keeps 0-10/s048, 0-10/s049.
     def send_known_completed(self) -> None:
         """Send session.known-completed."""
-        self.owed = False
-        if self.owed_more is None:
-            self.write_range(0x020B01, self.owed_lo, self.owed_hi)
+        self.has_due = False
+        if self.due_more is None:
+            self.write_range(0x020B01, self.due_first, self.due_last)
         else:
-            owed = self.owed_more
-            self.owed_more = None
+            known = self.due_more
+            self.due_more = None
             try:
-                owed.add_range(self.owed_lo, self.owed_hi)
+                known.add_range(self.due_first, self.due_last)
             except ValueError:
-                self.write_range(0x020B01, self.owed_lo, self.owed_hi)
-            self.write_control(SessionKnownCompleted(commands=owed))
+                self.write_range(0x020B01, self.due_first, self.due_last)
+            self.write_control(SessionKnownCompleted(commands=known))
 
     def leave(self) -> None:
-        """The session leaves its channel: nothing is owed there any more."""
+        """The session leaves its channel: drop what was to be sent there."""
         self.resuming = False
-        self.owed = False
-        self.owed_more = None
+        self.has_due = False
+        self.due_more = None
 
     # --- What is kept for replay --------------------------------------------------------------
 
@@ -269,14 +269,14 @@ class SentCommands:
         """Keep the next command for replay, if there is room."""
         item = (payload, header, parts)
         size = size_of(item)
-        if self.kept_octets + size > REPLAY_OCTETS_MAX or len(self.kept) >= REPLAY_COMMANDS_MAX:
+        if self.kept_bytes + size > REPLAY_BYTES_MAX or len(self.kept) >= REPLAY_COMMANDS_MAX:
             if self.lossless:
                 raise ReplayFull(
-                    f"{len(self.kept)} commands of {self.kept_octets} octets are not completed"
+                    f"{len(self.kept)} commands of {self.kept_bytes} octets are not completed"
                 )
             return
-        self.kept[self.completed.near(self.next_id)] = item
-        self.kept_octets += size
+        self.kept[self.completed.unwrap(self.next_id)] = item
+        self.kept_bytes += size
 
     def release(self, low: int, high: int) -> None:
         """These unwrapped ids need not be replayed."""
@@ -286,21 +286,21 @@ class SentCommands:
         else:
             gone = [number for number in kept if low <= number <= high]
         for number in gone:
-            self.kept_octets -= size_of(kept.pop(number))
+            self.kept_bytes -= size_of(kept.pop(number))
 
     def forget_kept(self, lo: int, hi: int) -> None:
-        """The peer will complete these in any case."""
-        low = self.completed.near(lo)
+        """The peer confirmed these: they need not be replayed."""
+        low = self.completed.unwrap(lo)
         high = low + ((hi - lo) & SERIAL_MASK)
-        if high >= self.completed.near(self.next_id):
+        if high >= self.completed.unwrap(self.next_id):
             raise unknown_ids("confirmed names commands that were never sent")
         if self.kept:
             self.release(low, high)
 
     def forget_all(self) -> None:
-        """Nothing will be sent again."""
+        """Forget everything kept for replay."""
         self.kept.clear()
-        self.kept_octets = 0
+        self.kept_bytes = 0
 
     # --- Frames and controls ------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class SentCommands:
         put32(buffer, at + 6, lo)
         put32(buffer, at + 10, hi)
 
-    def point(self, number: int, offset: int) -> None:
+    def send_command_point(self, number: int, offset: int) -> None:
         """Send session.command-point: where our commands go on."""
         self.write_control(SessionCommandPoint(command_id=number, command_offset=offset))
 
@@ -355,10 +355,10 @@ class SentCommands:
     def send_gap(self, lo: int, hi: int) -> None:
         """Send session.gap: these commands count as completed."""
         self.write_control(SessionGap(commands=SequenceSet([(lo, hi)])))
-        low = self.completed.near(lo)
+        low = self.completed.unwrap(lo)
         self.release(low, low + ((hi - lo) & SERIAL_MASK))
 
 
 def size_of(item: tuple[bytes, bytes, tuple[bytes, ...]]) -> int:
-    """Octets of a kept command."""
+    """Return the size of a kept command, with its overhead."""
     return len(item[0]) + len(item[1]) + sum([len(part) for part in item[2]]) + 64

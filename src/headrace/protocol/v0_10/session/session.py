@@ -113,9 +113,9 @@ class Session(SessionPort):
         self.refresh()
         connection.attached[channel] = self
         connection.last = None
-        self.listed = False
-        if self.received.done.low > self.received.peer_known.low or self.received.done.los:
-            self.news = True
+        self.is_listed = False
+        if self.received.done.low > self.received.known_to_peer.low or self.received.done.starts:
+            self.has_unreported = True
             self.announce_later()
 
     # Keeps 0-10/s040, 0-10/s041.
@@ -127,11 +127,11 @@ class Session(SessionPort):
         """
         sent = self.sent
         if (
-            sent.completed.low == sent.completed.near(sent.next_id)
+            sent.completed.low == sent.completed.unwrap(sent.next_id)
             and not sent.kept
             and (self.connection.is_server or not self.received.known)
         ):
-            sent.point(sent.next_id, 0)
+            sent.send_command_point(sent.next_id, 0)
         else:
             sent.resuming = True
             sent.write_control(SessionFlush(expected=True))
@@ -147,14 +147,14 @@ class Session(SessionPort):
         self.channel = 0
         self.state = C_DETACHED
         self.received.ready = False
-        self.news = False
+        self.has_unreported = False
         self.sent.leave()
         self.received.assembly.clear()
         self.refresh()
         if self.ended or not self.sent.keeps:
             self.end()
         elif self.registry is not None:
-            self.registry.detached(self)
+            self.registry.on_detached(self)
 
     def end(self) -> None:
         """End the session: it cannot be attached again. May be called more than once."""
@@ -187,23 +187,23 @@ class Session(SessionPort):
             if control.commands is not None:
                 for lo, hi in control.commands:
                     self.sent.peer_completed(lo, hi)
-                    if control.timely_reply or not self.connection.reticent:
-                        self.sent.owe(lo, hi)
+                    if control.timely_reply or not self.connection.suppress_known_completed:
+                        self.sent.add_known_completed(lo, hi)
         elif isinstance(control, SessionKnownCompleted):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.received.peer_knows(lo, hi)
+                    self.received.on_known_completed(lo, hi)
         elif isinstance(control, SessionConfirmed):
             if control.commands is not None:
                 for lo, hi in control.commands:
                     self.sent.forget_kept(lo, hi)
         elif isinstance(control, SessionFlush):
             if self.state != C_DETACHING:
-                self.received.flushed(control)
+                self.received.on_flush(control)
         elif isinstance(control, SessionGap):
             if control.commands is not None:
                 for lo, hi in control.commands:
-                    self.received.gap(lo, hi)
+                    self.received.on_gap(lo, hi)
         elif isinstance(control, SessionExpected):
             if self.state != C_DETACHING:
                 resume(self, control)

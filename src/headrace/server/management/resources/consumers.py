@@ -116,6 +116,6 @@ def unsettled_of(consumer: Subscription, session: Session010) -> int | None:
     unsettled = session.deliveries.unsettled
     if len(session.subscriptions) == 1 or not unsettled.count:
         return int(unsettled.count)
-    if unsettled.places() > COUNTED_MAX:
+    if unsettled.slots() > COUNTED_MAX:
         return None
     return sum(message.consumer is consumer for message in unsettled.all())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.conversion.headers import address_of
-from headrace.gateway.conversion.preview import beginning
+from headrace.gateway.conversion.preview import body_preview
 from headrace.model.errors import AccessRefused, NotImplementedHere
 from headrace.model.exchange.binding import QUEUE
 from headrace.model.message import KIND_FILE, KIND_MASK, KIND_STREAM, REDELIVERED
@@ -184,7 +184,7 @@ def describe_message(vhost: VirtualHost, peeked: PeekedMessage, octets_max: int)
             row[name] = iso(when_ms, MS)
     row["headers"] = as_json(values.headers)
     row["bytes"] = message.body_size
-    return row | body_fields(beginning(message, octets_max), message.body_size)
+    return row | body_fields(body_preview(message, octets_max), message.body_size)
 
 
 def body_fields(data: bytes, size: int) -> Answer:

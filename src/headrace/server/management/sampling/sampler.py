@@ -326,7 +326,7 @@ class Sampler:
         self, channel: Channel | Session010, row: ChannelRow, user: User | None, unconfirmed: int
     ) -> ChannelTally:
         if isinstance(channel, Channel):
-            tally, vhost = channel.tallied(), channel.connection.vhost
+            tally, vhost = channel.update_tally(), channel.connection.vhost
             version = version_of(channel.connection)
         else:
             tally, vhost, version = channel.tally, channel.vhost, V0_10.label
@@ -407,5 +407,5 @@ def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
 def unconfirmed_of(session: Session010) -> int:
     """Return how many transfers of a session wait for their message.accept."""
     completion = session.completion
-    waiting = sum(batch.wanted for batch in completion.batches)
-    return waiting + (0 if completion.batch is None else completion.batch.wanted)
+    waiting = sum(batch.accept_count for batch in completion.batches)
+    return waiting + (0 if completion.batch is None else completion.batch.accept_count)

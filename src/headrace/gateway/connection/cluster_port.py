@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual hosts that other brokers of a cluster serve, as connections know them."""
+"""Port of the cluster, for connections to virtual hosts that other brokers serve."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ServingBroker(NamedTuple):
-    """A broker of the cluster, and where AMQP is spoken with it."""
+    """A broker of the cluster, and its address for AMQP."""
 
     name: str
     host: str
@@ -24,35 +24,35 @@ class ServingBroker(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def in_a_shortstr(hosts: Iterable[str]) -> str:
-    """Return as many hosts as 0-8 and 0-9 have room for, with commas between."""
-    text = ""
+def join_hosts(hosts: Iterable[str]) -> str:
+    """Return as many hosts as fit in the short string of 0-8 and 0-9, separated by commas."""
+    joined = ""
     for host in hosts:
-        longer = f"{text},{host}" if text else host
+        longer = f"{joined},{host}" if joined else host
         if len(longer.encode()) > HOSTS_BYTES_MAX:
             break
-        text = longer
-    return text
+        joined = longer
+    return joined
 
 
-class Elsewhere(Protocol):
-    """The cluster of a broker."""
+class ClusterPort(Protocol):
+    """The other brokers of a broker's cluster."""
 
     def serving(self, vhost: str) -> ServingBroker | None:
         """Return the other broker that serves a virtual host; None if there is none."""
 
     def brokers(self) -> Sequence[ServingBroker]:
-        """Return all brokers that have not left, first those that live."""
+        """Return all brokers that have not left the cluster, running ones first."""
 
     def relay(self, connection: RelayableClient, vhost: str, served: Callable[[], None]) -> None:
-        """Pass a connection, which is to open a virtual host, through to the broker that serves it.
+        """Relay a connection that opens a virtual host to the broker that serves it.
 
-        Call ``served`` if that is this broker by then. If it takes too long, the connection is
-        closed as by :meth:`wait`.
+        Call ``served`` if this broker serves it by then. After a timeout the connection is closed
+        as by :meth:`wait`.
         """
 
     def wait(self, connection: Client, vhost: str, served: Callable[[], None]) -> None:
         """Call ``served`` when a virtual host is served here or elsewhere.
 
-        If it takes too long, the connection is closed with 320, so that the client tries again.
+        After a timeout the connection is closed with 320, so that the client tries again.
         """
