@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker.lists import BACKUPS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
@@ -24,7 +25,7 @@ ROUTES = Routes()
 )
 async def list_backups(call: HttpCall) -> object:
     """Return the named backups."""
-    return Listed(await call.rows("list backups"), ("name",))
+    return Listed(await call.rows(BACKUPS), ("name",))
 
 
 @ROUTES.post(

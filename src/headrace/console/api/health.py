@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node
 from headrace.console.api.schemas.parts import TEXT, record
+from headrace.console.broker.lists import CERTIFICATES
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import ACCESS, NOBODY, Routes
 from headrace.console.http_errors import bad_request
@@ -19,7 +20,7 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.broker.answers import CertificateRow, Health, Status
+    from headrace.console.broker.answers import Health, Status
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Decorator
     from headrace.untyped import JsonObject
@@ -139,7 +140,7 @@ async def certificate_expiration(call: HttpCall, within: str, unit: str) -> obje
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
     now, period = datetime.now(UTC), int(within) * UNITS[unit]
-    certificates = cast("list[CertificateRow]", (await call.link.answer("list certificates"))[0])
+    certificates = await call.link.rows(CERTIFICATES)
     expired = [
         {"name": row["setting"], "certfile": row["file"], "certfile_expires_on": [row["expires"]]}
         for row in certificates

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import groups
 from headrace.console.api.common.lookups import row_in_path
+from headrace.console.broker.lists import GROUPS
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.charts import group_charts
 from headrace.console.pages.columns import Column
@@ -63,7 +64,7 @@ LISTS = (
 
 async def group_hits(call: HttpCall) -> str:
     """Describe the present position of a group."""
-    row = await row_in_path(call, "list groups")
+    row = await row_in_path(call, GROUPS)
     if row is None:
         return "It no longer exists."
     return (
