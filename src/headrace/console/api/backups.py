@@ -23,7 +23,7 @@ ROUTES = Routes()
 @ROUTES.get(
     {PATH: "Backups in `backup_directory`, with time and bytes."}, tag=ADMINISTRATOR, paged=True
 )
-async def list_backups(call: HttpCall) -> object:
+async def list_backups(call: HttpCall) -> Listed:
     """Return the named backups."""
     return Listed(await call.rows(BACKUPS), ("name",))
 
@@ -33,9 +33,9 @@ async def list_backups(call: HttpCall) -> object:
     tag=ADMINISTRATOR,
     body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
 )
-async def make_backup(call: HttpCall) -> object:
+async def make_backup(call: HttpCall) -> Answer:
     """Make a backup; the answer follows when the backup is complete."""
-    body = await Body.of(call, "name")
+    body = await Body.of(call)
     name = body.text("name")
     if not name:
         raise bad_request("'name' is empty")

@@ -43,7 +43,7 @@ async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
 )
 async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
-    position = position_in(await Body.of(call, "position"))
+    position = position_in(await Body.of(call))
     return Answer(200, await set_group(call, vhost, stream, group, position))
 
 

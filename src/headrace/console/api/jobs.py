@@ -54,7 +54,7 @@ ROUTES = Routes()
 )
 async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue: 202 with its id, or 200 if it has ended."""
-    done = await run(call, vhost, queue, await Body.of(call, "do"))
+    done = await run(call, vhost, queue, await Body.of(call))
     running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
 

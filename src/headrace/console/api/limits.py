@@ -78,7 +78,7 @@ async def delete_user_limit(call: HttpCall, user: str, name: str) -> None:
 
 async def limit_in(call: HttpCall) -> int | None:
     """Return the limit in a body."""
-    return (await Body.of(call, "value")).number("value")
+    return (await Body.of(call)).number("value")
 
 
 async def set_limit(

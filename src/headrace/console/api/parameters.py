@@ -87,7 +87,7 @@ async def show_global_parameter(call: HttpCall, name: str) -> ParameterRow:
 )
 async def put_global_parameter(call: HttpCall, name: str) -> Answer:
     """Set a parameter of the whole broker."""
-    body = await Body.of(call, "value")
+    body = await Body.of(call)
     done = await call.ask("put global parameter", name=name, value=body.values["value"])
     return written(is_new=bool(done["created"]))
 

@@ -117,7 +117,7 @@ async def of_both(
 )
 async def put_permission(call: HttpCall, vhost: str, user: str) -> Answer:
     """Set the permissions of a user in a virtual host."""
-    body = await Body.of(call, "configure", "write", "read")
+    body = await Body.of(call)
     configure, write, read = (body.text(name) for name in ("configure", "write", "read"))
     is_new = await set_permission(call, vhost, user, configure=configure, write=write, read=read)
     return written(is_new=is_new)
@@ -155,7 +155,7 @@ async def put_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
 ) -> Answer:
     """Restrict the routing keys of a user at a topic exchange, named in the path or in the body."""
-    body = await Body.of(call, *(("exchange",) if exchange is None else ()), "write", "read")
+    body = await Body.of(call)
     name = body.text("exchange", exchange or "")
     if exchange not in (None, name):
         raise bad_request("'exchange' in the body differs from the one in the path")

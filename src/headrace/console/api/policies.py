@@ -121,7 +121,7 @@ async def delete_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
 
 async def put(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
     """Set a policy of a kind."""
-    body = await Body.of(call, "pattern", "definition")
+    body = await Body.of(call)
     is_new = await set_policy(
         call,
         kind,

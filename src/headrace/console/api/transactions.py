@@ -45,7 +45,7 @@ async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
 )
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
-    body = await Body.of(call, "what")
+    body = await Body.of(call)
     decision, heuristic = body.text("what"), body.flag("heuristic")
     return Answer(200, await decide(call, vhost, xid, decision=decision, heuristic=heuristic))
 

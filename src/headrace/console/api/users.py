@@ -89,7 +89,7 @@ def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
 )
 async def put_user(call: HttpCall, user: str) -> Answer:
     """Add or change a user; without a password or its hash, no password logs the user in."""
-    body = await Body.of(call, "tags")
+    body = await Body.of(call)
     is_new = await set_user(
         call,
         user,
@@ -140,7 +140,7 @@ async def delete_user(call: HttpCall, user: str) -> None:
 )
 async def delete_users(call: HttpCall) -> None:
     """Delete several users; unknown names are ignored."""
-    names = (await Body.of(call, "users")).names("users")
+    names = (await Body.of(call)).names("users")
     if len(names) > BULK_MAX:
         raise bad_request(f"'users' has more than {BULK_MAX} names")
     existing = {row["name"] for row in await call.rows(USERS)}

@@ -45,6 +45,7 @@ class HttpCall:
         template: str,
         path: Mapping[str, str],
         body_max: int,
+        required_fields: tuple[str, ...],
         identity: Identity | None,
         link: BrokerLink,
         state: BrokerMirror,
@@ -56,8 +57,8 @@ class HttpCall:
     ) -> None:
         """``template`` and ``body_max`` are the path and the longest body of the route, in bytes.
 
-        ``bodies`` bounds the memory of users' bodies. ``reading`` is entered while the request
-        waits for its body.
+        ``required_fields`` are those that the body must contain. ``bodies`` bounds the memory of
+        users' bodies. ``reading`` is entered while the request waits for its body.
         """
         self.request = request
         self.template = template
@@ -72,6 +73,7 @@ class HttpCall:
         self._identity = identity
         self._bodies = bodies
         self._body_max = body_max
+        self.required_fields = required_fields
         self._acquired = 0  # Bytes of ``bodies``.
         self._reading = reading
         self._body: bytes | None = None

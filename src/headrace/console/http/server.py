@@ -184,6 +184,7 @@ class Port:
                 template=route.path,
                 path=parameters,
                 body_max=route.body_max,
+                required_fields=route.required_fields,
                 identity=identity,
                 link=self._link,
                 state=self._state,

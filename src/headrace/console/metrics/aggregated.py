@@ -68,7 +68,7 @@ ALARMS = {
 
 
 @ROUTES.get({"/metrics": "The broker as a whole, for Prometheus."}, tag=NOBODY)
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall) -> Text:
     """Return the metrics of the broker as a whole."""
     await call.state.refresh()
     return Text((await text(call, "aggregated")).encode(), CONTENT_TYPE)
@@ -328,7 +328,7 @@ async def queries(call: HttpCall) -> str:
 
 
 @ROUTES.get({"/metrics/memory-breakdown": "The memory by its use."}, tag=NOBODY)
-async def memory_breakdown(call: HttpCall) -> object:
+async def memory_breakdown(call: HttpCall) -> Text:
     """Return the memory of messages and the rest of the resident memory."""
     await call.state.refresh()
     status = await call.state.status()
