@@ -68,7 +68,7 @@ VIEWERS_CHANGE = "You may view, not change"
 VIEWERS_PAYLOADS = "You may not view the payloads of messages"
 
 
-class Port:
+class HttpApplication:
     """Serves the routes of one port."""
 
     def __init__(
