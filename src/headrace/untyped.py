@@ -6,10 +6,12 @@ They are the only places where these rooms say `Any`. The code that reads such a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Json: TypeAlias = Any  # What decoding JSON or TOML returns: the document says what is in it.
 JsonObject: TypeAlias = dict[str, Any]  # A decoded object or table.
+JsonRow: TypeAlias = Mapping[str, Any]  # One to read: a JsonObject, or a TypedDict of one.
 Fields: TypeAlias = dict[str, Any]  # Keyword arguments, each of the type of the field of its name.
 Java: TypeAlias = Any  # An object of the Java machine: py4j has no types for it.
 Arrow: TypeAlias = Any  # An array, scalar or file of pyarrow, which has no types.

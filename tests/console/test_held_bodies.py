@@ -33,7 +33,7 @@ LARGE = b'{"queues": []' + b" " * (2 * MIB) + b"}"
 def held(console: LocalConsole) -> Iterator[BodyMemory]:
     """The bodies of the console; none is held before and after."""
     assert console.console is not None
-    found = console.console._ports[0]._bodies
+    found = console.console._applications[0]._bodies
     yield found
     until(lambda: not found.large.held and not found.small.held, "no body is held")
     assert not found.large._line

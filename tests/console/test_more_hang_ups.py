@@ -108,9 +108,9 @@ def test_a_hang_up_anywhere_is_no_error(
             if how == "reset":
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     assert console.console is not None
-    server = console.console._ports[0].server
+    server = console.console._applications[0].server
     until(lambda: not server.connections and not server._stalled, "all have gone")
-    until(lambda: not console.console._ports[0]._of_user._running, "no request is served")  # type: ignore[union-attr]
+    until(lambda: not console.console._applications[0]._of_user._running, "no request is served")  # type: ignore[union-attr]
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
 
@@ -135,7 +135,7 @@ def test_a_network_that_ends_is_no_error(
     """The system tells of it by errors of other types than a hang-up."""
     console, _ = served
     sent, read = WHERE[where]
-    port = console.console._ports[0]  # type: ignore[union-attr]
+    port = console.console._applications[0]  # type: ignore[union-attr]
     until(lambda: not port.server.connections, "there are no others")
     with socket.create_connection(("127.0.0.1", console.port), PATIENCE_S) as end:
         end.sendall(sent.encode())
@@ -160,7 +160,7 @@ def test_a_client_that_has_gone_is_still_known(
 ) -> None:
     """It was taken for another, whose login is refused, logged, and counted as a failure."""
     peers: list[tuple[str, bool]] = []
-    port = console.console._ports[0]  # type: ignore[union-attr]
+    port = console.console._applications[0]  # type: ignore[union-attr]
     answer = port._answer
 
     async def late(request: BaseRequest, connection: HttpConnection) -> StreamResponse:

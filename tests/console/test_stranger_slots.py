@@ -65,7 +65,7 @@ def status(host: str, port: int, request: str) -> int:
 def server_of(console: LocalConsole, port: int) -> HttpServer:
     """The console's server of a port: that of the API is the first."""
     assert console.console is not None
-    return console.console._ports[port != console.port].server
+    return console.console._applications[port != console.port].server
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from headrace.console.auth.oauth import check
 from headrace.console.auth.sessions import Sessions
 from headrace.console.broker.link import BrokerLink
 from headrace.console.certificate import Certificate
-from headrace.console.http.server import Port
+from headrace.console.http.server import HttpApplication
 from headrace.console.listening import (
     BACKLOG,
     ConsoleError,
@@ -56,7 +56,7 @@ class Console:
         self.state = BrokerMirror(self.link, settings.history_path)
         self._authentication = Authentication(self.link)
         self.sessions = Sessions(self.link)
-        self._ports: list[Port] = []
+        self._applications: list[HttpApplication] = []
         self._listening: list[asyncio.Server] = []
         self._certificate: Certificate | None = None
         self._chores: list[asyncio.Task[None]] = []
@@ -121,7 +121,7 @@ class Console:
 
         ``error_page`` makes the HTML of errors; None for a port without pages.
         """
-        port = Port(
+        application = HttpApplication(
             routes,
             link=self.link,
             state=self.state,
@@ -130,12 +130,14 @@ class Console:
             sessions=self.sessions,
             error_page=error_page,
         )
-        self._ports.append(port)
+        self._applications.append(application)
         loop = asyncio.get_running_loop()
         protocol = "http" if error_page is not None else "http/prometheus"
         name = protocol if context is None else protocol.replace("http", "https", 1)
         for sock in sockets:
-            server = await loop.create_server(port.server, sock=sock, ssl=context, backlog=BACKLOG)
+            server = await loop.create_server(
+                application.server, sock=sock, ssl=context, backlog=BACKLOG
+            )
             self._listening.append(server)
             self.state.console_listens.append((name, address_of(sock)))
         return address_of(sockets[0])
@@ -143,8 +145,8 @@ class Console:
     async def _maintain(self) -> None:
         while True:
             await asyncio.sleep(CHECK_S)
-            for port in self._ports:
-                port.server.close_silent()
+            for application in self._applications:
+                application.server.close_silent()
             if self._certificate is not None:
                 self._certificate.renew_if_changed()
 
@@ -159,9 +161,11 @@ class Console:
             chore.cancel()
         for server in self._listening:
             server.close()
-        for port in self._ports:
-            port.server.pre_shutdown()
-        await asyncio.gather(*(port.server.shutdown(STOP_S) for port in self._ports))
+        for application in self._applications:
+            application.server.pre_shutdown()
+        await asyncio.gather(
+            *(application.server.shutdown(STOP_S) for application in self._applications)
+        )
         pending = set(self._chores)
         while pending:  # No task may use the history after this.
             _, pending = await asyncio.wait(pending, timeout=STOP_S)

@@ -12,7 +12,7 @@ import stat
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -34,6 +34,7 @@ from support.command_line import as_json, refused, run, works
 from support.timeouts import PATIENCE_S
 
 if TYPE_CHECKING:
+    from headrace.management_operations import OperationName
     from headrace.server.management.call import Call, Operation
 
 VERSIONS = ("0-8", "0-9", "0-9-1", "0-10")
@@ -283,7 +284,7 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
 def add_operation(monkeypatch: pytest.MonkeyPatch, name: str, run: Operation) -> None:
     """Let the broker have one more operation."""
     table = OperationTable()
-    table(name, ADMINISTER)(run)
+    table(cast("OperationName", name), ADMINISTER)(run)
     monkeypatch.setitem(OPERATIONS, name, table.rows[0])
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker.lists import BACKUPS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
@@ -22,9 +23,9 @@ ROUTES = Routes()
 @ROUTES.get(
     {PATH: "Backups in `backup_directory`, with time and bytes."}, tag=ADMINISTRATOR, paged=True
 )
-async def list_backups(call: HttpCall) -> object:
+async def list_backups(call: HttpCall) -> Listed:
     """Return the named backups."""
-    return Listed(await call.rows("list backups"), ("name",))
+    return Listed(await call.rows(BACKUPS), ("name",))
 
 
 @ROUTES.post(
@@ -32,9 +33,9 @@ async def list_backups(call: HttpCall) -> object:
     tag=ADMINISTRATOR,
     body=schema(("name",), name=TEXT, base=TEXT, verify=BOOLEAN),
 )
-async def make_backup(call: HttpCall) -> object:
+async def make_backup(call: HttpCall) -> Answer:
     """Make a backup; the answer follows when the backup is complete."""
-    body = await Body.of(call, "name")
+    body = await Body.of(call)
     name = body.text("name")
     if not name:
         raise bad_request("'name' is empty")

@@ -14,6 +14,7 @@ from headrace.console.api.common.body import TABLE, Body, schema
 from headrace.console.api.common.lookups import check_vhost, rows_of
 from headrace.console.api.exchanges import EXCHANGE, exchange_name
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker import lists
 from headrace.console.http.answers import Described, Listed, created
 from headrace.console.http.paging import in_order, value_at
 from headrace.console.http.routes import ACCESS, Routes
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Table
+    from headrace.management_operations import OperationName
+    from headrace.management_rows import BindingRow
     from headrace.untyped import JsonObject
 
 NO_KEY = "~"  # The properties key of an empty routing key without arguments.
 ENDS = ("source", "destination")
 BINDING_ORDER = ("vhost", "source", "destination", "routing_key", "properties_key")
 DESTINATIONS = {"q": "queue", "e": "exchange"}
+SHOW: dict[str, OperationName] = {"queue": "show queue", "exchange": "show exchange"}
 #: Columns of a queue's binding to the default exchange, with the fields of the queue.
 OF_DEFAULT = {"vhost": "vhost", "destination": "name", "routing_key": "name"}
 Binding = Union[int, "JsonObject"]  # A slot stands for its queue's binding to the default exchange.
@@ -250,7 +254,7 @@ async def explicit_bindings(call: HttpCall, vhost: str | None, **ends: str) -> l
 
     ``ends`` are the names of source or destination that the broker filters by.
     """
-    return [binding_of(row) for row in await rows_of(call, "list bindings", vhost, **ends)]
+    return [binding_of(row) for row in await rows_of(call, lists.BINDINGS, vhost, **ends)]
 
 
 async def between(
@@ -263,7 +267,7 @@ async def between(
     """
     kind = destination_kind(letter)
     name = await existing_exchange(call, vhost, source)
-    await call.ask(f"show {kind}", vhost=vhost, name=destination)
+    await call.ask(SHOW[kind], vhost=vhost, name=destination)
     if not name:
         return [default_binding(vhost, destination)] if kind == "queue" else []
     values = {"source": name, "destination": destination, "destination_type": kind}
@@ -304,7 +308,7 @@ def matching(rows: list[JsonObject], values: JsonObject) -> list[JsonObject]:
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
-def binding_of(row: JsonObject) -> JsonObject:
+def binding_of(row: BindingRow) -> JsonObject:
     """Return a binding as RabbitMQ describes it."""
     arguments = row["arguments"] or {}
     return {

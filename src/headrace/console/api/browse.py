@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
+from headrace.console.broker.lists import MESSAGES
 from headrace.console.http.answers import Answer, Text
 from headrace.console.http.routes import Parameter, Routes
 from headrace.console.http_errors import bad_request, not_found
@@ -89,7 +90,7 @@ async def page_of_messages(
     if len(selector) > SELECTOR_MAX:
         raise bad_request(f"'selector' has more than {SELECTOR_MAX} characters")
     rows = await call.rows(
-        "peek",
+        MESSAGES,
         vhost=vhost,
         queue=queue,
         selector=selector or None,
@@ -113,7 +114,7 @@ async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Tex
     if not position.isascii() or not position.isdecimal() or len(position) > 18:
         raise not_found()
     rows = await call.rows(
-        "peek",
+        MESSAGES,
         vhost=vhost,
         queue=queue,
         count=1,

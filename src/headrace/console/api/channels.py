@@ -16,6 +16,7 @@ from headrace.console.api.connections import (
     find_connection,
 )
 from headrace.console.api.consumers import consumer_of
+from headrace.console.broker.lists import CONSUMERS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import not_found
@@ -56,7 +57,7 @@ async def show_channel(call: HttpCall, channel: str) -> JsonObject:
     names = await connection_names(call)
     key = (row["connection_details"]["name"], row["number"])
     consumers = []
-    for consumer in await rows_of(call, "list consumers"):
+    for consumer in await rows_of(call, CONSUMERS):
         described = consumer_of(consumer, names)
         details = described["channel_details"]
         if (details["connection_name"], details["number"]) == key:

@@ -17,9 +17,9 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import SampledObject
+    from headrace.management_rows import AlarmRow
     from headrace.untyped import JsonObject
 
 OWN = "the user's own; all with monitoring"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import rows_of
 from headrace.console.api.connections import Names, connection_names, details_of
+from headrace.console.broker.lists import CONSUMERS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.node_name import node_name
@@ -14,6 +15,7 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.management_rows import ConsumerRow
     from headrace.untyped import JsonObject
 
 ROUTES = Routes()
@@ -31,11 +33,11 @@ ROUTES = Routes()
 async def list_consumers(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the consumers of a virtual host, or of all that the user sees."""
     names = await connection_names(call)
-    rows = await rows_of(call, "list consumers", vhost)
+    rows = await rows_of(call, CONSUMERS, vhost)
     return Listed([consumer_of(row, names) for row in rows], ("queue.vhost", "queue.name"))
 
 
-def consumer_of(row: JsonObject, names: Names) -> JsonObject:
+def consumer_of(row: ConsumerRow, names: Names) -> JsonObject:
     """Return a consumer as RabbitMQ describes it."""
     connection = details_of(row["connection"], names)
     arguments = row["arguments"] or {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import rows_of
+from headrace.console.broker.lists import DEDUPLICATION
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -27,4 +28,4 @@ ROUTES = Routes()
 )
 async def list_deduplication(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the queues and exchanges that drop duplicates, with the numbers of remembered ids."""
-    return Listed(await rows_of(call, "list deduplication", vhost), ("vhost", "kind", "name"))
+    return Listed(await rows_of(call, DEDUPLICATION, vhost), ("vhost", "kind", "name"))

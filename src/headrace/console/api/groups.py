@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.lookups import named_rows
+from headrace.console.broker.lists import GROUPS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -31,7 +32,7 @@ ROUTES = Routes()
 )
 async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the groups of stream readers with their lag."""
-    return await named_rows(call, "list groups", vhost, "group")
+    return await named_rows(call, GROUPS, vhost, "group")
 
 
 @ROUTES.put(
@@ -42,7 +43,7 @@ async def list_groups(call: HttpCall, vhost: str | None = None) -> Listed:
 )
 async def put_group(call: HttpCall, vhost: str, stream: str, group: str) -> Answer:
     """Set the position of a group."""
-    position = position_in(await Body.of(call, "position"))
+    position = position_in(await Body.of(call))
     return Answer(200, await set_group(call, vhost, stream, group, position))
 
 

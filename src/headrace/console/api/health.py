@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from headrace.console.api.common.alarms import active_alarms
 from headrace.console.api.common.node import check_node
 from headrace.console.api.schemas.parts import TEXT, record
+from headrace.console.broker.lists import CERTIFICATES
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import ACCESS, NOBODY, Routes
 from headrace.console.http_errors import bad_request
@@ -19,12 +20,13 @@ from headrace.user_tags import MANAGEMENT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.console.broker.answers import CertificateRow, Health, Status
+    from headrace.console.broker.answers import Health, Status
     from headrace.console.http.call import HttpCall
     from headrace.console.http.routes import Decorator
     from headrace.untyped import JsonObject
 
-OK = {"status": "ok"}
+Result: TypeAlias = "Answer | JsonObject"  # Of a check.
+OK: JsonObject = {"status": "ok"}
 HEALTHY = record(status={"const": "ok"})
 FAILURE: JsonObject = {
     "type": "object",
@@ -70,7 +72,7 @@ def failed(reason: str, **details: object) -> Answer:
 
 
 @check({"alarms": "No alarm blocks publishers.", "local-alarms": "The same, of this node."})
-async def alarms(call: HttpCall) -> object:
+async def alarms(call: HttpCall) -> Result:
     """Fail while an alarm blocks publishers."""
     active = await active_alarms(call)
     if not active:
@@ -93,7 +95,7 @@ async def protocols_by_port(call: HttpCall) -> dict[int, str]:
 
 
 @check({"port-listener/{port}": "The broker or the console listens on a port."})
-async def port_listener(call: HttpCall, port: str) -> object:
+async def port_listener(call: HttpCall, port: str) -> Result:
     """Fail if nothing listens on a port."""
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise bad_request("the port is not a number")
@@ -104,7 +106,7 @@ async def port_listener(call: HttpCall, port: str) -> object:
 
 
 @check({"protocol-listener/{protocols}": "The protocols have listeners."})
-async def protocol_listener(call: HttpCall, protocols: str) -> object:
+async def protocol_listener(call: HttpCall, protocols: str) -> Result:
     """Fail if one of the protocols, separated by commas, has no listener."""
     listening = set((await protocols_by_port(call)).values())
     names = {name for protocol in listening for name in PROTOCOLS.get(protocol, (protocol,))}
@@ -120,7 +122,7 @@ async def protocol_listener(call: HttpCall, protocols: str) -> object:
 
 
 @check({"virtual-hosts": "The journals of the virtual hosts are writable."})
-async def virtual_hosts(call: HttpCall) -> object:
+async def virtual_hosts(call: HttpCall) -> Result:
     """Fail if the journal of a virtual host cannot be written."""
     report = cast("Health", await call.link.ask("health", checks=["store"]))
     if not report["checks"]["store"]:
@@ -134,12 +136,12 @@ async def virtual_hosts(call: HttpCall) -> object:
         "within a period."
     }
 )
-async def certificate_expiration(call: HttpCall, within: str, unit: str) -> object:
+async def certificate_expiration(call: HttpCall, within: str, unit: str) -> Result:
     """Fail if a certificate of TLS expires within a period."""
     if not PERIOD.fullmatch(within) or unit not in UNITS:
         raise bad_request(f"the period is a number of {', '.join(UNITS)}")
     now, period = datetime.now(UTC), int(within) * UNITS[unit]
-    certificates = cast("list[CertificateRow]", (await call.link.answer("list certificates"))[0])
+    certificates = await call.link.rows(CERTIFICATES)
     expired = [
         {"name": row["setting"], "certfile": row["file"], "certfile_expires_on": [row["expires"]]}
         for row in certificates
@@ -159,7 +161,7 @@ async def certificate_expiration(call: HttpCall, within: str, unit: str) -> obje
         "there is one node.",
     }
 )
-async def passes(call: HttpCall, pattern: str = "") -> object:
+async def passes(call: HttpCall, pattern: str = "") -> Result:
     """Pass: with one node the check cannot fail."""
     return OK
 
@@ -172,7 +174,7 @@ async def passes(call: HttpCall, pattern: str = "") -> object:
     },
     permission=ACCESS,
 )
-async def leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> object:
+async def leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> Result:
     """Pass for a virtual host that exists: with one node every queue has its leader."""
     return await aliveness(call, vhost)
 
@@ -187,7 +189,7 @@ async def leaders_in_vhost(call: HttpCall, vhost: str, pattern: str = "") -> obj
     },
     tag=NOBODY,
 )
-async def in_service(call: HttpCall) -> object:
+async def in_service(call: HttpCall) -> Result:
     """Fail while the broker accepts no clients."""
     report = cast("Health", await call.link.shared("health", checks=["ready", "listeners"]))
     return OK if report["healthy"] else Answer(503, FAILED)
@@ -197,14 +199,14 @@ async def in_service(call: HttpCall) -> object:
     {"below-node-connection-limit": "There are fewer connections than `connections_max`."},
     tag=NOBODY,
 )
-async def below_limit(call: HttpCall) -> object:
+async def below_limit(call: HttpCall) -> Result:
     """Fail if the broker has as many connections as it accepts."""
     status = cast("Status", await call.link.shared("status", counts=False))
     return OK if status["connections"] < status["connections_max"] else Answer(503, FAILED)
 
 
 @check({"reached-target-cluster-size": "Passes always: there is one node."}, tag=NOBODY)
-async def cluster_size(call: HttpCall) -> object:
+async def cluster_size(call: HttpCall) -> Result:
     """Pass: the cluster has its one node."""
     return OK
 
@@ -221,7 +223,7 @@ async def cluster_size(call: HttpCall) -> object:
     answer=HEALTHY,
     is_free=True,
 )
-async def node_check(call: HttpCall, node: str = "") -> object:
+async def node_check(call: HttpCall, node: str = "") -> Result:
     """Pass for the name of this node."""
     if node:
         check_node(node)
@@ -234,7 +236,7 @@ async def node_check(call: HttpCall, node: str = "") -> object:
     permission=ACCESS,
     is_free=True,
 )
-async def aliveness(call: HttpCall, vhost: str) -> object:
+async def aliveness(call: HttpCall, vhost: str) -> Result:
     """Pass for a virtual host that exists."""
     await call.ask("show vhost", vhost=vhost)
     return OK

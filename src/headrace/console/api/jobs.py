@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, INTEGER, Body, schema
 from headrace.console.api.common.lookups import rows_of
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker.lists import JOBS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import bad_request
@@ -16,9 +17,16 @@ from headrace.user_tags import MANAGEMENT
 
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
+    from headrace.management_operations import OperationName
     from headrace.untyped import JsonObject
 
-KINDS = ("move", "copy", "requeue", "delete")
+# The operations of jobs, by the kinds that requests name.
+KINDS: dict[str, OperationName] = {
+    "move": "move messages",
+    "copy": "copy messages",
+    "requeue": "requeue messages",
+    "delete": "delete messages",
+}
 RUNNING = frozenset(("choosing", "moving"))  # States of a running job.
 WITH_TARGET = ("move", "copy")
 JOB = "/api/headrace/jobs/{vhost}/{id}"
@@ -46,7 +54,7 @@ ROUTES = Routes()
 )
 async def begin(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Begin a job on the messages of a queue: 202 with its id, or 200 if it has ended."""
-    done = await run(call, vhost, queue, await Body.of(call, "do"))
+    done = await run(call, vhost, queue, await Body.of(call))
     running = done.get("state") in RUNNING
     return Answer(202 if running else 200, done)
 
@@ -84,7 +92,7 @@ async def run(
         "id": body.text("id") or secrets.token_hex(8),
         "wait": wait,
     }
-    return await call.ask(f"{do} messages", **fields)
+    return await call.ask(KINDS[do], **fields)
 
 
 @ROUTES.get(
@@ -95,7 +103,7 @@ async def run(
 )
 async def list_jobs(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the running jobs."""
-    return Listed(await rows_of(call, "list jobs", vhost), ("vhost", "id"))
+    return Listed(await rows_of(call, JOBS, vhost), ("vhost", "id"))
 
 
 @ROUTES.get({JOB: "The progress of a job."}, tag=MANAGEMENT, permission="read on the queue")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.lookups import named_rows
+from headrace.console.broker.lists import LEASES
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -29,7 +30,7 @@ ROUTES = Routes()
 )
 async def list_leases(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the leases: messages that groups have leased from queues and not settled."""
-    return await named_rows(call, "list leases", vhost, "group")
+    return await named_rows(call, LEASES, vhost, "group")
 
 
 @ROUTES.post(

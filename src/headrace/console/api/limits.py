@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import INTEGER, Body, schema
 from headrace.console.api.common.lookups import existing_vhost
+from headrace.console.broker.lists import USER_LIMITS, VHOST_LIMITS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
@@ -32,7 +33,7 @@ ROUTES = Routes()
 async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the limits of the virtual hosts that the user sees, or of one."""
     vhost = await existing_vhost(call, vhost)
-    rows = [row for row in await call.rows("list limits") if vhost in (None, row["vhost"])]
+    rows = [row for row in await call.rows(VHOST_LIMITS) if vhost in (None, row["vhost"])]
     return Listed(rows, ("vhost",))
 
 
@@ -47,7 +48,7 @@ async def list_vhost_limits(call: HttpCall, vhost: str | None = None) -> Listed:
 )
 async def list_user_limits(call: HttpCall, user: str | None = None) -> Listed:
     """Return the limits of users: the user's own, or all for an administrator."""
-    rows = await call.rows("list limits", of="users")
+    rows = await call.rows(USER_LIMITS)
     return Listed([row for row in rows if user in (None, row["user"])], ("user",))
 
 
@@ -77,7 +78,7 @@ async def delete_user_limit(call: HttpCall, user: str, name: str) -> None:
 
 async def limit_in(call: HttpCall) -> int | None:
     """Return the limit in a body."""
-    return (await Body.of(call, "value")).number("value")
+    return (await Body.of(call)).number("value")
 
 
 async def set_limit(

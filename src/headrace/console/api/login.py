@@ -33,7 +33,7 @@ ROUTES = Routes()
     body=record(username=TEXT, password=TEXT),
     body_max=STRANGERS_BYTES_MAX,
 )
-async def log_in_by_body(call: HttpCall) -> object:
+async def log_in_by_body(call: HttpCall) -> Answer:
     """Begin a session: the answer has its cookie, and its CSRF token in a header."""
     username, password = await credentials(call)
     session_id = await begin(call, username=username, password=password)
@@ -84,7 +84,7 @@ async def credentials(call: HttpCall) -> tuple[str, str]:
 
 
 @ROUTES.delete({"/api/login": "End the session."}, tag=NOBODY)
-async def log_out(call: HttpCall) -> object:
+async def log_out(call: HttpCall) -> Answer:
     """End the session and its ticket."""
     if not is_own(call.request):
         raise HttpError(403, "only the console's own pages may end a session")

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from headrace.console.broker.errors import OperationRefused
+from headrace.console.broker.lists import LOG_LINES
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import Routes
 from headrace.user_tags import ADMINISTRATOR
@@ -30,7 +31,7 @@ ROUTES = Routes()
 async def broker_log(call: HttpCall) -> Listed:
     """Return the last lines of the broker's log, the newest first; none if it has no file."""
     try:
-        lines = await call.rows("show log", of="broker", count=LINES)
+        lines = await call.rows(LOG_LINES, of="broker", count=LINES)
     except OperationRefused as error:
         if error.code != NO_LOG:
             raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, INTEGER, TABLE, Body, schema
 from headrace.console.api.exchanges import exchange_name
 from headrace.console.api.schemas.parts import FLAG, OBJECT, TEXT, WHOLE, record
+from headrace.console.broker.lists import TAKEN_MESSAGES
 from headrace.console.http.answers import Answer
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
@@ -146,7 +147,7 @@ async def get(call: HttpCall, vhost: str, queue: str) -> Answer:
     if truncate is not None and truncate < 0:
         raise bad_request("'truncate' is not a number of bytes")
     rows = await call.rows(
-        "get",
+        TAKEN_MESSAGES,
         vhost=vhost,
         queue=queue,
         count=1 if count is None else count,

@@ -59,7 +59,7 @@ async def show_cluster_name(call: HttpCall) -> JsonObject:
 )
 async def put_cluster_name(call: HttpCall) -> None:
     """Set the name of the cluster."""
-    body = await Body.of(call, "name")
+    body = await Body.of(call)
     await call.ask("put name", name=body.text("name"))
 
 

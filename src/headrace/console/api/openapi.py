@@ -186,10 +186,10 @@ def page_of(routes: tuple[Route, ...]) -> bytes:
 def with_document(routes: tuple[Route, ...]) -> tuple[Route, ...]:
     """Return routes and those of their own document and page."""
 
-    async def show(call: HttpCall) -> object:
+    async def show(call: HttpCall) -> JsonObject:
         return document(every)
 
-    async def read(call: HttpCall) -> object:
+    async def read(call: HttpCall) -> Text:
         return Text(page_of(every), "text/html; charset=utf-8")
 
     every = (

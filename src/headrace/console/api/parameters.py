@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.common.lookups import existing_vhost, only
+from headrace.console.broker.lists import GLOBAL_PARAMETERS
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.console.http_errors import not_found
@@ -15,7 +16,7 @@ from headrace.user_tags import ADMINISTRATOR, POLICYMAKER
 if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.untyped import JsonObject
+    from headrace.management_rows import ParameterRow
 
 PARAMETER = "/api/parameters/{component}/{vhost}/{name}"
 GLOBAL = "/api/global-parameters/{name}"
@@ -70,13 +71,13 @@ async def delete_parameter(call: HttpCall, component: str, vhost: str, name: str
 )
 async def list_global_parameters(call: HttpCall) -> Listed:
     """Return the parameters of the whole broker."""
-    return Listed(await call.rows("list global parameters"), ("name",))
+    return Listed(await call.rows(GLOBAL_PARAMETERS), ("name",))
 
 
 @ROUTES.get({GLOBAL: "One parameter of the whole broker."}, tag=POLICYMAKER)
-async def show_global_parameter(call: HttpCall, name: str) -> JsonObject:
+async def show_global_parameter(call: HttpCall, name: str) -> ParameterRow:
     """Return one parameter of the whole broker."""
-    return only(await call.rows("list global parameters"), name=name)
+    return only(await call.rows(GLOBAL_PARAMETERS), name=name)
 
 
 @ROUTES.put(
@@ -86,7 +87,7 @@ async def show_global_parameter(call: HttpCall, name: str) -> JsonObject:
 )
 async def put_global_parameter(call: HttpCall, name: str) -> Answer:
     """Set a parameter of the whole broker."""
-    body = await Body.of(call, "value")
+    body = await Body.of(call)
     done = await call.ask("put global parameter", name=name, value=body.values["value"])
     return written(is_new=bool(done["created"]))
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
-from headrace.console.api.common.lookups import only
+from headrace.console.api.common.lookups import AnyRow, only
 from headrace.console.api.schemas.parts import TEXT
 from headrace.console.api.users import USER
 from headrace.console.api.vhosts import VHOST
+from headrace.console.broker.lists import PERMISSIONS, TOPIC_PERMISSIONS, ListOperation
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request, not_found
@@ -18,7 +19,7 @@ from headrace.user_tags import ADMINISTRATOR
 if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
-    from headrace.untyped import JsonObject
+    from headrace.untyped import JsonRow
 
 PERMISSION = "/api/permissions/{vhost}/{user}"
 TOPIC = "/api/topic-permissions/{vhost}/{user}"
@@ -30,7 +31,7 @@ ROUTES = Routes()
 @ROUTES.get({f"{USER}/permissions": "The permissions of a user."}, tag=ADMINISTRATOR, paged=True)
 async def permissions_of_user(call: HttpCall, user: str) -> Listed:
     """Return the permissions of a user; 404 for an unknown user."""
-    return await of_user(call, "list permissions", user, BY_VHOST)
+    return await of_user(call, PERMISSIONS, user, BY_VHOST)
 
 
 @ROUTES.get(
@@ -38,25 +39,27 @@ async def permissions_of_user(call: HttpCall, user: str) -> Listed:
 )
 async def topic_permissions_of_user(call: HttpCall, user: str) -> Listed:
     """Return the topic permissions of a user; 404 for an unknown user."""
-    return await of_user(call, "list topic permissions", user, BY_EXCHANGE)
+    return await of_user(call, TOPIC_PERMISSIONS, user, BY_EXCHANGE)
 
 
-async def of_user(call: HttpCall, do: str, user: str, order: tuple[str, ...]) -> Listed:
+async def of_user(
+    call: HttpCall, listing: ListOperation[AnyRow], user: str, order: tuple[str, ...]
+) -> Listed:
     """Return the rows of a user; 404 for an unknown user."""
     await call.ask("show user", name=user)
-    return Listed(await call.rows(do, user=user), order)
+    return Listed(await call.rows(listing, user=user), order)
 
 
 @ROUTES.get({"/api/permissions": "The permissions."}, tag=ADMINISTRATOR, paged=True)
 async def list_permissions(call: HttpCall) -> Listed:
     """Return the permissions of all users."""
-    return Listed(await call.rows("list permissions"), BY_VHOST)
+    return Listed(await call.rows(PERMISSIONS), BY_VHOST)
 
 
 @ROUTES.get({"/api/topic-permissions": "The topic permissions."}, tag=ADMINISTRATOR, paged=True)
 async def list_topic_permissions(call: HttpCall) -> Listed:
     """Return the topic permissions of all users."""
-    return Listed(await call.rows("list topic permissions"), BY_EXCHANGE)
+    return Listed(await call.rows(TOPIC_PERMISSIONS), BY_EXCHANGE)
 
 
 @ROUTES.get(
@@ -75,7 +78,7 @@ async def topic_permissions_of(
     Raises:
         HttpError: 404, the user has no topic permissions there.
     """
-    rows = await of_both(call, "list topic permissions", vhost, user)
+    rows = await of_both(call, TOPIC_PERMISSIONS, vhost, user)
     if exchange is not None:
         rows = [row for row in rows if row["exchange"] == exchange]
     if not rows:  # As RabbitMQ does: clients check that a removal succeeded.
@@ -83,7 +86,7 @@ async def topic_permissions_of(
     return Listed(rows, ("exchange",))
 
 
-async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange: str) -> JsonObject:
+async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange: str) -> JsonRow:
     """Return the topic permissions of a user at an exchange.
 
     Raises:
@@ -93,16 +96,18 @@ async def show_topic_permission(call: HttpCall, vhost: str, user: str, exchange:
 
 
 @ROUTES.get({PERMISSION: "The permissions of a user in a virtual host."}, tag=ADMINISTRATOR)
-async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonObject:
+async def show_permission(call: HttpCall, vhost: str, user: str) -> JsonRow:
     """Return the permissions of a user in a virtual host."""
-    return only(await of_both(call, "list permissions", vhost, user))
+    return only(await of_both(call, PERMISSIONS, vhost, user))
 
 
-async def of_both(call: HttpCall, do: str, vhost: str, user: str) -> list[JsonObject]:
+async def of_both(
+    call: HttpCall, listing: ListOperation[AnyRow], vhost: str, user: str
+) -> list[AnyRow]:
     """Return the rows of a user in a virtual host; 404 if one of them is unknown."""
     await call.ask("show vhost", vhost=vhost)
     await call.ask("show user", name=user)
-    return await call.rows(do, vhost=vhost, user=user)
+    return await call.rows(listing, vhost=vhost, user=user)
 
 
 @ROUTES.put(
@@ -112,7 +117,7 @@ async def of_both(call: HttpCall, do: str, vhost: str, user: str) -> list[JsonOb
 )
 async def put_permission(call: HttpCall, vhost: str, user: str) -> Answer:
     """Set the permissions of a user in a virtual host."""
-    body = await Body.of(call, "configure", "write", "read")
+    body = await Body.of(call)
     configure, write, read = (body.text(name) for name in ("configure", "write", "read"))
     is_new = await set_permission(call, vhost, user, configure=configure, write=write, read=read)
     return written(is_new=is_new)
@@ -150,7 +155,7 @@ async def put_topic_permission(
     call: HttpCall, vhost: str, user: str, exchange: str | None = None
 ) -> Answer:
     """Restrict the routing keys of a user at a topic exchange, named in the path or in the body."""
-    body = await Body.of(call, *(("exchange",) if exchange is None else ()), "write", "read")
+    body = await Body.of(call)
     name = body.text("exchange", exchange or "")
     if exchange not in (None, name):
         raise bad_request("'exchange' in the body differs from the one in the path")
@@ -188,7 +193,7 @@ async def delete_topic_permission(
 )
 async def permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
     """Return the permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list permissions", vhost), ("user",))
+    return Listed(await of_vhost(call, PERMISSIONS, vhost), ("user",))
 
 
 @ROUTES.get(
@@ -198,10 +203,10 @@ async def permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
 )
 async def topic_permissions_in_vhost(call: HttpCall, vhost: str) -> Listed:
     """Return the topic permissions in a virtual host."""
-    return Listed(await of_vhost(call, "list topic permissions", vhost), ("user", "exchange"))
+    return Listed(await of_vhost(call, TOPIC_PERMISSIONS, vhost), ("user", "exchange"))
 
 
-async def of_vhost(call: HttpCall, do: str, vhost: str) -> list[JsonObject]:
+async def of_vhost(call: HttpCall, listing: ListOperation[AnyRow], vhost: str) -> list[AnyRow]:
     """Return the rows of a list in a virtual host; 404 if it is unknown."""
     await call.ask("show vhost", vhost=vhost)
-    return await call.rows(do, vhost=vhost)
+    return await call.rows(listing, vhost=vhost)

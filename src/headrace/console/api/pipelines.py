@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headrace.console.api.pipeline_files import listened_at, pipelines_at
+from headrace.console.broker.lists import GROUPS, LEASES
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import not_found
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.console.http.call import HttpCall
+    from headrace.management_rows import GroupRow, LeaseRow
     from headrace.untyped import JsonObject
 
 PARTS = ("queries", "nodes", "edges", "rules")
@@ -101,20 +103,27 @@ def queries_at(places: tuple[Path, ...]) -> list[JsonObject]:
 async def with_groups(call: HttpCall, queries: list[JsonObject]) -> list[JsonObject]:
     """Return the queries, each with its groups of streams and its leases of queues."""
     owned: dict[str, list[JsonObject]] = {}
-    for do, source in (("list groups", "stream"), ("list leases", "queue")):
-        for row in await call.rows(do):
-            if row["owner"]:
-                group = {"name": row["group"], "source": row[source], "vhost": row["vhost"]}
-                lag = row["lag"] if source == "stream" else row["ready"]
-                owned.setdefault(row["owner"], []).append({**group, "lag": lag})
+    for group in await call.rows(GROUPS):
+        add_source(owned, group, group["stream"], group["lag"])
+    for lease in await call.rows(LEASES):
+        add_source(owned, lease, lease["queue"], lease["ready"])
     for query in queries:
         owners = query.pop("owners")
-        groups = [group for owner in owners for group in owned.get(owner, ())]
-        query["groups"] = groups
-        query["group"] = ", ".join(dict.fromkeys(group["name"] for group in groups))
-        query["reads"] = ", ".join(group["source"] for group in groups)
-        query["waiting"] = sum(group["lag"] for group in groups) if groups else None
+        sources = [source for owner in owners for source in owned.get(owner, ())]
+        query["groups"] = sources
+        query["group"] = ", ".join(dict.fromkeys(source["name"] for source in sources))
+        query["reads"] = ", ".join(source["source"] for source in sources)
+        query["waiting"] = sum(source["lag"] for source in sources) if sources else None
     return queries
+
+
+def add_source(
+    owned: dict[str, list[JsonObject]], row: GroupRow | LeaseRow, source: str, lag: int
+) -> None:
+    """Add a stream or queue that a group reads to those of the group's owner."""
+    if row["owner"]:
+        group = {"name": row["group"], "source": source, "vhost": row["vhost"], "lag": lag}
+        owned.setdefault(row["owner"], []).append(group)
 
 
 def total(rows: list[JsonObject], name: str) -> float | None:

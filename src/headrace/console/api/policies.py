@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import INTEGER, TABLE, Body, schema
 from headrace.console.api.common.lookups import only, rows_of
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker import lists
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, POLICYMAKER
@@ -15,13 +16,19 @@ from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, POLICYMAKER
 if TYPE_CHECKING:
     from headrace.console.http.answers import Answer
     from headrace.console.http.call import HttpCall
+    from headrace.management_operations import OperationName
     from headrace.untyped import JsonObject
 
 # The kinds of policies in the broker's list.
 POLICIES, OPERATOR_POLICIES = "policy", "operator"
 POLICY = "/api/policies/{vhost}/{name}"
 OPERATOR = "/api/operator-policies/{vhost}/{name}"
-OPERATION_NAMES = {POLICIES: "policy", OPERATOR_POLICIES: "operator policy"}
+# The operations that set and remove the policies of a kind.
+PUT: dict[str, OperationName] = {POLICIES: "put policy", OPERATOR_POLICIES: "put operator policy"}
+DELETE: dict[str, OperationName] = {
+    POLICIES: "delete policy",
+    OPERATOR_POLICIES: "delete operator policy",
+}
 RULE = schema(
     ("pattern", "definition"),
     **{"pattern": TEXT, "definition": TABLE, "priority": INTEGER, "apply-to": TEXT},
@@ -56,9 +63,19 @@ async def list_operator_policies(call: HttpCall, vhost: str | None = None) -> Li
 
 async def policies(call: HttpCall, kind: str, vhost: str | None = None) -> list[JsonObject]:
     """Return the policies of a kind as RabbitMQ describes them."""
-    fields = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
-    rows = await rows_of(call, "list policies", vhost)
-    return [{name: row[name] for name in fields} for row in rows if row["kind"] == kind]
+    rows = await rows_of(call, lists.POLICIES, vhost)
+    return [
+        {
+            "vhost": row["vhost"],
+            "name": row["name"],
+            "pattern": row["pattern"],
+            "apply-to": row["apply-to"],
+            "definition": row["definition"],
+            "priority": row["priority"],
+        }
+        for row in rows
+        if row["kind"] == kind
+    ]
 
 
 @ROUTES.get({POLICY: "One policy."}, tag=MANAGEMENT, permission=ACCESS)
@@ -104,7 +121,7 @@ async def delete_operator_policy(call: HttpCall, vhost: str, name: str) -> None:
 
 async def put(call: HttpCall, kind: str, vhost: str, name: str) -> Answer:
     """Set a policy of a kind."""
-    body = await Body.of(call, "pattern", "definition")
+    body = await Body.of(call)
     is_new = await set_policy(
         call,
         kind,
@@ -136,10 +153,10 @@ async def set_policy(
         "priority": priority,
         "apply-to": apply_to or None,
     }
-    done = await call.ask(f"put {OPERATION_NAMES[kind]}", vhost=vhost, name=name, **fields)
+    done = await call.ask(PUT[kind], vhost=vhost, name=name, **fields)
     return bool(done["created"])
 
 
 async def remove_policy(call: HttpCall, kind: str, vhost: str, name: str) -> None:
     """Remove a policy of a kind."""
-    await call.ask(f"delete {OPERATION_NAMES[kind]}", vhost=vhost, name=name)
+    await call.ask(DELETE[kind], vhost=vhost, name=name)

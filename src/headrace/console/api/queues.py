@@ -185,7 +185,7 @@ async def purge_queue(call: HttpCall, vhost: str, queue: str) -> None:
 )
 async def act_on_queue(call: HttpCall, vhost: str, queue: str) -> None:
     """Accept RabbitMQ's actions on mirrored queues; nothing is done."""
-    body = await Body.of(call, "action")
+    body = await Body.of(call)
     await call.ask("show queue", vhost=vhost, name=queue)
     action = body.text("action")
     if action not in ACTIONS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.console.broker.lists import SETTINGS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import Routes
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT
@@ -24,7 +25,7 @@ ROUTES = Routes()
 )
 async def list_settings(call: HttpCall) -> Listed:
     """Return the settings in effect, each with its source."""
-    return Listed(await call.rows("list settings"), ("name",))
+    return Listed(await call.rows(SETTINGS), ("name",))
 
 
 @RABBITMQS_ROUTES.get({"/api/version": "The version of the API."}, tag=MANAGEMENT)
@@ -39,4 +40,4 @@ async def version(call: HttpCall) -> str:
 )
 async def effective_config(call: HttpCall) -> JsonObject:
     """Return the settings in effect; the broker hides secrets."""
-    return {row["name"]: row["value"] for row in await call.rows("list settings")}
+    return {row["name"]: row["value"] for row in await call.rows(SETTINGS)}

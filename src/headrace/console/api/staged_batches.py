@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import named_rows
+from headrace.console.broker.lists import STAGED_BATCHES
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
 
@@ -27,4 +28,4 @@ ROUTES = Routes()
 )
 async def list_batches(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the sinks with their staged batches."""
-    return await named_rows(call, "list batches", vhost, "sink")
+    return await named_rows(call, STAGED_BATCHES, vhost, "sink")

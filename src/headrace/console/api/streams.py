@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.console.api.common.lookups import only, rows_of
+from headrace.console.broker.lists import GROUPS, STREAMS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -28,7 +29,7 @@ ROUTES = Routes()
 )
 async def list_streams(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the streams with their offsets, limits and numbers of readers."""
-    return Listed(await rows_of(call, "list streams", vhost))
+    return Listed(await rows_of(call, STREAMS, vhost))
 
 
 @ROUTES.get(
@@ -50,8 +51,8 @@ async def show_stream(call: HttpCall, vhost: str, stream: str) -> JsonObject:
     Raises:
         HttpError: the stream does not exist, or the user does not see it.
     """
-    row = only(await rows_of(call, "list streams", vhost), vhost=vhost, name=stream)
-    groups = await rows_of(call, "list groups", vhost)
+    row = only(await rows_of(call, STREAMS, vhost), vhost=vhost, name=stream)
+    groups = await rows_of(call, GROUPS, vhost)
     queue = await call.ask("show queue", vhost=vhost, name=stream)
     return {
         **row,

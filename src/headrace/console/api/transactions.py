@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.console.api.common.body import BOOLEAN, Body, schema
 from headrace.console.api.common.lookups import named_rows
 from headrace.console.api.schemas.parts import TEXT
+from headrace.console.broker.lists import TRANSACTIONS
 from headrace.console.http.answers import Answer, Listed
 from headrace.console.http.routes import ACCESS, Routes
 from headrace.user_tags import MANAGEMENT
@@ -30,7 +31,7 @@ ROUTES = Routes()
 )
 async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
     """Return the branches of distributed transactions."""
-    return await named_rows(call, "list transactions", vhost, "xid")
+    return await named_rows(call, TRANSACTIONS, vhost, "xid")
 
 
 @ROUTES.post(
@@ -44,7 +45,7 @@ async def list_transactions(call: HttpCall, vhost: str | None = None) -> Listed:
 )
 async def post_decision(call: HttpCall, vhost: str, xid: str) -> Answer:
     """Commit, roll back or forget a branch of a transaction."""
-    body = await Body.of(call, "what")
+    body = await Body.of(call)
     decision, heuristic = body.text("what"), body.flag("heuristic")
     return Answer(200, await decide(call, vhost, xid, decision=decision, heuristic=heuristic))
 

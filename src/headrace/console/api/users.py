@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api.common.body import Body, schema
 from headrace.console.api.schemas.parts import TEXT, TEXTS
+from headrace.console.broker.lists import HASHED_USERS, PERMISSIONS, USER_LIMITS, USERS
 from headrace.console.http.answers import Listed, written
 from headrace.console.http.routes import Routes
 from headrace.console.http_errors import bad_request
@@ -54,20 +55,20 @@ async def list_users(call: HttpCall) -> Listed:
 )
 async def users_without_permissions(call: HttpCall) -> Listed:
     """Return the users without permissions in any virtual host."""
-    permitted = {row["user"] for row in await call.rows("list permissions")}
+    permitted = {row["user"] for row in await call.rows(PERMISSIONS)}
     return Listed([row for row in await users(call) if row["name"] not in permitted], ("name",))
 
 
 async def users(call: HttpCall) -> list[JsonObject]:
     """Return the users with the hashes of their passwords, as RabbitMQ does."""
     limits = await limits_of_users(call)
-    rows = await call.rows("list users", hashes=True)
+    rows = await call.rows(HASHED_USERS)
     return [user_of({**row, "tags": row["tags"].split()}, limits) for row in rows]
 
 
 async def limits_of_users(call: HttpCall) -> JsonObject:
     """Return the limits of users, by name."""
-    return {row["user"]: row["value"] for row in await call.rows("list limits", of="users")}
+    return {row["user"]: row["value"] for row in await call.rows(USER_LIMITS)}
 
 
 def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
@@ -88,7 +89,7 @@ def user_of(row: JsonObject, limits: JsonObject) -> JsonObject:
 )
 async def put_user(call: HttpCall, user: str) -> Answer:
     """Add or change a user; without a password or its hash, no password logs the user in."""
-    body = await Body.of(call, "tags")
+    body = await Body.of(call)
     is_new = await set_user(
         call,
         user,
@@ -139,10 +140,10 @@ async def delete_user(call: HttpCall, user: str) -> None:
 )
 async def delete_users(call: HttpCall) -> None:
     """Delete several users; unknown names are ignored."""
-    names = (await Body.of(call, "users")).names("users")
+    names = (await Body.of(call)).names("users")
     if len(names) > BULK_MAX:
         raise bad_request(f"'users' has more than {BULK_MAX} names")
-    existing = {row["name"] for row in await call.rows("list users")}
+    existing = {row["name"] for row in await call.rows(USERS)}
     for name in names:
         if name in existing:
             await call.ask("delete user", name=name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of the answers of the broker's socket, with the keys that the console reads.
+"""Types of the last lines of answers of the broker, with the keys that the console reads.
 
 A test compares them with the answers of a broker, so that mypy finds a key that no operation sends.
 """
@@ -36,42 +36,6 @@ class Status(TypedDict):
     loop_delay_longest_s: float
     disk_free_min: int
     published: int
-
-
-class AlarmRow(TypedDict):
-    """An item of ``list alarms``."""
-
-    source: str  # memory, disk, operator or cluster.
-    vhost: str  # The virtual host whose publishers are blocked; empty: all of them.
-    reason: str  # The text that clients get; an operator chooses it.
-    since: str  # When it was raised, in ISO 8601.
-
-
-class GroupRow(TypedDict):
-    """An item of ``list groups``."""
-
-    vhost: str
-    stream: str
-    group: str
-    lag: int
-    lag_bytes: int
-
-
-class LeaseRow(TypedDict):
-    """An item of ``list leases``."""
-
-    vhost: str
-    queue: str
-    group: str
-    leased: int
-
-
-class CertificateRow(TypedDict):
-    """An item of ``list certificates``."""
-
-    setting: str
-    file: str
-    expires: str  # In ISO 8601.
 
 
 class Health(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.console.broker.connection import SocketConnection
 from headrace.console.broker.login_throttle import LoginThrottle
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from headrace.console.broker.lists import ListOperation, Row
+    from headrace.management_operations import OperationName
     from headrace.untyped import JsonObject
 
 # The broker serves 64 operators at a time. It may delay logins, which have a share of their own.
 LOGINS_MAX = 32
 CONNECTIONS_MAX = 16  # For all other operations.
-LOGIN = "login"
+LOGIN: OperationName = "login"
 
 
 class BrokerLink:
@@ -35,7 +37,7 @@ class BrokerLink:
 
     async def ask(
         self,
-        do: str,
+        do: OperationName,
         *,
         ticket: str | None = None,
         rows: list[JsonObject] | None = None,
@@ -51,7 +53,7 @@ class BrokerLink:
 
     async def _asked(
         self,
-        do: str,
+        do: OperationName,
         fields: JsonObject,
         ticket: str | None = None,
         rows: list[JsonObject] | None = None,
@@ -62,7 +64,7 @@ class BrokerLink:
                 done = line.get("done", done)
         return done
 
-    async def shared(self, do: str, **fields: object) -> JsonObject:
+    async def shared(self, do: OperationName, **fields: object) -> JsonObject:
         """Run an operation as :meth:`ask`; equal calls at the same time share one request."""
         key = f"{do} {fields}"
         task = self._shared.get(key)
@@ -72,7 +74,7 @@ class BrokerLink:
         return await asyncio.shield(task)
 
     async def items(
-        self, do: str, *, ticket: str | None = None, **fields: object
+        self, do: OperationName, *, ticket: str | None = None, **fields: object
     ) -> AsyncGenerator[JsonObject, None]:
         """Run an operation; yield its items as they arrive. Raises as :meth:`ask`."""
         async with contextlib.aclosing(self._lines(do, ticket, None, fields)) as lines:
@@ -81,7 +83,7 @@ class BrokerLink:
                     yield line["item"]
 
     async def lines(
-        self, do: str, *, ticket: str | None = None, **fields: object
+        self, do: OperationName, *, ticket: str | None = None, **fields: object
     ) -> AsyncGenerator[JsonObject, None]:
         """Run an operation; yield its items, busy lines and last line. Raises as :meth:`ask`."""
         async with contextlib.aclosing(self._lines(do, ticket, None, fields)) as lines:
@@ -90,7 +92,7 @@ class BrokerLink:
 
     async def answer(
         self,
-        do: str,
+        do: OperationName,
         *,
         ticket: str | None = None,
         rows: list[JsonObject] | None = None,
@@ -106,6 +108,13 @@ class BrokerLink:
                 done = line.get("done", done)
         return items, done
 
+    async def rows(
+        self, listing: ListOperation[Row], *, ticket: str | None = None, **fields: object
+    ) -> list[Row]:
+        """Return the rows of a list. Raises as :meth:`ask`."""
+        items = self.items(listing.name, ticket=ticket, **listing.fields, **fields)
+        return [cast("Row", item) async for item in items]
+
     def close(self) -> None:
         """Disconnect."""
         while self._free:
@@ -113,7 +122,7 @@ class BrokerLink:
 
     async def _lines(
         self,
-        do: str,
+        do: OperationName,
         ticket: str | None,
         rows: list[JsonObject] | None,
         fields: JsonObject,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from aiohttp.web import StreamResponse
     from aiohttp.web_request import BaseRequest
 
-    from headrace.untyped import Cell, JsonObject
+    from headrace.untyped import Cell, JsonObject, JsonRow
 
 Item = TypeVar("Item")
 
@@ -41,7 +41,7 @@ class Text:
 class Listed:
     """A list that the query filters, orders and pages."""
 
-    rows: Sequence[JsonObject]
+    rows: Sequence[JsonRow]
     order: tuple[str, ...] = ("vhost", "name")  # Columns of the order without ``sort``.
 
 

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from headrace.console.auth.broker_login import Identity
     from headrace.console.auth.sessions import Session, Sessions
     from headrace.console.broker.link import BrokerLink
+    from headrace.console.broker.lists import ListOperation, Row
     from headrace.console.http.body_memory import BodyMemory
     from headrace.console.http.forms import Form
     from headrace.console.settings import ConsoleSettings
     from headrace.console.state.broker_mirror import BrokerMirror
+    from headrace.management_operations import OperationName
     from headrace.untyped import Json, JsonObject
 
 EMPTY = frozenset((b"", b"null", b"undefined"))  # Bodies that are read as an empty object.
@@ -43,6 +45,7 @@ class HttpCall:
         template: str,
         path: Mapping[str, str],
         body_max: int,
+        required_fields: tuple[str, ...],
         identity: Identity | None,
         link: BrokerLink,
         state: BrokerMirror,
@@ -54,8 +57,8 @@ class HttpCall:
     ) -> None:
         """``template`` and ``body_max`` are the path and the longest body of the route, in bytes.
 
-        ``bodies`` bounds the memory of users' bodies. ``reading`` is entered while the request
-        waits for its body.
+        ``required_fields`` are those that the body must contain. ``bodies`` bounds the memory of
+        users' bodies. ``reading`` is entered while the request waits for its body.
         """
         self.request = request
         self.template = template
@@ -70,6 +73,7 @@ class HttpCall:
         self._identity = identity
         self._bodies = bodies
         self._body_max = body_max
+        self.required_fields = required_fields
         self._acquired = 0  # Bytes of ``bodies``.
         self._reading = reading
         self._body: bytes | None = None
@@ -102,28 +106,28 @@ class HttpCall:
     # --- The broker ------------------------------------------------------------------------------
 
     async def ask(
-        self, do: str, rows: list[JsonObject] | None = None, **fields: object
+        self, do: OperationName, rows: list[JsonObject] | None = None, **fields: object
     ) -> JsonObject:
         """Run an operation as the user; return its last line."""
         return await self.link.ask(do, rows=rows, **self._acting(fields))
 
-    def items(self, do: str, **fields: object) -> AsyncGenerator[JsonObject, None]:
+    def items(self, do: OperationName, **fields: object) -> AsyncGenerator[JsonObject, None]:
         """Run an operation as the user; yield its items."""
         return self.link.items(do, **self._acting(fields))
 
     async def answer(
-        self, do: str, rows: list[JsonObject] | None = None, **fields: object
+        self, do: OperationName, rows: list[JsonObject] | None = None, **fields: object
     ) -> tuple[list[JsonObject], JsonObject]:
         """Run an operation as the user; return its items and its last line."""
         return await self.link.answer(do, rows=rows, **self._acting(fields))
 
-    def lines(self, do: str, **fields: object) -> AsyncGenerator[JsonObject, None]:
+    def lines(self, do: OperationName, **fields: object) -> AsyncGenerator[JsonObject, None]:
         """Run an operation as the user; yield its lines."""
         return self.link.lines(do, **self._acting(fields))
 
-    async def rows(self, do: str, **fields: object) -> list[JsonObject]:
-        """Run an operation as the user; return its items."""
-        return (await self.link.answer(do, **self._acting(fields)))[0]
+    async def rows(self, listing: ListOperation[Row], **fields: object) -> list[Row]:
+        """Return the rows of a list that the user sees."""
+        return await self.link.rows(listing, **self._acting(fields))
 
     def _acting(self, fields: JsonObject) -> JsonObject:
         agent = self.request.headers.get("User-Agent", "")[:AGENT_MAX]

@@ -19,7 +19,7 @@ from headrace.console.http.query import Query, is_true
 from headrace.console.http_errors import HttpError, bad_request
 
 if TYPE_CHECKING:
-    from headrace.untyped import JsonObject
+    from headrace.untyped import JsonRow
 
 PATTERN_MAX = 1024  # Characters of a regular expression.
 PATTERN_MEMORY = 1 << 20  # Bytes of its automaton.
@@ -27,7 +27,7 @@ SLICE_S = 0.005  # Of matching; then other requests are served.
 Fits = Callable[[str], bool]  # A test for names.
 
 
-def name_of(row: JsonObject) -> str:
+def name_of(row: JsonRow) -> str:
     """Return the name of a row, which the filter tests."""
     return str(row.get("name", ""))
 

@@ -47,7 +47,7 @@ def rows_in(
     if isinstance(listed, Described):
         items = chosen_items(listed, query, fits)
         return described(items, len(listed.items), listed.describe, query)
-    rows = list(listed.rows)
+    rows = cast("list[JsonObject]", list(listed.rows))  # The rows are not changed from here on.
     if fits is not None:
         rows = [row for row in rows if fits(name_of(row))]
     return described(in_order(rows, query, listed.order), len(listed.rows), itself, query)

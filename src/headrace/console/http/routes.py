@@ -99,6 +99,11 @@ class Route:
         """True for a path of RabbitMQ's API, whose answers its clients know."""
         return not self.path.startswith(OWN)
 
+    @property
+    def required_fields(self) -> tuple[str, ...]:
+        """The fields that the request's body must contain, in the order of their checks."""
+        return () if self.body is None else tuple(self.body.get("required", ()))
+
     def allows(self, tags: Iterable[str]) -> bool:
         """Return True if a user with these tags may request it.
 

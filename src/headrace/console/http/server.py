@@ -68,7 +68,7 @@ VIEWERS_CHANGE = "You may view, not change"
 VIEWERS_PAYLOADS = "You may not view the payloads of messages"
 
 
-class Port:
+class HttpApplication:
     """Serves the routes of one port."""
 
     def __init__(
@@ -184,6 +184,7 @@ class Port:
                 template=route.path,
                 path=parameters,
                 body_max=route.body_max,
+                required_fields=route.required_fields,
                 identity=identity,
                 link=self._link,
                 state=self._state,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from headrace import __version__
 from headrace.console.api.common.alarms import DISK, MEMORY, SOURCES, active_alarms, sources_of
 from headrace.console.api.common.node import cluster_name
 from headrace.console.api.pipelines import queries_at
+from headrace.console.broker.lists import GROUPS, LEASES
 from headrace.console.http.answers import Text
 from headrace.console.http.routes import NOBODY, Routes
 from headrace.console.metrics.exposition import (
@@ -45,9 +46,9 @@ from headrace.node_name import node_name
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.console.broker.answers import AlarmRow, GroupRow, LeaseRow
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import Table
+    from headrace.management_rows import AlarmRow, GroupRow, LeaseRow
 
 ROUTES = Routes()
 MS = 1000
@@ -67,7 +68,7 @@ ALARMS = {
 
 
 @ROUTES.get({"/metrics": "The broker as a whole, for Prometheus."}, tag=NOBODY)
-async def show(call: HttpCall) -> object:
+async def show(call: HttpCall) -> Text:
     """Return the metrics of the broker as a whole."""
     await call.state.refresh()
     return Text((await text(call, "aggregated")).encode(), CONTENT_TYPE)
@@ -272,8 +273,8 @@ def unconsumed(table: Table) -> str:
 
 async def readers(call: HttpCall) -> str:
     """Return the lags of groups, and the leased messages; Spark's queries read as groups."""
-    groups = cast("list[GroupRow]", (await call.link.answer("list groups"))[0])
-    leases = cast("list[LeaseRow]", (await call.link.answer("list leases"))[0])
+    groups = await call.link.rows(GROUPS)
+    leases = await call.link.rows(LEASES)
 
     def of_stream(row: GroupRow) -> dict[str, str]:
         return {"vhost": row["vhost"], "stream": row["stream"], "group": row["group"]}
@@ -327,7 +328,7 @@ async def queries(call: HttpCall) -> str:
 
 
 @ROUTES.get({"/metrics/memory-breakdown": "The memory by its use."}, tag=NOBODY)
-async def memory_breakdown(call: HttpCall) -> object:
+async def memory_breakdown(call: HttpCall) -> Text:
     """Return the memory of messages and the rest of the resident memory."""
     await call.state.refresh()
     status = await call.state.status()

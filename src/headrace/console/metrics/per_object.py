@@ -55,7 +55,7 @@ Slots = Sequence[int]
 
 
 @ROUTES.get({"/metrics/per-object": "All metrics, those of objects object by object."}, tag=NOBODY)
-async def per_object(call: HttpCall) -> object:
+async def per_object(call: HttpCall) -> Streamed:
     """Return all metrics, those of objects for each object."""
     await call.state.refresh()
     begin = await aggregated.text(call, "per-object", with_objects=False)
@@ -64,7 +64,7 @@ async def per_object(call: HttpCall) -> object:
 
 
 @ROUTES.get({"/metrics/detailed": "The families that the query names."}, tag=NOBODY, query=QUERY)
-async def detailed(call: HttpCall) -> object:
+async def detailed(call: HttpCall) -> Streamed:
     """Return the families in the query, limited to its virtual hosts and to matching queues."""
     query = call.request.query
     names = query.getall("family", [])

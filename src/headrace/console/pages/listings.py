@@ -27,7 +27,7 @@ from headrace.user_tags import MANAGEMENT, VIEWER
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.pages.columns import Column
-    from headrace.untyped import JsonObject
+    from headrace.untyped import JsonObject, JsonRow
 
 #: Returns the rows of a virtual host; without one those of all that the user sees.
 Rows = Callable[["HttpCall", "str | None"], Awaitable[AnyList]]
@@ -128,7 +128,7 @@ class GlobalRows:
         return await self._rows(call)
 
 
-def search_text(row: JsonObject, fields: tuple[str, ...]) -> str:
+def search_text(row: JsonRow, fields: tuple[str, ...]) -> str:
     """Return the texts of some fields as one, for a search."""
     return " ".join(str(row.get(name) or "") for name in fields)
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Generic, cast
 
 from headrace import measures
 from headrace.console.broker.errors import BrokerGone, OperationRefused
+from headrace.console.broker.lists import GLOBAL_PARAMETERS, POLICIES, ListOperation, Row
 from headrace.console.state.broker_process import BrokerProcess
 from headrace.console.state.frames import SAMPLE_S
 from headrace.console.state.history import History
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.console.broker.answers import Status
     from headrace.console.broker.link import BrokerLink
     from headrace.console.state.frames import Frame
+    from headrace.management_rows import PolicyRow
     from headrace.untyped import JsonObject
 
 log = logging.getLogger(__name__)
@@ -33,24 +35,24 @@ STATUS_S = 1.0  # Age of a status that is read again.
 CLUSTER_NAME, CLUSTER_TAGS = "cluster_name", "cluster_tags"  # Global parameters.
 
 
-class CachedList:
+class CachedList(Generic[Row]):
     """A list of the broker, read again when it is older than ``age_max_s``."""
 
-    def __init__(self, link: BrokerLink, do: str, age_max_s: float) -> None:
+    def __init__(self, link: BrokerLink, listing: ListOperation[Row], age_max_s: float) -> None:
         self._link = link
-        self._do = do
+        self._listing = listing
         self._age_max_s = age_max_s
-        self._rows: list[JsonObject] = []
+        self._rows: list[Row] = []
         self._until_s = 0.0
 
-    async def rows(self) -> list[JsonObject]:
+    async def rows(self) -> list[Row]:
         """Return the rows.
 
         Raises:
             BrokerGone: the broker does not answer.
         """
         if time.monotonic() > self._until_s:
-            self._rows, _ = await self._link.answer(self._do)
+            self._rows = await self._link.rows(self._listing)
             self._until_s = time.monotonic() + self._age_max_s
         return self._rows
 
@@ -129,8 +131,8 @@ class BrokerMirror:
         self._read_s = 0.0  # When the last sample was complete, by the monotonic clock.
         # Protocol and address of each port of the console.
         self.console_listens: list[tuple[str, str]] = []
-        self._policies = CachedList(link, "list policies", SAMPLE_S)
-        self._parameters = CachedList(link, "list global parameters", STATUS_S)
+        self._policies = CachedList(link, POLICIES, SAMPLE_S)
+        self._parameters = CachedList(link, GLOBAL_PARAMETERS, STATUS_S)
         self._status: Status | None = None
         self._status_s = 0.0
 
@@ -169,7 +171,7 @@ class BrokerMirror:
         rows = await self._parameters.rows()
         return next((row["value"] for row in rows if row["name"] == name), None)
 
-    async def policies(self) -> list[JsonObject]:
+    async def policies(self) -> list[PolicyRow]:
         """Return the policies of all virtual hosts, as old as a sample at most.
 
         Raises:

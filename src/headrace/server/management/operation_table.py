@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.management_operations import OperationName
     from headrace.server.management.call import Call, Operation
     from headrace.user_tags import Tags
 
@@ -41,7 +42,7 @@ READ_QUEUE = RequiredPermission("read", "queue", "queue")
 class OperationRow(NamedTuple):
     """One operation: its function, the rights that it needs, and its row in the docs."""
 
-    name: str
+    name: OperationName
     run: Operation
     tags: Tags  # The user has one of them.
     permissions: tuple[RequiredPermission, ...]
@@ -88,7 +89,7 @@ class OperationTable:
 
     def __call__(
         self,
-        name: str,
+        name: OperationName,
         tags: Tags,
         *permissions: RequiredPermission,
         own_vhost: bool = False,

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
+    from headrace.management_rows import ChannelRow
     from headrace.model.exchange.binding import Binding
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.config.json_values import Json
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.management.resources.channels import ChannelRow
     from headrace.server.management.resources.connections import ClientConnection
 
 PACKAGE = "org.apache.qpid.broker"

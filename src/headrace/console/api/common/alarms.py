@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+from headrace.console.broker.lists import ALARMS
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from headrace.console.broker.answers import AlarmRow
     from headrace.console.http.call import HttpCall
+    from headrace.management_rows import AlarmRow
 
 #: The sources of alarms in the broker's list.
 MEMORY, DISK, OPERATOR, CLUSTER = SOURCES = ("memory", "disk", "operator", "cluster")
@@ -21,8 +23,7 @@ async def active_alarms(call: HttpCall) -> list[AlarmRow]:
     Raises:
         BrokerGone: the broker does not answer.
     """
-    rows, _ = await call.link.answer("list alarms")
-    return cast("list[AlarmRow]", rows)
+    return await call.link.rows(ALARMS)
 
 
 def sources_of(alarms: list[AlarmRow]) -> AbstractSet[str]:

@@ -40,14 +40,14 @@ class Body:
         self.values = values
 
     @classmethod
-    async def of(cls, call: HttpCall, *required: str) -> Body:
+    async def of(cls, call: HttpCall) -> Body:
         """Return the body of a request.
 
         Raises:
-            HttpError: the body is not a JSON object, or lacks a required field.
+            HttpError: the body is not a JSON object, or lacks a field that its route requires.
         """
         values = await call.body()
-        for name in required:
+        for name in call.required_fields:
             if values.get(name) is None:
                 raise bad_request(f"'{name}' is missing")
         return cls(values)

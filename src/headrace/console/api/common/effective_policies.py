@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.console.http.call import HttpCall
     from headrace.console.state.table import SampledObject, Table
+    from headrace.management_rows import PolicyRow
     from headrace.untyped import JsonObject
 
 
 class Policies:
     """The policies and operator policies of all virtual hosts."""
 
-    def __init__(self, rows: list[JsonObject]) -> None:
+    def __init__(self, rows: list[PolicyRow]) -> None:
         """``rows`` are those of the operation ``list policies``."""
         self._definitions: dict[tuple[str, str, str], JsonObject] = {
             (row["vhost"], row["kind"], row["name"]): row["definition"] for row in rows

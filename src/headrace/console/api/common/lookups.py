@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from headrace.console.broker.errors import OperationRefused
 from headrace.console.http.answers import Listed
@@ -13,10 +13,13 @@ from headrace.console.http_errors import NOT_FOUND, not_found
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.console.broker.lists import ListOperation, Row
     from headrace.console.http.call import HttpCall
     from headrace.console.state.broker_mirror import ObjectTable
     from headrace.console.state.table import SampledObject
-    from headrace.untyped import JsonObject
+    from headrace.untyped import JsonRow
+
+AnyRow = TypeVar("AnyRow", bound="JsonRow")
 
 
 @contextlib.contextmanager
@@ -35,15 +38,15 @@ def absent() -> Iterator[None]:
 
 
 async def rows_of(
-    call: HttpCall, do: str, vhost: str | None = None, **fields: object
-) -> list[JsonObject]:
+    call: HttpCall, listing: ListOperation[Row], vhost: str | None = None, **fields: object
+) -> list[Row]:
     """Return the rows of a list, of a virtual host or of all that the user sees.
 
     Raises:
         HttpError: the virtual host does not exist, or the user does not see it.
     """
     with absent():
-        return await call.rows(do, vhost=vhost_filter(call, vhost), **fields)
+        return await call.rows(listing, vhost=vhost_filter(call, vhost), **fields)
 
 
 def vhost_filter(call: HttpCall, vhost: str | None) -> str | None:
@@ -103,7 +106,7 @@ async def find_now(call: HttpCall, objects: ObjectTable, *key: object) -> Sample
     return sampled
 
 
-def only(rows: list[JsonObject], **values: object) -> JsonObject:
+def only(rows: list[AnyRow], **values: object) -> AnyRow:
     """Return the row with some values.
 
     Raises:
@@ -115,14 +118,16 @@ def only(rows: list[JsonObject], **values: object) -> JsonObject:
     raise not_found()
 
 
-async def named_rows(call: HttpCall, do: str, vhost: str | None, field: str) -> Listed:
+async def named_rows(
+    call: HttpCall, listing: ListOperation[AnyRow], vhost: str | None, field: str
+) -> Listed:
     """Return a list whose rows get their name from a field."""
-    return Listed([{"name": row[field], **row} for row in await rows_of(call, do, vhost)])
+    return Listed([{"name": row[field], **row} for row in await rows_of(call, listing, vhost)])
 
 
-async def row_in_path(call: HttpCall, do: str) -> JsonObject | None:
+async def row_in_path(call: HttpCall, listing: ListOperation[AnyRow]) -> AnyRow | None:
     """Return the row of a list with the values of the path's parameters; None without one."""
-    for row in await rows_of(call, do, call.path["vhost"]):
+    for row in await rows_of(call, listing, call.path["vhost"]):
         if all(row.get(name, value) == value for name, value in call.path.items()):
             return row
     return None

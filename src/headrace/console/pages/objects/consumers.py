@@ -9,6 +9,7 @@ from headrace.console.api import consumers
 from headrace.console.api.channels import channels
 from headrace.console.api.common.lookups import only, rows_of
 from headrace.console.api.connections import connection_names
+from headrace.console.broker import lists
 from headrace.console.http.routes import by_path
 from headrace.console.http_errors import not_found
 from headrace.console.pages.columns import Column
@@ -69,7 +70,7 @@ async def show_consumer(call: HttpCall, channel: str, tag: str) -> JsonObject:
     owner = only(await channels(call), name=channel)
     names = await connection_names(call)
     key = (owner["connection_details"]["name"], owner["number"], tag)
-    for row in await rows_of(call, "list consumers"):
+    for row in await rows_of(call, lists.CONSUMERS):
         consumer = consumers.consumer_of(row, names)
         details = consumer["channel_details"]
         if (details["connection_name"], details["number"], consumer["consumer_tag"]) == key:

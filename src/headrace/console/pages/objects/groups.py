@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import groups
 from headrace.console.api.common.lookups import row_in_path
+from headrace.console.broker.lists import GROUPS
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.charts.addresses import group_charts
 from headrace.console.pages.columns import Column
@@ -62,7 +63,7 @@ LISTS = (
 
 async def group_impact(call: HttpCall, vhost: str, stream: str, group: str) -> str:
     """Describe the present position of a group."""
-    row = await row_in_path(call, "list groups")
+    row = await row_in_path(call, GROUPS)
     if row is None:
         return "The group no longer exists."
     return (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import leases
 from headrace.console.api.common.lookups import row_in_path
+from headrace.console.broker.lists import LEASES
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.charts.addresses import lease_charts
 from headrace.console.pages.columns import Column
@@ -60,7 +61,7 @@ LISTS = (
 
 async def release_impact(call: HttpCall, vhost: str, queue: str, group: str) -> str:
     """Describe the messages that a release returns."""
-    row = await row_in_path(call, "list leases")
+    row = await row_in_path(call, LEASES)
     if row is None:
         return "The lease no longer exists."
     owner = f", owned by {plain(row['owner'])}" if row["owner"] else ", without an owner"

@@ -18,8 +18,9 @@ from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
     from headrace.console.auth.broker_login import Identity
-    from headrace.console.broker.answers import AlarmRow, Status
+    from headrace.console.broker.answers import Status
     from headrace.console.http.call import HttpCall
+    from headrace.management_rows import AlarmRow
     from headrace.untyped import JsonObject
 
 ROUTES = Routes()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.console.api import transactions
 from headrace.console.api.common.lookups import row_in_path
+from headrace.console.broker.lists import TRANSACTIONS
 from headrace.console.pages.actions import Actions, Field
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import in_vhost, line
@@ -53,7 +54,7 @@ LISTS = (
 
 async def decision_impact(call: HttpCall, vhost: str, xid: str) -> str:
     """Describe the messages that wait for a decision."""
-    row = await row_in_path(call, "list transactions")
+    row = await row_in_path(call, TRANSACTIONS)
     if row is None:
         return "The transaction no longer exists."
     return (

@@ -12,6 +12,7 @@ from headrace.server.observe.alarms import EVERYWHERE
 from headrace.user_tags import ADMINISTER, MONITOR
 
 if TYPE_CHECKING:
+    from headrace.management_rows import AlarmRow
     from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
@@ -25,12 +26,13 @@ def list_alarms(call: Call) -> Steps:
     """List the alarms, and count the blocked publishers."""
     alarms = call.broker.alarms
     for alarm, since_ms in list(alarms.active.items()):
-        yield {
+        row: AlarmRow = {
             "source": alarm.source,
             "vhost": alarm.vhost,
             "reason": alarm.reason,
             "since": iso_time(since_ms),
         }
+        yield row
     return {"items": len(alarms.active), "blocked": len(alarms.reactor.blocked)}
 
 

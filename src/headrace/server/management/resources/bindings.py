@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headrace.model.exchange.binding import EXCHANGE, QUEUE, Binding, arguments_digest
 from headrace.model.exchange.exchange import Exchange
@@ -16,6 +16,7 @@ from headrace.server.management.operator_session import host_of
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.management_rows import BindingRow
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answer, Call, Steps
 
@@ -27,18 +28,6 @@ BINDING = (
 )
 BINDING_FIELDS = "`vhost`, `source`, `destination`, `kind` (queue), `routing_key`, `arguments`"
 BINDINGS_SHOWN_MAX = 1000  # Of one exchange or queue.
-
-
-class BindingRow(TypedDict):
-    """A binding, in lists."""
-
-    source: str
-    vhost: str
-    kind: str
-    destination: str
-    routing_key: str
-    arguments: object
-    arguments_digest: str  # Identifies arguments with values that JSON does not have.
 
 
 def describe_binding(vhost: VirtualHost, binding: Binding) -> BindingRow:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from headrace.management_rows import CertificateRow
     from headrace.server.config.settings import Settings
     from headrace.server.management.call import Call, Steps
 
@@ -38,7 +39,12 @@ def list_certificates(call: Call) -> Steps:
             call.refuse("precondition", f"{setting} {path} cannot be read: {error}")
         for end in ends:
             count += 1
-            yield {"setting": setting, "file": str(path), "expires": end.isoformat()}
+            row: CertificateRow = {
+                "setting": setting,
+                "file": str(path),
+                "expires": end.isoformat(),
+            }
+            yield row
         yield None
     return {"items": count}
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.v0_10.connection.connection import Connection010
 from headrace.server.management.operation_table import OperationTable
@@ -18,27 +18,11 @@ if TYPE_CHECKING:
     from headrace.gateway.v0_10.session.session import Session010
     from headrace.gateway.v0_x.channel.channel import Channel
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
+    from headrace.management_rows import ChannelRow
     from headrace.server.management.call import Call, Steps
     from headrace.server.management.resources.connections import ClientConnection
 
 operation = OperationTable()
-
-
-class ChannelRow(TypedDict):
-    """A channel of 0-8 to 0-9-1, or a session of 0-10, in lists."""
-
-    connection: int
-    number: int
-    name: str
-    user: str
-    vhost: str
-    consumers: int
-    unacked: int
-    prefetch: int  # Of the whole channel; 0: no limit.
-    consumer_prefetch: int  # Of each consumer that will be added.
-    confirms: bool
-    transactional: bool
-    flow: bool
 
 
 @operation("list channels", LOOK, fields="`vhost`, `user`")

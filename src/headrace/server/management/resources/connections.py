@@ -21,6 +21,7 @@ from headrace.user_tags import ADMINISTER, LOOK, USE
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
     from headrace.gateway.v0_x.connection.connection import GatewayConnection as Connection0x
+    from headrace.management_rows import ConnectionRow
     from headrace.server.management.call import Answer, Call, Steps
     from headrace.server.net.transport import Transport
 
@@ -45,29 +46,6 @@ TCP_OCTETS = struct.Struct("=QQ")  # tcpi_bytes_acked and tcpi_bytes_received of
 TCP_OCTETS_AT = 120  # and their place in it.
 REASON = "closed by an operator"
 REASON_OCTETS_MAX = 200  # The reply text, a short string, has more than the reason.
-
-
-class ConnectionRow(TypedDict):
-    """A connection, in lists."""
-
-    id: int
-    user: str
-    vhost: str
-    host: str
-    port: int
-    protocol: str
-    tls: str
-    mechanism: str
-    state: str
-    channels: int
-    name: str
-    client: str
-    heartbeat_s: int
-    frame_max: int
-    pending: int
-    publishes: bool
-    bytes_sent: int
-    bytes_received: int
 
 
 @operation("list connections", LOOK, fields="`vhost`, `user`")

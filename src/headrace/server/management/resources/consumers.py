@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from headrace.gateway.requests.requests import Service
 from headrace.gateway.v0_10.session.subscription import Subscription
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.management_rows import ConsumerRow
     from headrace.model.queue.destination import Consumer
     from headrace.model.queue.queue import Queue
     from headrace.server.management.call import Call, Steps
@@ -26,28 +27,6 @@ if TYPE_CHECKING:
 operation = OperationTable()
 
 COUNTED_MAX = 4096  # Deliveries of a session that are counted for one consumer.
-
-
-class ConsumerRow(TypedDict):
-    """A consumer, in lists."""
-
-    queue: str
-    vhost: str
-    tag: str
-    connection: int
-    channel: int
-    user: str
-    ack: bool
-    prefetch: int
-    unacked: int | None
-    priority: int
-    exclusive: bool
-    browses: bool
-    active: bool
-    waits: bool
-    session: str
-    credit: int | None
-    arguments: object
 
 
 @operation("list consumers", LOOK, fields="`vhost`, `user`")

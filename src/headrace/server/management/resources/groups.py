@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import groups
-from headrace.server.management.call import Row, list_objects
+from headrace.server.management.call import list_objects
 from headrace.server.management.operation_table import OperationTable, RequiredPermission
 from headrace.server.management.operator_session import run_request
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.management_rows import GroupRow
     from headrace.model.stream.consumer_groups import ConsumerGroup
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answer, Call, Steps
@@ -26,7 +27,7 @@ def list_groups(call: Call) -> Steps:
     return list_objects(call, lambda vhost: list(vhost.groups), describe_group)
 
 
-def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> Row:
+def describe_group(vhost: VirtualHost, group: ConsumerGroup) -> GroupRow:
     """Return a group of readers as a row of a list."""
     lag, lag_octets = group.lag()
     return {

@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.gateway.requests import leases
-from headrace.server.management.call import Row, list_objects
+from headrace.server.management.call import list_objects
 from headrace.server.management.operation_table import READ_QUEUE, OperationTable
 from headrace.server.management.operator_session import run_request
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.management_rows import LeaseRow
     from headrace.model.lease.lease import Lease
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answer, Call, Steps
@@ -25,7 +26,7 @@ def list_leases(call: Call) -> Steps:
     return list_objects(call, lambda vhost: list(vhost.leases), describe_lease)
 
 
-def describe_lease(vhost: VirtualHost, lease: Lease) -> Row:
+def describe_lease(vhost: VirtualHost, lease: Lease) -> LeaseRow:
     """Return a lease as a row of a list."""
     return {
         "queue": lease.source.name,

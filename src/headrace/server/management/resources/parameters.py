@@ -20,6 +20,7 @@ from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
+    from headrace.management_rows import ParameterRow
     from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
@@ -66,7 +67,8 @@ def list_global_parameters(call: Call) -> Steps:
             yield None
             continue
         count += 1
-        yield {"name": key.name, "value": as_json(value)}
+        row: ParameterRow = {"name": key.name, "value": as_json(value)}
+        yield row
     return {"items": count}
 
 

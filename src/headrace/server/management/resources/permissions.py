@@ -13,6 +13,7 @@ from headrace.server.management.resources.vhosts import vhost_name_of
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
+    from headrace.management_rows import PermissionRow, TopicPermissionRow
     from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
@@ -29,13 +30,14 @@ def list_permissions(call: Call) -> Steps:
             yield None
             continue
         count += 1
-        yield {
+        row: PermissionRow = {
             "user": user,
             "vhost": where,
             "configure": permission.configure,
             "write": permission.write,
             "read": permission.read,
         }
+        yield row
     return {"items": count}
 
 
@@ -72,13 +74,14 @@ def list_topic_permissions(call: Call) -> Steps:
             yield None
             continue
         count += 1
-        yield {
+        row: TopicPermissionRow = {
             "user": user,
             "vhost": where,
             "exchange": exchange,
             "write": permission.write,
             "read": permission.read,
         }
+        yield row
     return {"items": count}
 
 

@@ -15,6 +15,7 @@ from headrace.server.management.resources.vhosts import vhost_name_of
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
+    from headrace.management_rows import PolicyRow
     from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
@@ -39,7 +40,7 @@ def list_policies(call: Call) -> Steps:
             for policy in by_priority:
                 count += 1
                 value = values[policy.name]
-                yield {
+                row: PolicyRow = {
                     "vhost": vhost.name,
                     "kind": kind,
                     "name": policy.name,
@@ -48,6 +49,7 @@ def list_policies(call: Call) -> Steps:
                     "priority": policy.priority,
                     "definition": value["definition"],
                 }
+                yield row
     return {"items": count}
 
 

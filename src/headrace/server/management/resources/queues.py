@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from headrace.gateway.requests.requests import Service
 from headrace.model.arguments.values import queue_type
@@ -25,36 +25,12 @@ from headrace.server.management.resources.streams import place_of, segments_of, 
 from headrace.user_tags import LOOK, USE
 
 if TYPE_CHECKING:
+    from headrace.management_rows import QueueRow
     from headrace.model.queue.queue import Queue
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.call import Answer, Call, Steps
 
 operation = OperationTable()
-
-
-class QueueRow(TypedDict):
-    """A queue, in lists."""
-
-    name: str
-    vhost: str
-    type: str
-    replicas: int
-    ready: int
-    unacked: int
-    held: int
-    bytes: int
-    consumers: int
-    published: int
-    delivered: int
-    acknowledged: int
-    durable: bool
-    auto_delete: bool
-    exclusive: bool
-    owner: int
-    single: bool
-    policy: str
-    operator_policy: str
-    arguments: object
 
 
 @operation("list queues", LOOK, fields="`vhost`")

@@ -22,6 +22,7 @@ from headrace.server.net.tls import TlsError
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
+    from headrace.management_rows import SettingRow
     from headrace.server.config.settings import Setting
     from headrace.server.management.call import Answer, Call, Steps
 
@@ -36,7 +37,7 @@ def list_settings(call: Call) -> Steps:
     """List the settings; a secret one does not show its value."""
     for row in SETTINGS:
         value = getattr(call.broker.settings, row.name)
-        yield {
+        setting: SettingRow = {
             "name": row.name,
             "value": json_value(row, value),
             "default": json_value(row, row.default),
@@ -45,6 +46,7 @@ def list_settings(call: Call) -> Steps:
             "reload": row.name not in NEEDS_RESTART,
             "help": row.help,
         }
+        yield setting
     return {"items": len(SETTINGS)}
 
 

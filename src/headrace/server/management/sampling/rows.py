@@ -29,6 +29,7 @@ from headrace.server.management.resources.vhosts import metadata_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.management_rows import ChannelRow
     from headrace.model.exchange.exchange import Exchange
     from headrace.model.lease.lease import Lease
     from headrace.model.queue.queue import Queue
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.model.tallies import ChannelTally
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.management.resources.channels import ChannelRow
     from headrace.server.management.resources.connections import ClientConnection
 
 Values = tuple[int, ...]

@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
     from headrace.gateway.security.user import User
     from headrace.gateway.v0_10.session.session import Session010
+    from headrace.management_rows import ChannelRow
     from headrace.model.policy.policy import Policies
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.management.managed_broker import ManagedBroker
-    from headrace.server.management.resources.channels import ChannelRow
     from headrace.server.management.resources.connections import ClientConnection
     from headrace.server.management.sampling.queue_row import QueueRow
     from headrace.server.management.sampling.rows import Static, Values
