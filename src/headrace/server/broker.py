@@ -272,7 +272,6 @@ class Broker:
         managed.accounts.starts_vhosts = False
         self.node = managed.node = ClusterNode(
             joined,
-            self.settings.cluster_lease_s,
             lambda number: str(data.vhost(number)),
             self.events,
         )

@@ -37,7 +37,8 @@ def join(settings: Settings) -> Joined:
     cluster = Cluster(Address(settings.cluster), standbys=settings.cluster_standbys)
     cluster.prepare()
     host, port = address_of(settings)
-    members = Members(cluster, settings.cluster_name or platform.node(), host, port)
+    name = settings.cluster_name or platform.node()
+    members = Members(cluster, name, host, port, settings.cluster_lease_s)
     try:
         if not members.is_free():
             watch(members)

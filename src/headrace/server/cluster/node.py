@@ -23,7 +23,7 @@ from headrace.server.cluster.assignment import assign, ledger_name
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
-from headrace.server.cluster.warnings import ADDRESS, DATABASE, ClusterWarnings
+from headrace.server.cluster.warnings import ADDRESS, DATABASE, LEASES, ClusterWarnings
 from headrace.store.errors import StoreError
 from headrace.store.ledger.members import (
     DRAINING,
@@ -85,13 +85,12 @@ class Served:
 class ClusterNode:
     """See the module. Used on the loop."""
 
-    def __init__(
-        self, joined: Joined, lease_s: float, home_of: Callable[[int], str], events: Events
-    ) -> None:
+    def __init__(self, joined: Joined, home_of: Callable[[int], str], events: Events) -> None:
         """``home_of`` returns the directory of a virtual host by its number."""
         self.cluster = joined.cluster
         self.members = joined.members
         self.name = joined.members.name
+        lease_s = joined.members.lease_s
         self.census = Census(lease_s, BEAT_S)
         self.copies = Copies(
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
@@ -483,7 +482,11 @@ class ClusterNode:
             now_s,
             left_s / self.heartbeat.lease_s if held else None,
             behind,
-            {DATABASE: self.unfit, ADDRESS: self.census.shared_address()},
+            {
+                DATABASE: self.unfit,
+                ADDRESS: self.census.shared_address(),
+                LEASES: self.census.unequal_leases(),
+            },
         )
         self._check_lease(now_s)
         for name, served in list(self.served.items()):

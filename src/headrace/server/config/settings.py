@@ -155,8 +155,7 @@ class Settings:
     )
     cluster_lease_s: float = setting(
         6.0,
-        "Time without a heartbeat after which other brokers take over a broker's virtual "
-        "hosts; must be the same in all brokers.",
+        "Time without a heartbeat after which other brokers take over this broker's virtual hosts.",
         unit="seconds",
         low=2,
         high=60,

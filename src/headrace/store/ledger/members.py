@@ -22,6 +22,7 @@ class BrokerRow(NamedTuple):
     host: str
     port: int
     state: str
+    lease_s: float = 0.0  # 0 if its version writes none.
 
 
 class LedgerRow(NamedTuple):

@@ -11,6 +11,11 @@ though a server that lost commits gave both the same epoch. Entries are cut into
 page each, which keeps them out of TOAST; their tables are dropped whole, so none is ever vacuumed.
 
 ``object`` has a row for each object of a ledger that is complete, and ``object_part`` its octets.
+
+A version of the schema is what all brokers of a cluster must know. What older brokers need not know
+is an addition: it changes no table and no function that they use, and a broker that misses it makes
+it. ``lease`` is one: the lease of a broker, valid with the incarnation of its row only, because a
+broker of an older version writes its row without it.
 """
 
 VERSION = 1  # Of the schema.
@@ -180,6 +185,12 @@ OBJECT_FUNCTIONS = (PUT_PART, COMPLETE_OBJECT, REMOVE_OBJECT, SWEEP_OBJECTS)
 
 FUNCTIONS = (ADVANCE, OWN, ADD_SEGMENT, TRIM, DROP_LOG, *OBJECT_FUNCTIONS)
 STATEMENTS = (*TABLES, *FUNCTIONS)
+
+# By a query that returns null without it.
+ADDITIONS = {
+    "to_regclass('headrace.lease')": """create table headrace.lease (
+        name text primary key, incarnation text not null, lease_s double precision not null)""",
+}
 
 
 def table_of(log: int, segment: int) -> bytes:
