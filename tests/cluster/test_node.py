@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from headrace.model.events import Event, Events
+from headrace.server.cluster.assignment import removable
 from headrace.server.cluster.heartbeat import Work, boot_s
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode, Served
@@ -147,7 +148,9 @@ def test_a_virtual_host_that_is_deleted_while_it_is_taken_is_not_started() -> No
 
     node = with_vhost(play)
     started[0].assert_not_called()
-    assert (node.served, node.deleted) == ({}, {"2 /x"})
+    assert (node.served, node.busy) == ({}, set())
+    row = LedgerRow("2 /x", "a", "taken", 1, 0, 1, "")
+    assert removable("a", node.wanted(), {"2 /x": row}, node.census) == ["2 /x"]
 
 
 def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:

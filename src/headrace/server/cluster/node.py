@@ -19,10 +19,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.elsewhere import ServingBroker
-from headrace.server.cluster.assignment import assign, ledger_name
+from headrace.server.cluster.assignment import assign, ledger_name, removable
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
+from headrace.server.cluster.removals import Removals
 from headrace.server.cluster.warnings import ADDRESS, DATABASE, LEASES, ClusterWarnings
 from headrace.store.errors import StoreError
 from headrace.store.ledger.members import (
@@ -105,7 +106,6 @@ class ClusterNode:
         self.ledgers: dict[str, LedgerRow] = {}
         self.served: dict[str, Served] = {}  # By ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
-        self.deleted: set[str] = set()  # Ledgers that are to be removed.
         self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
         self.again_s: dict[str, float] = {}  # When to try those once more.
         self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
@@ -118,6 +118,7 @@ class ClusterNode:
         self.ousted = ""  # Why this broker is no longer in the cluster.
         self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
+        self.removals = Removals(joined.cluster, self.copies)
         self.stopping = False
         self.freezer: Freezer | None = None
         self.events = events
@@ -142,6 +143,7 @@ class ClusterNode:
     async def stop(self) -> None:
         """Let other brokers take what this one served; its journals are closed."""
         self.stopping = True
+        self.removals.stop()
         for task in list(self.tasks):
             task.cancel()
         await self.loop.run_in_executor(None, self._stop_threads, list(self.served))
@@ -223,6 +225,7 @@ class ClusterNode:
         names = self._names()
         self._forget_deleted(names)
         self._assign(names)
+        self._remove_deleted(names)
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
@@ -260,8 +263,17 @@ class ClusterNode:
         for name in todo.give:
             if name in self.served and name not in self.busy:
                 self._begin(name, self._give(name))
-        for name in {*self.served, *self.deleted} - names.keys() - self.busy:
-            self._begin(name, self._drop(name))  # Deleted: its files are gone.
+        for name in self.served.keys() - names.keys() - self.busy:
+            self._begin(name, self._end_deleted(name))  # Its files are gone.
+
+    def _remove_deleted(self, names: Collection[str]) -> None:
+        """Remove the ledgers of deleted virtual hosts, whose owner may have died before it did."""
+        if not self.removals.are_due(boot_s()):
+            return
+        found = removable(self.name, names, self.ledgers, self.census)
+        due = [name for name in found if name not in self.served and name not in self.busy]
+        if due:
+            self._run(self.removals.remove(due, self.loop, self.pool), "removal of ledgers")
 
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run the work on a ledger; no other work on it begins meanwhile."""
@@ -270,10 +282,20 @@ class ClusterNode:
         async def run() -> None:
             try:
                 await work
-            except Exception:
-                log.exception("cluster: ledger %s", name)
             finally:
                 self.busy.discard(name)
+
+        self._run(run(), f"ledger {name}")
+
+    def _run(self, work: Coroutine[None, None, None], about: str) -> None:
+        """Run work, and send a heartbeat after it."""
+
+        async def run() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("cluster: %s", about)
+            finally:
                 self.heartbeat.beat_now()
 
         task = self.loop.create_task(run())
@@ -309,9 +331,7 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         row = self.ledgers.get(name)
         is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
-        is_deleted = name not in self._names()
-        if is_deleted:
-            self.deleted.add(name)
+        is_deleted = name not in self._names()  # The next heartbeat removes it.
         is_over = self.stopping or self.ousted or is_lost or is_deleted
         if is_over or vhost in self.hosts.vhosts:
             engine.close()
@@ -405,19 +425,10 @@ class ClusterNode:
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
-    async def _drop(self, name: str) -> None:
-        """Remove the ledger of a deleted virtual host."""
-        served = self.served.pop(name, None)
-        if served is not None:
-            await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
-        self.deleted.add(name)
-        try:
-            await self.on_heartbeat(lambda members: members.drop(name))
-        except OSError as error:
-            log.warning("ledger %s is not removed, tried again: %s", name, error)
-            return
-        self.deleted.discard(name)
-        self.copies.forget(name)
+    async def _end_deleted(self, name: str) -> None:
+        """Write no more to the ledger of a deleted virtual host."""
+        served = self.served.pop(name)
+        await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
 
     async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
         """Run something on the heartbeats' thread, once; wait for it.

@@ -25,6 +25,7 @@ LOCK = 1213354060  # First key of advisory locks: "HRLL".
 FENCED = "HR001"
 GAP = "HR002"
 AGAIN = "HR003"
+CHANGED = "HR004"
 
 TABLES = (
     """do $$ begin
@@ -186,10 +187,41 @@ OBJECT_FUNCTIONS = (PUT_PART, COMPLETE_OBJECT, REMOVE_OBJECT, SWEEP_OBJECTS)
 FUNCTIONS = (ADVANCE, OWN, ADD_SEGMENT, TRIM, DROP_LOG, *OBJECT_FUNCTIONS)
 STATEMENTS = (*TABLES, *FUNCTIONS)
 
+# The new epoch shuts out an owner. The catalog needs no lock: a virtual host that a later version
+# has beside those of this one has a number of its own, and so another ledger.
+DROP_SOME = f"""
+create function headrace.drop_some(of_name text, of_catalog text, most integer) returns boolean
+language plpgsql as $$
+declare of_log integer; passed integer; parts integer;
+begin
+    perform 1 from headrace.catalog where version = of_catalog;
+    if not found then
+        raise exception 'the catalog was changed' using errcode = '{CHANGED}';
+    end if;
+    select id into of_log from headrace.log where name = of_name for update;
+    if not found then return true; end if;
+    update headrace.log set epoch = epoch + 1, owner = '', taken = 'deleted'
+        where id = of_log and taken <> 'deleted';
+    select min(segment) into passed from headrace.segment where log = of_log;
+    if passed is not null then
+        execute format('drop table headrace.entries_%s_%s', of_log, passed);
+        delete from headrace.segment where log = of_log and segment = passed;
+        return false;
+    end if;
+    delete from headrace.object where log = of_log;
+    delete from headrace.object_part where log = of_log and ctid = any (array(
+        select ctid from headrace.object_part where log = of_log limit most));
+    get diagnostics parts = row_count;
+    if parts = most then return false; end if;
+    delete from headrace.log where id = of_log;
+    return true;
+end $$"""  # noqa: S608 - The value is ours.
+
 # By a query that returns null without it.
 ADDITIONS = {
     "to_regclass('headrace.lease')": """create table headrace.lease (
         name text primary key, incarnation text not null, lease_s double precision not null)""",
+    "to_regproc('headrace.drop_some')": DROP_SOME,
 }
 
 
