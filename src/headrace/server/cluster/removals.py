@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.server.cluster.assignment import ledger_name
 from headrace.server.cluster.heartbeat import BEAT_S, boot_s
+from headrace.store.catalog.replica import vhosts_of
 from headrace.store.catalog_port import CatalogChangedError
 from headrace.store.errors import StoreError
 from headrace.store.ledger.postgres_removal import Removal
@@ -30,6 +31,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AGAIN_S = 5.0  # After ledgers could not be removed.
+
+
+def ledgers_of(catalog: bytes) -> set[str]:
+    """Return the names of the ledgers of a value of the catalog.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    return {ledger_name(vhost, number) for vhost, number in vhosts_of(catalog).items()}
 
 
 class Removals:
@@ -77,7 +87,7 @@ class Removals:
 
     def _remove_now(self, ledgers: list[str]) -> list[str]:
         """Return the ledgers of which nothing is left; blocks."""
-        with contextlib.closing(Removal(self._cluster, ledger_name)) as removal:
+        with contextlib.closing(Removal(self._cluster, ledgers_of)) as removal:
             removed = removal.remove(ledgers, self._stopped)
         for name in removed:
             self._copies.forget(name)

@@ -12,9 +12,8 @@ any broker goes on with it.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from headrace.store.catalog.replica import vhosts_of
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.postgres_catalog import PostgresCatalog
 from headrace.store.ledger.postgres_cluster import Cluster
@@ -29,9 +28,9 @@ STEP = b"select headrace.drop_some($1, $2, $3)"
 class Removal:
     """See the module. Calls block, and come from one thread at a time."""
 
-    def __init__(self, cluster: Cluster, name_of: Callable[[str, int], str]) -> None:
-        """``name_of`` returns the name of the ledger of a virtual host and its number."""
-        self.name_of = name_of
+    def __init__(self, cluster: Cluster, ledgers_of: Callable[[bytes], Collection[str]]) -> None:
+        """``ledgers_of`` returns the names of the ledgers that a value of the catalog has."""
+        self.ledgers_of = ledgers_of
         self.catalog = PostgresCatalog(cluster)
 
     def remove(self, ledgers: Iterable[str], stopped: threading.Event) -> list[str]:
@@ -49,7 +48,7 @@ class Removal:
         if self.catalog.version() == NONE:
             return []
         version, octets = self.catalog.load()
-        kept = {self.name_of(vhost, number) for vhost, number in vhosts_of(octets).items()}
+        kept = self.ledgers_of(octets)
         removed = []
         steps = 0
         for name in ledgers:
