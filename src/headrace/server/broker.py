@@ -290,6 +290,7 @@ class Broker:
         )
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
+        managed.alarms.database_is_full = self.node.is_full
         self.node.freezer = self.freezer
         self.node.fatal = self._failed
         if joined.members.port == 0:

@@ -26,6 +26,7 @@ from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
 from headrace.server.cluster.removals import Removals
 from headrace.server.cluster.warnings import ADDRESS, DATABASE, LEASES, ClusterWarnings
 from headrace.store.errors import StoreError
+from headrace.store.journal.journal import Journal
 from headrace.store.ledger.members import (
     DRAINING,
     LEFT,
@@ -36,6 +37,7 @@ from headrace.store.ledger.members import (
 )
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
+from headrace.store.ledger.replicated_disk import Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -54,6 +56,7 @@ HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
+RELEASE_S = 2.0  # How often ledgers are trimmed while the database is full.
 ROWS_S = 2.0  # How long a move waits for rows that are younger than it.
 
 
@@ -113,6 +116,8 @@ class ClusterNode:
         self.frozen = False
         self.trouble = ""  # Why the last heartbeat failed.
         self.unfit = ""  # Why the database would lose what it confirms.
+        self.size = 0  # Bytes of the database, if it has a limit.
+        self.release_s = 0.0  # When ledgers of a full database are trimmed next.
         self.warnings = ClusterWarnings(events)
         self.answered = asyncio.Event()
         self.ousted = ""  # Why this broker is no longer in the cluster.
@@ -201,6 +206,7 @@ class ClusterNode:
             log.warning("heartbeats in the cluster succeed again")
         self.trouble = ""
         self.unfit = rows.unfit
+        self.size = rows.size
         self.census.update(rows.brokers, sent_s)
         self.lease_until_s = sent_s + self.heartbeat.lease_s
         self.ledgers = {row.name: row for row in rows.ledgers}
@@ -226,6 +232,8 @@ class ClusterNode:
         self._forget_deleted(names)
         self._assign(names)
         self._remove_deleted(names)
+        if self.is_full():
+            self._release_entries()
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
@@ -274,6 +282,21 @@ class ClusterNode:
         due = [name for name in found if name not in self.served and name not in self.busy]
         if due:
             self._run(self.removals.remove(due, self.loop, self.pool), "removal of ledgers")
+
+    def is_full(self) -> bool:
+        """Return True if the database is larger than its limit."""
+        return 0 < self.cluster.size_max < self.size
+
+    def _release_entries(self) -> None:
+        """Let ledgers forget entries now: who waits writes nothing, after which they would."""
+        now_s = boot_s()
+        if self.hosts is None or now_s < self.release_s:
+            return
+        self.release_s = now_s + RELEASE_S
+        for name, served in self.served.items():
+            vhost = self.hosts.vhosts.get(served.vhost)
+            if vhost is not None and name not in self.busy and isinstance(vhost.store, Journal):
+                vhost.store.writer.submit(Release())
 
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run the work on a ledger; no other work on it begins meanwhile."""

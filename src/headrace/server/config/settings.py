@@ -167,6 +167,13 @@ class Settings:
         low=1 * MIB,
         high=1 << 40,
     )
+    cluster_size_max: int = setting(
+        0,
+        "Size of the cluster's database above which publishers wait; 0: no limit.",
+        unit="octets",
+        low=0,
+        high=1 << 50,
+    )
     cluster_standbys: bool = setting(
         True,
         "Refuse a database whose commits do not wait for a standby; if false, the database's "
@@ -639,6 +646,7 @@ NEEDS_RESTART = {
     "cluster_address": "the broker joins at its start",
     "cluster_lease_s": "the broker joins at its start",
     "cluster_lag_max": "the broker joins at its start",
+    "cluster_size_max": "the broker joins at its start",
     "cluster_standbys": "the broker joins at its start",
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",

@@ -62,3 +62,4 @@ class ClusterRows(NamedTuple):
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
     unfit: str  # Why the engine would lose what it confirms; empty if it would not.
+    size: int = 0  # Bytes of the database, at the last look; 0 without a limit.

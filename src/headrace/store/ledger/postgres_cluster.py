@@ -18,6 +18,8 @@ from headrace.store.ledger.postgres_session import (
     StatementError,
 )
 
+SEGMENT_BYTES = 1 << 30  # Of a table of entries; then the next one begins.
+SEGMENTS_OF_LIMIT = 16  # Smaller tables under a small limit: only whole ones are dropped.
 OLDEST_SERVER = 140000  # PostgreSQL 14.
 POOLER_ROUNDS = 3
 INSUFFICIENT_PRIVILEGE = "42501"
@@ -48,7 +50,12 @@ class Cluster:
     """See the module."""
 
     def __init__(
-        self, address: Address, *, standbys: bool = True, answer_s: float = ANSWER_S
+        self,
+        address: Address,
+        *,
+        standbys: bool = True,
+        size_max: int = 0,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """Know a database.
 
@@ -56,10 +63,14 @@ class Cluster:
             address: of its servers.
             standbys: False for a server whose storage is replicated below it: then it needs no
                 synchronous standby.
+            size_max: bytes of the database above which publishers wait; 0 for no limit.
             answer_s: after so many seconds without an answer, a statement is in doubt.
         """
         self.address = address
         self.standbys = standbys
+        self.size_max = size_max
+        small = size_max // SEGMENTS_OF_LIMIT
+        self.segment_bytes = min(SEGMENT_BYTES, small) if size_max else SEGMENT_BYTES
         self.answer_s = answer_s
         self.id: str | None = None  # Of the cluster, once known: no other one is accepted.
 

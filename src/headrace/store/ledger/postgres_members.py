@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import secrets
+import time
 
 from headrace.store.ledger.members import (
     LEFT,
@@ -54,6 +55,9 @@ WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
 RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
+# That of the tables alone would wait for the locks of those that are dropped.
+SIZE = b"select pg_database_size(current_database())"
+SIZE_S = 2.0  # How often the size is read.
 STANDBYS = b"""select application_name, state, sync_state,
     coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
     from pg_stat_replication order by application_name"""
@@ -79,6 +83,8 @@ class Members:
         self.lease_s = lease_s
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.open_session: Session | None = None
+        self.size = 0  # Of the database; read if it has a limit.
+        self.sized_s = -SIZE_S
 
     def session(self) -> Session:
         """Return the session; a new one after an error."""
@@ -148,7 +154,20 @@ class Members:
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
         ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
-        return ClusterRows(brokers, ledgers, self.unfit(session))
+        unfit = self.unfit(session)
+        self.read_size(session)
+        return ClusterRows(brokers, ledgers, unfit, self.size)
+
+    def read_size(self, session: Session) -> None:
+        """Read the size of the database, at intervals; a refusal ends no heartbeat."""
+        now_s = time.monotonic()
+        if not self.cluster.size_max or now_s - self.sized_s < SIZE_S:
+            return
+        self.sized_s = now_s
+        try:
+            self.size = int(session.query(SIZE)[0][0] or 0)
+        except StatementError as error:
+            log.warning("the size of the database is not known: %s", error)
 
     def unfit(self, session: Session) -> str:
         """Return why commits wait for no standby now; empty if they do."""
