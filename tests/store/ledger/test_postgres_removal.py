@@ -15,9 +15,8 @@ from headrace.store.catalog.replica import Value, pack
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.port import Fenced
 from headrace.store.ledger.postgres import PostgresLedger
-from headrace.store.ledger.postgres_catalog import PostgresCatalog
+from headrace.store.ledger.postgres_catalog import PART_ROWS, PostgresCatalog, Removal
 from headrace.store.ledger.postgres_cluster import Cluster
-from headrace.store.ledger.postgres_removal import PART_ROWS, Removal
 from headrace.store.ledger.postgres_session import Address
 from support.postgres import Servers, servers
 from support.timeouts import PATIENCE_S

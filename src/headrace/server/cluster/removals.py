@@ -18,7 +18,7 @@ from headrace.server.cluster.heartbeat import BEAT_S, boot_s
 from headrace.store.catalog.replica import vhosts_of
 from headrace.store.catalog_port import CatalogChangedError
 from headrace.store.errors import StoreError
-from headrace.store.ledger.postgres_removal import Removal
+from headrace.store.ledger.postgres_catalog import Removal
 
 if TYPE_CHECKING:
     import asyncio
