@@ -119,9 +119,7 @@ def test_virtual_hosts_are_spread_and_their_ledgers_end_with_them(
     first, second = make("a").start(), make("b").start()
     with operator(first) as client:
         for name in ("/one", "/two", "/three"):
-            client.ask("put vhost", name=name)
-            rights = {"configure": ".*", "write": ".*", "read": ".*"}
-            client.ask("put permission", user="guest", vhost=name, **rights)
+            add_vhost(client, name)
     by_name = {"a": first, "b": second}
     until(lambda: len(owners(first)) == 4 and all(owners(first).values()), "all are served")
     spread = owners(first)
@@ -135,6 +133,42 @@ def test_virtual_hosts_are_spread_and_their_ledgers_end_with_them(
     left = "select count(*) from headrace.log where name like '%/two'"
     until(lambda: database.primary.execute(left) == [(0,)], "the ledger is removed")
     assert sorted(owners(first)) == ["/", "/one", "/three"]
+
+
+def test_a_virtual_host_that_is_deleted_while_its_owner_is_down_leaves_no_ledger(
+    make: Make, database: Servers
+) -> None:
+    """One of the same name is made meanwhile, and stays."""
+    first = make("a", *LEASE).start()
+    with operator(first) as client:
+        add_vhost(client, "/x")
+    wait_until_served(first, "/x")
+    publish(first, range(5), "/x")
+    first.kill()
+    for words in (("delete", "/x"), ("add", "/x")):
+        done = command(first, "vhost", *words)
+        assert (done.returncode, done.stderr) == (0, "")
+    second = make("b", *LEASE).start()
+    with operator(second) as client:
+        allow(client, "/x")
+    wait_until_served(second, "/x")
+    publish(second, range(5, 10), "/x")
+    left = "select name from headrace.log where name like '%/x'"
+    until(lambda: database.primary.execute(left) == [("3 /x",)], "the ledger is removed")
+    tables = "select count(*) from headrace.segment where log not in (select id from headrace.log)"
+    assert database.primary.execute(tables) == [(0,)]
+    assert drained(second, "/x") == list(range(5, 10))
+    assert sorted(owners(second)) == ["/", "/x"]
+
+
+def add_vhost(client: ManagementClient, name: str) -> None:
+    client.ask("put vhost", name=name)
+    allow(client, name)
+
+
+def allow(client: ManagementClient, vhost: str) -> None:
+    rights = {"configure": ".*", "write": ".*", "read": ".*"}
+    client.ask("put permission", user="guest", vhost=vhost, **rights)
 
 
 def test_the_first_broker_brings_what_it_has(

@@ -15,6 +15,7 @@ import pika.exceptions
 import psutil
 import pytest
 
+from headrace.server.cluster.heartbeat import BEAT_S
 from support.brokers.broker_process import Served, until
 from support.cluster import (
     LEASE,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Make = Callable[..., Served]
 PATIENCE_S = 60
+LEASE_S = float(LEASE[-1])
 
 
 def refusal(*options: str) -> str:
@@ -53,6 +55,43 @@ def test_an_owner_that_stood_still_serves_nothing_of_what_another_has_taken(make
     until(lambda: "is not served here any more" in first.log(), "the zombie gives up")
     assert drained(second) == list(range(30))
     assert first.running
+
+
+def test_a_broker_is_replaced_after_its_own_lease(make: Make, database: Servers) -> None:
+    """It stood still for longer than the lease of the other one, and for less than its own."""
+    first, second = make("a", "--cluster-lease-s", "40").start(), make("b", *LEASE).start()
+    publish(first, range(20))
+    with operator(second) as client:
+
+        def warnings() -> list[str]:
+            found: list[str] = client.ask("cluster status")["warnings"]
+            return found
+
+        different = "the brokers have different leases, 2 s ('b'), 40 s ('a')"
+        until(lambda: any(different in text for text in warnings()), "a warning")
+        assert client.ask("health", checks=["cluster"])["healthy"]
+    zombie = psutil.Process(int(first.ready["pid"]))
+    zombie.suspend()
+    first_seen = heartbeats(database, "b")
+    long = 4 * LEASE_S / BEAT_S
+    until(lambda: heartbeats(database, "b") > first_seen + long, "the other one has looked often")
+    assert states(second)["a"] == "running"
+    zombie.resume()
+    assert drained(first) == list(range(20))
+
+
+def heartbeats(database: Servers, broker: str) -> int:
+    """Return how many heartbeats a broker has had."""
+    query = "select seen from headrace.broker where name = %s"
+    ((seen,),) = database.primary.execute(query, broker)
+    assert isinstance(seen, int)
+    return seen
+
+
+def states(broker: Served) -> dict[str, str]:
+    """Return the state of each broker, as one of them sees it."""
+    with operator(broker) as client:
+        return {row["name"]: row["state"] for row in client.items("list brokers")}
 
 
 def test_a_failover_of_the_database_is_a_stall(make: Make, database: Servers) -> None:

@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from headrace.model.events import Event, Events
+from headrace.server.cluster.assignment import removable
 from headrace.server.cluster.heartbeat import Work, boot_s
 from headrace.server.cluster.membership import Joined
 from headrace.server.cluster.node import ClusterNode, Served
@@ -35,9 +36,9 @@ def with_node(play: Callable[[ClusterNode, Events], None]) -> None:
 
     async def run() -> None:
         cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
-        members = Members(cluster, "a", "127.0.0.1", 5672)
+        members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
         events = Events()
-        play(ClusterNode(Joined(cluster, members), LEASE_S, str, events), events)
+        play(ClusterNode(Joined(cluster, members), str, events), events)
 
     asyncio.run(run())
 
@@ -70,8 +71,8 @@ def test_an_answer_of_the_database_that_nobody_waits_for_is_no_error() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, told: errors.append(told))
         cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
-        members = Members(cluster, "a", "127.0.0.1", 5672)
-        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
+        node = ClusterNode(Joined(cluster, members), str, Events())
         with mock.patch.object(node.heartbeat, "do", asked.append):
             for _ in range(2):
                 with pytest.raises(TimeoutError):
@@ -118,8 +119,8 @@ def with_vhost(
 
     async def run() -> ClusterNode:
         cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
-        members = Members(cluster, "a", "127.0.0.1", 5672)
-        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
+        node = ClusterNode(Joined(cluster, members), str, Events())
         vhosts = {"/x": 2}
         node.wanted = lambda: vhosts
         node.hosts = hosts = mock.Mock(vhosts={})
@@ -147,7 +148,9 @@ def test_a_virtual_host_that_is_deleted_while_it_is_taken_is_not_started() -> No
 
     node = with_vhost(play)
     started[0].assert_not_called()
-    assert (node.served, node.deleted) == ({}, {"2 /x"})
+    assert (node.served, node.busy) == ({}, set())
+    row = LedgerRow("2 /x", "a", "taken", 1, 0, 1, "")
+    assert removable("a", node.wanted(), {"2 /x": row}, node.census) == ["2 /x"]
 
 
 def test_a_virtual_host_that_is_deleted_while_it_is_given_is_dropped() -> None:
@@ -176,8 +179,8 @@ def test_a_move_is_judged_by_the_next_heartbeat(others: tuple[str, ...], why: st
 
     async def run() -> None:
         cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
-        members = Members(cluster, "a", "127.0.0.1", 5672)
-        node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        members = Members(cluster, "a", "127.0.0.1", 5672, LEASE_S)
+        node = ClusterNode(Joined(cluster, members), str, Events())
         vhosts = {"/x": 2}
         node.wanted = lambda: vhosts
         node.busy.add("2 /x")  # It takes nothing.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.server.cluster import node
+from headrace.server.cluster.census import Census
 from headrace.server.cluster.heartbeat import MARGIN
 from headrace.server.cluster.node import ClusterNode, Served
 from support.cluster_simulation import LEASE_S, Simulation, run
@@ -28,6 +29,7 @@ SEEDS = int(os.environ.get("HEADRACE_SEEDS", "200"))
 LOT = 100
 TROUBLES = 8
 SEEDS_OF_CONTROL = 60
+UNEQUAL_S = (2.0, LEASE_S, 2 * LEASE_S)
 
 
 @pytest.fixture(autouse=True)
@@ -49,9 +51,27 @@ def test_no_two_brokers_deliver_at_once(first: int) -> None:
     assert late
 
 
-def finds_it(margin: float = MARGIN) -> bool:
+@pytest.mark.parametrize("first", range(0, SEEDS, LOT))
+def test_no_two_brokers_deliver_at_once_though_their_leases_differ(first: int) -> None:
+    takeovers = 0
+    for seed in range(first, min(first + LOT, SEEDS)):
+        done = run(partial(Simulation, seed, leases=UNEQUAL_S), TROUBLES)
+        assert done.broken == [], f"seed {seed}"
+        takeovers += done.engine.takes - 3
+    assert takeovers > LOT
+
+
+def finds_it(margin: float = MARGIN, leases: tuple[float, ...] = (LEASE_S,) * 3) -> bool:
     seeds = range(SEEDS_OF_CONTROL)
-    return any(run(partial(Simulation, seed, margin), TROUBLES).broken for seed in seeds)
+    return any(run(partial(Simulation, seed, margin, leases), TROUBLES).broken for seed in seeds)
+
+
+def test_a_takeover_by_the_lease_of_the_one_who_looks_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker with a longer lease delivers beside the next owner."""
+    monkeypatch.setattr(Census, "lease_of", lambda census, _: census.lease_s)
+    assert finds_it(leases=UNEQUAL_S)
 
 
 def test_a_lease_that_ends_too_late_is_found() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from headrace.server.cluster.assignment import Assignment, assign
+from headrace.server.cluster.assignment import Assignment, assign, removable
 from headrace.server.cluster.census import Census
 from headrace.store.ledger.members import DRAINING, RUNNING, BrokerRow, LedgerRow
 
@@ -73,3 +73,11 @@ def test_a_broker_that_is_drained_gives_all_and_takes_nothing() -> None:
 def test_a_new_virtual_host_has_no_ledger_yet() -> None:
     census = census_of("a", "b")
     assert assign("b", ["0 /0", "9 /new"], owned("a"), census).take == ["9 /new"]
+
+
+def test_a_deleted_ledger_is_removed_by_its_owner_or_by_the_first_that_lives() -> None:
+    ledgers = owned("dead", "dead", "b", "", "gone", "c")
+    census = census_of("b", "c")
+    wanted = ["0 /0"]
+    assert removable("b", wanted, ledgers, census) == ["1 /1", "2 /2", "3 /3", "4 /4"]
+    assert removable("c", wanted, ledgers, census) == ["5 /5"]

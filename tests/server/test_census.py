@@ -30,3 +30,23 @@ def test_brokers_of_one_address_are_told_apart_by_nobody() -> None:
     for beat in range(4):
         census.update([row("a", 1), row("b", beat)], beat)
     assert census.shared_address() == ""
+
+
+def test_a_broker_lives_by_the_lease_that_it_wrote() -> None:
+    """It serves that long without a heartbeat, whatever the lease of those who look."""
+    census = Census(lease_s=2.0, beat_s=1.0)
+    rows = [row(name, 1)._replace(lease_s=lease_s) for name, lease_s in (("a", 4.0), ("b", 1.0))]
+    lived = []
+    for beat in range(6):
+        census.update([*rows, row("old", 1)], beat)  # Of a version that writes no lease.
+        lived.append([name for name in ("a", "b", "old") if census.lives(name)])
+    assert lived == [["a", "b", "old"], ["a", "old"], ["a"], ["a"], [], []]
+
+
+def test_different_leases_are_named() -> None:
+    census = Census(lease_s=6.0, beat_s=1.0)
+    rows = [row("a", 1), row("b", 1)._replace(lease_s=6.0), row("c", 1)._replace(lease_s=20.0)]
+    census.update(rows, 0.0)
+    assert "6 s ('a', 'b'), 20 s ('c')" in census.unequal_leases()
+    census.update([*rows[:2], row("c", 1, LEFT)._replace(lease_s=20.0)], 1.0)
+    assert census.unequal_leases() == ""

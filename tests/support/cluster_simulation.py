@@ -57,9 +57,9 @@ class Engine:
         self.ledgers: dict[str, LedgerRow] = {}
         self.takes = 0
 
-    def beat(self, name: str, state: str) -> ClusterRows:
+    def beat(self, name: str, state: str, lease_s: float) -> ClusterRows:
         seen = self.brokers[name].seen + 1 if name in self.brokers else 0
-        self.brokers[name] = BrokerRow(name, seen, name, 5672, state)
+        self.brokers[name] = BrokerRow(name, seen, name, 5672, state, lease_s)
         return ClusterRows(list(self.brokers.values()), list(self.ledgers.values()), "")
 
     def take(self, name: str, owner: str, rival: str, silent: SilentBroker | None) -> LedgerRow:
@@ -114,6 +114,7 @@ class Broker:
     simulation: Simulation
     name: str
     rate: float
+    leased_s: float  # Its setting.
     node: ClusterNode = field(init=False)
     stands_until: float = 0.0
     cut_until: float = 0.0
@@ -128,8 +129,8 @@ class Broker:
 
     def __post_init__(self) -> None:
         cluster = Cluster(Address("postgresql://broker@nowhere/headrace"))
-        members = Members(cluster, self.name, self.name, 5672)
-        node = self.node = ClusterNode(Joined(cluster, members), LEASE_S, str, Events())
+        members = Members(cluster, self.name, self.name, 5672, self.leased_s)
+        node = self.node = ClusterNode(Joined(cluster, members), str, Events())
         node.pool.shutdown()
         node.loop = cast("asyncio.AbstractEventLoop", self)
         node.heartbeat = cast("Any", self)
@@ -139,7 +140,7 @@ class Broker:
         node.wanted = VHOSTS.copy
         # Of a heartbeat,
         self.state = RUNNING
-        self.lease_s = LEASE_S * (1 - self.simulation.margin)
+        self.lease_s = self.leased_s * (1 - self.simulation.margin)
         # of copies,
         self.behind: dict[str, int] = {}
         self.broken: dict[str, Exception] = {}
@@ -253,7 +254,7 @@ class Broker:
             self.answer = now_s + ANSWER_S, None
             if self.reaches():
                 delay_s = self.simulation.random.choice((0.0, 0.0, 0.1, 0.4))
-                found = self.simulation.engine.beat(self.name, self.state)
+                found = self.simulation.engine.beat(self.name, self.state, self.leased_s)
                 self.answer = now_s + delay_s, found
             return
         due_s, rows = self.answer
@@ -282,6 +283,7 @@ class Simulation:
 
     seed: int
     margin: float = MARGIN
+    leases: tuple[float, ...] = (LEASE_S,) * 3  # Of the brokers, which each seed deals anew.
     now_s: float = 0.0
     away_until: float = 0.0
     engine: Engine = field(default_factory=Engine)
@@ -294,8 +296,14 @@ class Simulation:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.brokers = [
-            Broker(self, name, 1 + self.random.uniform(-RATES, RATES)) for name in ("a", "b", "c")
+            Broker(self, name, 1 + self.random.uniform(-RATES, RATES), lease_s)
+            for name, lease_s in zip(("a", "b", "c"), self.dealt(), strict=True)
         ]
+
+    def dealt(self) -> tuple[float, ...]:
+        """Return the leases, from another one on for each seed."""
+        first = self.seed % len(self.leases)
+        return self.leases[first:] + self.leases[:first]
 
     def delivered(self, broker: Broker, vhost: str, epoch: int) -> None:
         newest = self.newest[vhost] = max(epoch, self.newest.get(vhost, 0))

@@ -273,7 +273,6 @@ class Broker:
         managed.accounts.starts_vhosts = False
         self.node = managed.node = ClusterNode(
             joined,
-            self.settings.cluster_lease_s,
             lambda number: str(data.vhost(number)),
             self.events,
         )
@@ -292,6 +291,7 @@ class Broker:
         )
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
+        managed.alarms.database_is_full = self.node.is_full
         self.node.freezer = self.freezer
         self.node.fatal = self._on_failure
         if joined.members.port == 0:

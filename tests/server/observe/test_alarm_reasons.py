@@ -12,6 +12,7 @@ from headrace.model.ports import Store
 from headrace.server.observe.alarms import (
     BACKLOG_MAX,
     EVERYWHERE,
+    FULL,
     LAGGING,
     STALL_SHORT_S,
     STALLED,
@@ -171,6 +172,17 @@ def test_a_long_stall_of_the_clusters_database_is_told_as_what_it_is() -> None:
     assert [alarm.source for alarm in scene.alarms.active] == ["cluster"]
     scene.stores["lab"].synced = 100
     assert scene.held() == (False, False)
+
+
+def test_a_full_database_of_the_cluster_holds_everybody() -> None:
+    scene = Scene()
+    scene.alarms.database_is_full = lambda: True
+    assert scene.held() == (True, True)
+    assert (scene.reason("lab"), told(scene)) == (FULL, [True, True])
+    assert [alarm[:2] for alarm in scene.alarms.active] == [("cluster", EVERYWHERE)]
+    scene.alarms.database_is_full = lambda: False
+    assert scene.held() == (False, False)
+    assert scene.reason("lab") == ""
 
 
 def test_too_much_that_waits_is_bounded_at_once_and_told_later() -> None:

@@ -33,7 +33,7 @@ def make(running: Servers) -> Iterator[Make]:
 
     def members() -> Members:
         cluster = Cluster(Address(running.primary.url()))
-        made.append(Members(cluster, "a", "127.0.0.1", 5672))
+        made.append(Members(cluster, "a", "127.0.0.1", 5672, 6.0))
         return made[-1]
 
     yield members
@@ -67,6 +67,34 @@ def test_a_broker_that_the_database_has_forgotten_is_entered_again(
         for _ in range(2):
             (row,) = members.beat(RUNNING).brokers
             assert (row.name, row.state) == ("a", RUNNING)
+
+
+def test_a_lease_is_that_of_the_process_that_wrote_it(make: Make, running: Servers) -> None:
+    """A process of an older version writes the row of a broker without its lease."""
+    first = make()
+    first.join()
+    assert first.beat(RUNNING).brokers[0].lease_s == 6.0
+    second = make()
+    second.lease_s = 20.0
+    second.join()
+    assert second.beat(RUNNING).brokers[0].lease_s == 20.0
+    running.primary.execute("update headrace.broker set incarnation = 'old'")
+    other = make()
+    other.name, other.lease_s = "b", 2.0
+    other.join()
+    assert [row.lease_s for row in other.beat(RUNNING).brokers] == [0.0, 2.0]
+
+
+def test_what_an_older_broker_left_out_is_made(make: Make, running: Servers) -> None:
+    """Its database has the schema of this version without the additions."""
+    running.primary.execute("drop table headrace.lease")
+    members = make()
+    members.join()
+    assert members.beat(RUNNING).brokers[0].lease_s == 6.0
+    running.primary.execute("drop table headrace.lease")
+    members.close()  # An older database was restored, and its sessions ended.
+    running.primary.execute("delete from headrace.broker")
+    assert members.beat(RUNNING).brokers[0].lease_s == 6.0
 
 
 def test_only_the_own_epoch_is_given_up(make: Make, running: Servers) -> None:

@@ -59,6 +59,22 @@ def assign(
     return Assignment(take, give)
 
 
+def removable(
+    me: str, wanted: Collection[str], ledgers: Mapping[str, LedgerRow], census: Census
+) -> list[str]:
+    """Return the ledgers that broker ``me`` should remove: their virtual hosts were deleted.
+
+    An owner removes its own. Those of an owner that does not live go to the first broker that does.
+    """
+    living = census.living()
+    is_first = bool(living) and living[0].name == me
+    return [
+        name
+        for name, row in sorted(ledgers.items())
+        if name not in wanted and (row.owner == me or (is_first and not census.lives(row.owner)))
+    ]
+
+
 def is_to_go(me: str, row: LedgerRow, takers: Collection[str]) -> bool:
     """Return True if another broker shall have a ledger of this one, and can take it."""
     if row.wanted in takers:

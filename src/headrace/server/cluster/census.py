@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which brokers of a cluster live, judged by one of them.
 
-A broker lives until its counter has stood still for the length of a lease. Only time in which the
-engine answered counts: while it did not, no broker could advance a counter.
+A broker lives until its counter has stood still for the length of its lease, which its row has
+beside the counter: the lease that it serves by itself, whatever those who look have. Only time in
+which the engine answered counts: while it did not, no broker could advance a counter.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ class Census:
     """See the module. Times are of a clock that never goes back."""
 
     def __init__(self, lease_s: float, beat_s: float) -> None:
-        self.lease_s = lease_s
+        self.lease_s = lease_s  # Of brokers whose version writes none.
         # A longer time between two updates counts as this: the engine was away.
         self.gap_s = 2 * beat_s
         self.updated_s: float | None = None
@@ -43,7 +44,13 @@ class Census:
     def lives(self, name: str) -> bool:
         """Return True if a broker has not left, and its lease may not have ended."""
         watched = self.watched.get(name)
-        return watched is not None and watched.row.state != LEFT and watched.still_s < self.lease_s
+        if watched is None or watched.row.state == LEFT:
+            return False
+        return watched.still_s < self.lease_of(watched.row)
+
+    def lease_of(self, row: BrokerRow) -> float:
+        """Return the lease of a broker, in seconds."""
+        return row.lease_s or self.lease_s
 
     def living(self) -> list[BrokerRow]:
         """Return the brokers that live, by name."""
@@ -71,6 +78,20 @@ class Census:
                     "not find the right one; set cluster_address"
                 )
         return ""
+
+    def unequal_leases(self) -> str:
+        """Return which living brokers have which leases, in words; empty if all have one."""
+        names: dict[float, list[str]] = {}
+        for row in self.living():
+            names.setdefault(self.lease_of(row), []).append(f"'{row.name}'")
+        if len(names) < 2:
+            return ""
+        by_length = sorted(names.items())
+        leases = ", ".join(f"{lease_s:g} s ({', '.join(who)})" for lease_s, who in by_length)
+        return (
+            f"the brokers have different leases, {leases}: each is replaced after its own; set one "
+            "cluster_lease_s"
+        )
 
     def takers(self) -> list[str]:
         """Return the brokers that may take virtual hosts."""

@@ -34,10 +34,15 @@ def join(settings: Settings) -> Joined:
         StoreError: the URL is not valid, or another broker of the same name runs.
         OSError: the database may hold no cluster, or does not answer.
     """
-    cluster = Cluster(Address(settings.cluster), standbys=settings.cluster_standbys)
+    cluster = Cluster(
+        Address(settings.cluster),
+        standbys=settings.cluster_standbys,
+        size_max=settings.cluster_size_max,
+    )
     cluster.prepare()
     host, port = address_of(settings)
-    members = Members(cluster, settings.cluster_name or platform.node(), host, port)
+    name = settings.cluster_name or platform.node()
+    members = Members(cluster, name, host, port, settings.cluster_lease_s)
     try:
         if not members.is_free():
             watch(members)

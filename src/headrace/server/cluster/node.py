@@ -19,12 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.gateway.connection.cluster_port import ServingBroker
-from headrace.server.cluster.assignment import assign, ledger_name
+from headrace.server.cluster.assignment import assign, ledger_name, removable
 from headrace.server.cluster.census import Census
 from headrace.server.cluster.copies import Copies
 from headrace.server.cluster.heartbeat import BEAT_S, Heartbeat, boot_s
-from headrace.server.cluster.warnings import ADDRESS, DATABASE, ClusterWarnings
+from headrace.server.cluster.removals import Removals
+from headrace.server.cluster.warnings import ADDRESS, DATABASE, LEASES, ClusterWarnings
 from headrace.store.errors import StoreError
+from headrace.store.journal.journal import Journal
 from headrace.store.ledger.members import (
     DRAINING,
     LEFT,
@@ -35,6 +37,7 @@ from headrace.store.ledger.members import (
 )
 from headrace.store.ledger.port import Fenced, Gap, OtherHistory
 from headrace.store.ledger.postgres import PostgresLedger
+from headrace.store.ledger.replicated_disk import Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -53,6 +56,7 @@ HEARTBEATS_KEPT = 8  # The last ones, with the entry that was durable then.
 TAKERS = 4  # Ledgers that are taken at the same time.
 AGAIN_S = 5.0  # After a virtual host could not be started.
 FIRST_S = 15.0  # How long a start waits for the virtual hosts that this broker takes.
+RELEASE_S = 2.0  # How often ledgers are trimmed while the database is full.
 ROWS_S = 2.0  # How long a move waits for rows that are younger than it.
 
 
@@ -85,13 +89,12 @@ class Served:
 class ClusterNode:
     """See the module. Used on the loop."""
 
-    def __init__(
-        self, joined: Joined, lease_s: float, home_of: Callable[[int], str], events: Events
-    ) -> None:
+    def __init__(self, joined: Joined, home_of: Callable[[int], str], events: Events) -> None:
         """``home_of`` returns the directory of a virtual host by its number."""
         self.cluster = joined.cluster
         self.members = joined.members
         self.name = joined.members.name
+        lease_s = joined.members.lease_s
         self.census = Census(lease_s, BEAT_S)
         self.copies = Copies(
             joined.cluster, self.name, lambda ledger: home_of(int(ledger.split(" ", 1)[0]))
@@ -106,7 +109,6 @@ class ClusterNode:
         self.ledgers: dict[str, LedgerRow] = {}
         self.served: dict[str, Served] = {}  # By ledger.
         self.busy: set[str] = set()  # Ledgers that are being taken or given.
-        self.deleted: set[str] = set()  # Ledgers that are to be removed.
         self.down: dict[str, str] = {}  # Why a virtual host is not served, by ledger.
         self.again_s: dict[str, float] = {}  # When to try those once more.
         self.losses: dict[str, str] = {}  # Virtual hosts of which the database lost entries: why.
@@ -114,11 +116,14 @@ class ClusterNode:
         self.frozen = False
         self.trouble = ""  # Why the last heartbeat failed.
         self.unfit = ""  # Why the database would lose what it confirms.
+        self.size = 0  # Bytes of the database, if it has a limit.
+        self.release_s = 0.0  # When ledgers of a full database are trimmed next.
         self.warnings = ClusterWarnings(events)
         self.answered = asyncio.Event()
         self.ousted = ""  # Why this broker is no longer in the cluster.
         self.fatal: Callable[[str], None] = log.critical  # Ends this broker.
         self.tasks: set[asyncio.Task[None]] = set()
+        self.removals = Removals(joined.cluster, self.copies)
         self.stopping = False
         self.freezer: Freezer | None = None
         self.events = events
@@ -143,6 +148,7 @@ class ClusterNode:
     async def stop(self) -> None:
         """Let other brokers take what this one served; its journals are closed."""
         self.stopping = True
+        self.removals.stop()
         for task in list(self.tasks):
             task.cancel()
         await self.loop.run_in_executor(None, self._stop_threads, list(self.served))
@@ -200,6 +206,7 @@ class ClusterNode:
             log.warning("heartbeats in the cluster succeed again")
         self.trouble = ""
         self.unfit = rows.unfit
+        self.size = rows.size
         self.census.update(rows.brokers, sent_s)
         self.lease_until_s = sent_s + self.heartbeat.lease_s
         self.ledgers = {row.name: row for row in rows.ledgers}
@@ -224,6 +231,9 @@ class ClusterNode:
         names = self._names()
         self._forget_deleted(names)
         self._assign(names)
+        self._remove_deleted(names)
+        if self.is_full():
+            self._release_entries()
         self.copies.follow(
             row
             for name, row in self.ledgers.items()
@@ -261,8 +271,32 @@ class ClusterNode:
         for name in todo.give:
             if name in self.served and name not in self.busy:
                 self._begin(name, self._give(name))
-        for name in {*self.served, *self.deleted} - names.keys() - self.busy:
-            self._begin(name, self._drop(name))  # Deleted: its files are gone.
+        for name in self.served.keys() - names.keys() - self.busy:
+            self._begin(name, self._end_deleted(name))  # Its files are gone.
+
+    def _remove_deleted(self, names: Collection[str]) -> None:
+        """Remove the ledgers of deleted virtual hosts, whose owner may have died before it did."""
+        if not self.removals.are_due(boot_s()):
+            return
+        found = removable(self.name, names, self.ledgers, self.census)
+        due = [name for name in found if name not in self.served and name not in self.busy]
+        if due:
+            self._run(self.removals.remove(due, self.loop, self.pool), "removal of ledgers")
+
+    def is_full(self) -> bool:
+        """Return True if the database is larger than its limit."""
+        return 0 < self.cluster.size_max < self.size
+
+    def _release_entries(self) -> None:
+        """Let ledgers forget entries now: who waits writes nothing, after which they would."""
+        now_s = boot_s()
+        if self.hosts is None or now_s < self.release_s:
+            return
+        self.release_s = now_s + RELEASE_S
+        for name, served in self.served.items():
+            vhost = self.hosts.vhosts.get(served.vhost)
+            if vhost is not None and name not in self.busy and isinstance(vhost.store, Journal):
+                vhost.store.writer.submit(Release())
 
     def _begin(self, name: str, work: Coroutine[None, None, None]) -> None:
         """Run the work on a ledger; no other work on it begins meanwhile."""
@@ -271,10 +305,20 @@ class ClusterNode:
         async def run() -> None:
             try:
                 await work
-            except Exception:
-                log.exception("cluster: ledger %s", name)
             finally:
                 self.busy.discard(name)
+
+        self._run(run(), f"ledger {name}")
+
+    def _run(self, work: Coroutine[None, None, None], about: str) -> None:
+        """Run work, and send a heartbeat after it."""
+
+        async def run() -> None:
+            try:
+                await work
+            except Exception:
+                log.exception("cluster: %s", about)
+            finally:
                 self.heartbeat.beat_now()
 
         task = self.loop.create_task(run())
@@ -310,9 +354,7 @@ class ClusterNode:
         assert isinstance(engine, PostgresLedger)
         row = self.ledgers.get(name)
         is_lost = row is not None and row.epoch > engine.epoch  # To another broker, meanwhile.
-        is_deleted = name not in self._names()
-        if is_deleted:
-            self.deleted.add(name)
+        is_deleted = name not in self._names()  # The next heartbeat removes it.
         is_over = self.stopping or self.ousted or is_lost or is_deleted
         if is_over or vhost in self.hosts.vhosts:
             engine.close()
@@ -408,19 +450,10 @@ class ClusterNode:
         if self.events.has_listeners:
             self.events.emit("cluster.vhost.given", vhost=served.vhost)
 
-    async def _drop(self, name: str) -> None:
-        """Remove the ledger of a deleted virtual host."""
-        served = self.served.pop(name, None)
-        if served is not None:
-            await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
-        self.deleted.add(name)
-        try:
-            await self.on_heartbeat(lambda members: members.drop(name))
-        except OSError as error:
-            log.warning("ledger %s is not removed, tried again: %s", name, error)
-            return
-        self.deleted.discard(name)
-        self.copies.forget(name)
+    async def _end_deleted(self, name: str) -> None:
+        """Write no more to the ledger of a deleted virtual host."""
+        served = self.served.pop(name)
+        await self.loop.run_in_executor(self.pool, served.disk.ledger.close)
 
     async def on_heartbeat(self, work: Callable[[Members], object]) -> None:
         """Run something on the heartbeats' thread, once; wait for it.
@@ -485,7 +518,11 @@ class ClusterNode:
             now_s,
             left_s / self.heartbeat.lease_s if held else None,
             behind,
-            {DATABASE: self.unfit, ADDRESS: self.census.shared_address()},
+            {
+                DATABASE: self.unfit,
+                ADDRESS: self.census.shared_address(),
+                LEASES: self.census.unequal_leases(),
+            },
         )
         self._check_lease(now_s)
         for name, served in list(self.served.items()):

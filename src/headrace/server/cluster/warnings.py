@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warnings to operators before clients notice: a short lease, copies far behind, and faults of the
-database or of an address.
+"""Warnings to operators before clients notice: a short lease, copies far behind, different leases,
+and faults of the database or of an address.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ log = logging.getLogger(__name__)
 LEASE_SHORT = 1 / 2  # Warn when less of the lease is left; a heartbeat usually leaves 9/10.
 BEHIND_MAX = 1000  # Entries that a copy may lack,
 BEHIND_S = 10.0  # or for how long it may lack more.
-LEASE, COPY, DATABASE, ADDRESS = "lease", "copy", "database", "address"
+LEASE, COPY, DATABASE, ADDRESS, LEASES = "lease", "copy", "database", "address", "leases"
+HARMLESS = (ADDRESS, LEASES)  # The broker serves as it should.
 
 
 class Warned(NamedTuple):
     """What a warning is about."""
 
-    subject: str  # LEASE, COPY, DATABASE or ADDRESS.
+    subject: str  # LEASE, COPY, DATABASE, ADDRESS or LEASES.
     vhost: str = ""  # Of a copy.
 
 

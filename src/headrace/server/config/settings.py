@@ -155,8 +155,7 @@ class Settings:
     )
     cluster_lease_s: float = setting(
         6.0,
-        "Time without a heartbeat after which other brokers take over a broker's virtual "
-        "hosts; must be the same in all brokers.",
+        "Time without a heartbeat after which other brokers take over this broker's virtual hosts.",
         unit="seconds",
         low=2,
         high=60,
@@ -167,6 +166,13 @@ class Settings:
         unit="bytes",
         low=1 * MIB,
         high=1 << 40,
+    )
+    cluster_size_max: int = setting(
+        0,
+        "Size of the cluster's database above which publishers wait; 0: no limit.",
+        unit="octets",
+        low=0,
+        high=1 << 50,
     )
     cluster_standbys: bool = setting(
         True,
@@ -640,6 +646,7 @@ NEEDS_RESTART = {
     "cluster_address": "the broker joins at its start",
     "cluster_lease_s": "the broker joins at its start",
     "cluster_lag_max": "the broker joins at its start",
+    "cluster_size_max": "the broker joins at its start",
     "cluster_standbys": "the broker joins at its start",
     "frame_max": "all connections share a buffer of that size",
     "read_size": "all connections share a buffer of that size",

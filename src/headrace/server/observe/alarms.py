@@ -15,6 +15,7 @@ operator  of one or of every one     an operator set it, until it is cleared or 
 cluster   of one virtual host        it is frozen, or its database has taken nothing for a while,
                                      or too much waits to be replicated;
                                      or the database lacks what was confirmed
+cluster   of every virtual host      the database is larger than its limit
 ========  =========================  ==========================================================
 
 Clients with the capability get ``connection.blocked``, with the reasons joined by `` & ``. A
@@ -44,6 +45,7 @@ MEMORY, DISK, OPERATOR, CLUSTER = "memory", "disk", "operator", "cluster"
 STALL_SHORT_S = 5.0  # A shorter stall of the cluster's database sends no connection.blocked.
 STALLED = "the database of the cluster accepts no writes"
 LAGGING = "the database of the cluster is slow"
+FULL = "the database of the cluster is full"
 LOST = "the database of the cluster lacks what was confirmed"
 FROZEN = "frozen: the database of the cluster does not answer"
 EVERYWHERE = ""  # In place of the name of a virtual host.
@@ -80,12 +82,14 @@ class Alarms:
         self.frozen: Collection[VirtualHost] = ()  # Their clients are not served.
         self.lost: Collection[str] = ()  # Virtual hosts that an operator has to decide about.
         self.lag_max = 0  # Bytes of a virtual host that may wait to be replicated; 0: no limit.
+        self.database_is_full: Callable[[], bool] = lambda: False  # Of the cluster.
         self._clock = clock
         self._lagging: dict[str, float] = {}  # The start of each lag, by virtual host.
         # In a cluster, by virtual host: the store's synced position, and when it reached that.
         self._waiting: dict[str, tuple[int, float]] = {}
         self._stalled: set[str] = set()
         self._memory = False
+        self._database = False  # It is full.
         reactor.alarms = self
 
     def reason(self, vhost: VirtualHost | None) -> str:
@@ -98,6 +102,8 @@ class Alarms:
         store = self.stores.get(name)
         if store is not None and store.full:
             reasons.append("low on disk")
+        if self._database:
+            reasons.append(FULL)
         if name in self._stalled:
             reasons.append(STALLED)
         elif name in self._lagging:
@@ -127,6 +133,9 @@ class Alarms:
         now |= {Alarm(OPERATOR, name, reason) for name, reason in self.by_operator.items()}
         now |= {Alarm(CLUSTER, vhost.name, FROZEN) for vhost in self.frozen}
         now |= {Alarm(CLUSTER, name, LOST) for name in self.lost}
+        self._database = self.database_is_full()
+        if self._database:
+            now.add(Alarm(CLUSTER, EVERYWHERE, FULL))
         if self.lag_max:
             self._check_ledgers()
         now |= {Alarm(CLUSTER, name, STALLED) for name in self._stalled}

@@ -57,6 +57,17 @@ def unpack(data: bytes) -> Value:
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
 
 
+def vhosts_of(octets: bytes) -> dict[str, int]:
+    """Return the virtual hosts of a value and their numbers.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.deserialize(unpack(octets).database)
+        return dict(db.execute("SELECT name, id FROM vhosts").fetchall())
+
+
 class CatalogReplica:
     """One broker's copy of the catalog; see the module."""
 

@@ -22,6 +22,7 @@ class BrokerRow(NamedTuple):
     host: str
     port: int
     state: str
+    lease_s: float = 0.0  # 0 if its version writes none.
 
 
 class LedgerRow(NamedTuple):
@@ -61,3 +62,4 @@ class ClusterRows(NamedTuple):
     brokers: list[BrokerRow]
     ledgers: list[LedgerRow]
     unfit: str  # The reason if the engine would lose confirmed entries; empty otherwise.
+    size: int = 0  # Bytes of the database at the last measurement; 0 without a limit.

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 1 << 30  # Of a table; then the next one begins.
 STATEMENT_ROWS = 128  # Rows of an entry that one statement inserts: about 1 MiB.
 STATEMENT_BYTES = STATEMENT_ROWS * ROW_BYTES
 READ_ROWS = 2048  # At once: about 16 MiB.
@@ -89,7 +88,7 @@ class PostgresLedger(LedgerAccess):
             owner: the name of this broker, for errors of others and for operators.
         """
         super().__init__(cluster, name, owner)
-        self.segment_bytes = SEGMENT_BYTES
+        self.segment_bytes = cluster.segment_bytes
         self.rival = ANY  # Names the only epoch that open() may end.
         # open() ends an epoch only while this broker has no heartbeats; None: whatever it has.
         self.silent: SilentBroker | None = None

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalog of a cluster in PostgreSQL: one row."""
+"""The catalog of a cluster in PostgreSQL, which is one row, and the end of what it lacks."""
 
 import secrets
+import threading
+from collections.abc import Callable, Collection, Iterable
 
 from headrace.store.catalog_port import NONE, CatalogChangedError
 from headrace.store.ledger.postgres_cluster import Cluster
-from headrace.store.ledger.postgres_session import Session
+from headrace.store.ledger.postgres_schema import CHANGED
+from headrace.store.ledger.postgres_session import Session, StatementError
 
 VERSION = b"select version from headrace.catalog"
 LOAD = b"select version, content from headrace.catalog"
@@ -13,6 +16,9 @@ FIRST = b"""insert into headrace.catalog (version, content) values ($1, $2)
     on conflict do nothing returning version"""
 NEXT = b"""update headrace.catalog set version = $1, content = $2 where version = $3
     returning version"""
+PART_ROWS = 256  # Of objects that one step removes: about 256 MiB at most.
+STEPS = 64  # Of one call; the next heartbeat asks again.
+STEP = b"select headrace.drop_some($1, $2, $3)"
 
 
 class PostgresCatalog:
@@ -57,3 +63,76 @@ class PostgresCatalog:
         if self.open_session is not None:
             self.open_session.close()
             self.open_session = None
+
+
+class Removal:
+    """Removes the ledgers that the catalog lacks, in bounded steps.
+
+    Such a ledger belongs to a deleted virtual host, for good, since the number in its name is given
+    once. Each step names the version of the catalog that was judged, and fails if the database has
+    another one: this broker's copy may be older than a new virtual host, and newer than a database
+    that was restored.
+
+    A step removes one segment, or some rows, so that no statement takes long, and its locks are
+    few. The first one shuts out an owner. A ledger that is removed in part is one that the catalog
+    lacks: any broker goes on with it. Calls block, and come from one thread at a time.
+    """
+
+    def __init__(self, cluster: Cluster, ledgers_of: Callable[[bytes], Collection[str]]) -> None:
+        """``ledgers_of`` returns the names of the ledgers that a value of the catalog has."""
+        self.ledgers_of = ledgers_of
+        self.catalog = PostgresCatalog(cluster)
+
+    def remove(self, ledgers: Iterable[str], stopped: threading.Event) -> list[str]:
+        """Remove the ledgers that the catalog lacks; return those of which nothing is left.
+
+        Args:
+            ledgers: names; those of the catalog stay.
+            stopped: ends this after a step.
+
+        Raises:
+            CatalogChangedError: the catalog was changed meanwhile; ask again.
+            StoreError: the catalog is damaged.
+            OSError: the engine does not answer, or it is in doubt what was removed.
+        """
+        if self.catalog.version() == NONE:
+            return []
+        version, octets = self.catalog.load()
+        kept = self.ledgers_of(octets)
+        removed = []
+        steps = 0
+        for name in ledgers:
+            if name in kept:
+                continue
+            is_gone = False
+            while steps < STEPS and not is_gone and not stopped.is_set():
+                is_gone = self.step(name, version)
+                steps += 1
+            if is_gone:
+                removed.append(name)
+        return removed
+
+    def step(self, name: str, version: str) -> bool:
+        """Remove a part of a ledger durably; return True if nothing is left.
+
+        Args:
+            name: of the ledger.
+            version: of the catalog that lacks it.
+
+        Raises:
+            CatalogChangedError: the catalog has another version.
+            OSError: see remove.
+        """
+        session = self.catalog.session()
+        try:
+            rows = session.query(STEP, name, version, PART_ROWS)
+        except StatementError as error:
+            if error.sqlstate == CHANGED:
+                raise CatalogChangedError from None
+            raise
+        self.catalog.cluster.check_answer(session)
+        return rows[0][0] == b"t"
+
+    def close(self) -> None:
+        """Release the connection."""
+        self.catalog.close()

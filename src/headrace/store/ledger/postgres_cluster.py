@@ -7,9 +7,9 @@ commits of its own disk alone, that is read only, or that belongs to another clu
 
 import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from headrace.store.ledger.postgres_schema import LOCK, STATEMENTS, VERSION
+from headrace.store.ledger.postgres_schema import ADDITIONS, LOCK, STATEMENTS, VERSION
 from headrace.store.ledger.postgres_session import (
     ANSWER_S,
     Address,
@@ -18,6 +18,8 @@ from headrace.store.ledger.postgres_session import (
     StatementError,
 )
 
+SEGMENT_BYTES = 1 << 30  # Of a table of entries; then the next one begins.
+SEGMENTS_OF_LIMIT = 16  # Smaller tables under a small limit: only whole ones are dropped.
 OLDEST_SERVER = 140000  # PostgreSQL 14.
 POOLER_ROUNDS = 3
 INSUFFICIENT_PRIVILEGE = "42501"
@@ -48,7 +50,12 @@ class Cluster:
     """See the module."""
 
     def __init__(
-        self, address: Address, *, standbys: bool = True, answer_s: float = ANSWER_S
+        self,
+        address: Address,
+        *,
+        standbys: bool = True,
+        size_max: int = 0,
+        answer_s: float = ANSWER_S,
     ) -> None:
         """Set the database; nothing is opened.
 
@@ -56,10 +63,14 @@ class Cluster:
             address: of its servers.
             standbys: False for a server whose storage is replicated below it: then it needs no
                 synchronous standby.
+            size_max: bytes of the database above which publishers wait; 0 for no limit.
             answer_s: after so many seconds without an answer, a statement is in doubt.
         """
         self.address = address
         self.standbys = standbys
+        self.size_max = size_max
+        small = size_max // SEGMENTS_OF_LIMIT
+        self.segment_bytes = min(SEGMENT_BYTES, small) if size_max else SEGMENT_BYTES
         self.answer_s = answer_s
         self.id: str | None = None  # Of the cluster, once known: no other one is accepted.
 
@@ -76,6 +87,7 @@ class Cluster:
                 if not self.has_schema(session):
                     self.make_schema(session)
                 self.check_schema(session)
+                self.extend_schema(session)
             except StatementError as error:
                 if error.sqlstate == INSUFFICIENT_PRIVILEGE:
                     raise self.unfit(
@@ -98,6 +110,7 @@ class Cluster:
             if not self.has_schema(session):
                 raise self.unfit("it has no schema headrace: it is not part of this cluster")
             self.check_schema(session)
+            self.extend_schema(session)
         except BaseException:
             session.close()
             raise
@@ -159,8 +172,7 @@ class Cluster:
 
     def make_schema(self, session: Session) -> None:
         """Make the schema, unless another broker just did."""
-        session.query(b"select pg_advisory_lock($1, 0)", LOCK)
-        try:
+        with self.changing_schema(session):
             if self.has_schema(session):
                 return
             for statement in STATEMENTS:
@@ -169,6 +181,27 @@ class Cluster:
             session.send_text(made, secrets.token_hex(16), VERSION)
             session.sync()
             session.answer()
+
+    def extend_schema(self, session: Session) -> None:
+        """Make the additions that an older broker, or an older database, left out."""
+        if not self.missing_additions(session):
+            return
+        with self.changing_schema(session):
+            for statement in self.missing_additions(session):
+                session.query(statement.encode())
+
+    def missing_additions(self, session: Session) -> list[str]:
+        """Return the statements that make the additions which the schema lacks."""
+        (row,) = session.query(f"select {', '.join(ADDITIONS)}".encode())
+        made = zip(row, ADDITIONS.values(), strict=True)
+        return [statement for value, statement in made if value is None]
+
+    @contextlib.contextmanager
+    def changing_schema(self, session: Session) -> Iterator[None]:
+        """Let no other broker change the schema meanwhile."""
+        session.query(b"select pg_advisory_lock($1, 0)", LOCK)
+        try:
+            yield
         finally:
             if not session.closed:
                 session.query(b"select pg_advisory_unlock($1, 0)", LOCK)

@@ -2,15 +2,16 @@
 """The brokers of a cluster and the owners of its ledgers, in PostgreSQL.
 
 Each broker has a row with a counter, ``seen``, that it advances at regular intervals. A broker
-whose counter stands still for some time, by the clock of the one who looks, may be replaced as an
-owner. No clocks are compared; that an owner who was replaced too early does no harm is the epoch's
-work.
+whose counter stands still for the lease that it wrote beside it, by the clock of the one who looks,
+may be replaced as an owner. No clocks are compared; that an owner who was replaced too early does
+no harm is the epoch's work.
 """
 
 import contextlib
 import logging
 import os
 import secrets
+import time
 
 from headrace.store.ledger.members import (
     LEFT,
@@ -34,19 +35,29 @@ END_HOLDERS = b"""select pg_terminate_backend(pid) from pg_locks
     and database = (select oid from pg_database where datname = current_database())
     and pid <> pg_backend_pid()"""
 SEEN = b"select seen, state from headrace.broker where name = $1"
-JOIN = b"""insert into headrace.broker (name, incarnation, seen, host, port, state)
+# One statement: no broker may see the new counter with the lease of the process before.
+JOIN = b"""with leased as (
+        insert into headrace.lease (name, incarnation, lease_s)
+        values ($1, $2, $5::double precision)
+        on conflict (name) do update set incarnation = excluded.incarnation,
+        lease_s = excluded.lease_s)
+    insert into headrace.broker (name, incarnation, seen, host, port, state)
     values ($1, $2, 0, $3, $4, 'running')
     on conflict (name) do update set incarnation = excluded.incarnation,
     seen = headrace.broker.seen + 1, host = excluded.host, port = excluded.port,
     state = excluded.state"""
 BEAT = b"""update headrace.broker set seen = seen + 1, state = $3
     where name = $1 and incarnation = $2 returning seen"""
-BROKERS = b"select name, seen, host, port, state from headrace.broker order by name"
+BROKERS = b"""select name, seen, host, port, state, coalesce(lease_s, 0)
+    from headrace.broker left join headrace.lease using (name, incarnation) order by name"""
 LEDGERS = b"select name, owner, taken, epoch, last, front, wanted from headrace.log order by name"
 WANT = b"update headrace.log set wanted = $2 where name = $1 returning name"
 RELEASE = b"""update headrace.log set owner = '' where name = $1 and taken = $2
     returning name"""
 DROP = b"select headrace.drop_log(id) from headrace.log where name = $1"
+# That of the tables alone would wait for the locks of those that are dropped.
+SIZE = b"select pg_database_size(current_database())"
+SIZE_S = 2.0  # How often the size is read.
 STANDBYS = b"""select application_name, state, sync_state,
     coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), -1)::bigint
     from pg_stat_replication order by application_name"""
@@ -55,14 +66,25 @@ STANDBYS = b"""select application_name, state, sync_state,
 class Members:
     """This broker's row, and the rows of the others; calls block, from one thread at a time."""
 
-    def __init__(self, cluster: Cluster, name: str, host: str, port: int) -> None:
-        """``host`` and ``port`` are where other brokers and clients reach this one."""
+    def __init__(self, cluster: Cluster, name: str, host: str, port: int, lease_s: float) -> None:
+        """Know a broker.
+
+        Args:
+            cluster: the database.
+            name: of the broker.
+            host: where other brokers and clients reach it,
+            port: and at which port.
+            lease_s: for how long its counter stands still until others may replace it.
+        """
         self.cluster = cluster
         self.name = name
         self.host = host
         self.port = port
+        self.lease_s = lease_s
         self.incarnation = f"{os.getpid()}-{secrets.token_hex(8)}"
         self.open_session: Session | None = None
+        self.size = 0  # Of the database; read if it has a limit.
+        self.sized_s = -SIZE_S
 
     def session(self) -> Session:
         """Return the session; a new one after an error."""
@@ -106,8 +128,13 @@ class Members:
             OSError: the engine does not answer.
         """
         session = self.session()
-        session.query(JOIN, self.name, self.incarnation, self.host, self.port)
+        self.write_row(session)
         self.check_answer(session)
+
+    def write_row(self, session: Session) -> None:
+        """Write the row of this broker, and its lease."""
+        values = self.name, self.incarnation, self.host, self.port
+        session.query(JOIN, *values, str(self.lease_s))
 
     def beat(self, state: str) -> ClusterRows:
         """Advance the counter durably; return the brokers and the ledgers.
@@ -123,11 +150,24 @@ class Members:
             if not self.is_free():
                 raise NameTakenError(f"another broker is {self.name!r} in the cluster now")
             log.warning("the database does not know this broker: an older one was restored")
-            session.query(JOIN, self.name, self.incarnation, self.host, self.port)
+            self.write_row(session)
         self.check_answer(session)
         brokers = [broker_of(row) for row in session.query(BROKERS)]
         ledgers = [ledger_of(row) for row in session.query(LEDGERS)]
-        return ClusterRows(brokers, ledgers, self.unfit(session))
+        unfit = self.unfit(session)
+        self.read_size(session)
+        return ClusterRows(brokers, ledgers, unfit, self.size)
+
+    def read_size(self, session: Session) -> None:
+        """Read the size of the database, at intervals; a refusal ends no heartbeat."""
+        now_s = time.monotonic()
+        if not self.cluster.size_max or now_s - self.sized_s < SIZE_S:
+            return
+        self.sized_s = now_s
+        try:
+            self.size = int(session.query(SIZE)[0][0] or 0)
+        except StatementError as error:
+            log.warning("the size of the database is not known: %s", error)
 
     def unfit(self, session: Session) -> str:
         """Return why commits wait for no standby now; empty if they do."""
@@ -201,8 +241,8 @@ def text(value: bytes | None) -> str:
 
 def broker_of(row: Row) -> BrokerRow:
     """Return a row of headrace.broker."""
-    name, read_counter, host, port, state = map(text, row)
-    return BrokerRow(name, int(read_counter), host, int(port), state)
+    name, read_counter, host, port, state, lease_s = map(text, row)
+    return BrokerRow(name, int(read_counter), host, int(port), state, float(lease_s))
 
 
 def ledger_of(row: Row) -> LedgerRow:

@@ -11,6 +11,11 @@ though a server that lost commits gave both the same epoch. Entries are cut into
 page each, which keeps them out of TOAST; their tables are dropped whole, so none is ever vacuumed.
 
 ``object`` has a row for each object of a ledger that is complete, and ``object_part`` its bytes.
+
+A version of the schema is what all brokers of a cluster must know. What older brokers need not know
+is an addition: it changes no table and no function that they use, and a broker that misses it makes
+it. ``lease`` is one: the lease of a broker, valid with the incarnation of its row only, because a
+broker of an older version writes its row without it.
 """
 
 VERSION = 1  # Of the schema.
@@ -20,6 +25,7 @@ LOCK = 1213354060  # First key of advisory locks: "HRLL".
 FENCED = "HR001"
 GAP = "HR002"
 AGAIN = "HR003"
+CHANGED = "HR004"
 
 TABLES = (
     """do $$ begin
@@ -180,6 +186,43 @@ OBJECT_FUNCTIONS = (PUT_PART, COMPLETE_OBJECT, REMOVE_OBJECT, SWEEP_OBJECTS)
 
 FUNCTIONS = (ADVANCE, OWN, ADD_SEGMENT, TRIM, DROP_LOG, *OBJECT_FUNCTIONS)
 STATEMENTS = (*TABLES, *FUNCTIONS)
+
+# The new epoch shuts out an owner. The catalog needs no lock: a virtual host that a later version
+# has beside those of this one has a number of its own, and so another ledger.
+DROP_SOME = f"""
+create function headrace.drop_some(of_name text, of_catalog text, most integer) returns boolean
+language plpgsql as $$
+declare of_log integer; passed integer; parts integer;
+begin
+    perform 1 from headrace.catalog where version = of_catalog;
+    if not found then
+        raise exception 'the catalog was changed' using errcode = '{CHANGED}';
+    end if;
+    select id into of_log from headrace.log where name = of_name for update;
+    if not found then return true; end if;
+    update headrace.log set epoch = epoch + 1, owner = '', taken = 'deleted'
+        where id = of_log and taken <> 'deleted';
+    select min(segment) into passed from headrace.segment where log = of_log;
+    if passed is not null then
+        execute format('drop table headrace.entries_%s_%s', of_log, passed);
+        delete from headrace.segment where log = of_log and segment = passed;
+        return false;
+    end if;
+    delete from headrace.object where log = of_log;
+    delete from headrace.object_part where log = of_log and ctid = any (array(
+        select ctid from headrace.object_part where log = of_log limit most));
+    get diagnostics parts = row_count;
+    if parts = most then return false; end if;
+    delete from headrace.log where id = of_log;
+    return true;
+end $$"""  # noqa: S608 - The value is ours.
+
+# By a query that returns null without it.
+ADDITIONS = {
+    "to_regclass('headrace.lease')": """create table headrace.lease (
+        name text primary key, incarnation text not null, lease_s double precision not null)""",
+    "to_regproc('headrace.drop_some')": DROP_SOME,
+}
 
 
 def table_of(log: int, segment: int) -> bytes:

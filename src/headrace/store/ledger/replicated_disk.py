@@ -45,6 +45,16 @@ ADOPTED = 1 << 20  # Bytes of an entry with a part of a file that was here befor
 MARK_EVERY = 64 << 20  # Bytes written between two writes of ``applied``.
 
 
+class Release:
+    """A job of a journal's writer: lets the ledger forget what no file needs, without a write."""
+
+    def run(self, disk: Disk) -> None:
+        """Note what is durable here, and release entries; see `ReplicatedDisk`."""
+        assert isinstance(disk, ReplicatedDisk)
+        disk.mark()
+        disk.release()
+
+
 class ReplicatedDisk(PassingDisk):
     """The files of one virtual host; used on the writer's thread, and before it starts."""
 

@@ -44,6 +44,8 @@ async def status(call: Call) -> Answer:
         "frozen": node.frozen,
         "trouble": node.trouble,
         "warnings": list(node.warnings.active.values()),
+        "size": node.size,
+        "size_max": node.cluster.size_max,
         "brokers": [row.name for row in node.census.living()],
         "vhosts": {name: node.owner_of(name) for name in sorted(node.wanted())},
         "standbys": [standby._asdict() for standby in await standbys_of(node)],

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headrace import __version__
-from headrace.server.cluster.warnings import ADDRESS
+from headrace.server.cluster.warnings import HARMLESS
 from headrace.server.config.json_values import iso_time
 from headrace.server.data.journal_sums import sizes
 from headrace.server.management.call import live_queues
@@ -109,7 +109,8 @@ def cluster_ok(broker: ManagedBroker) -> str:
     if node is None:
         return ""
     troubles = [f"not replicated: {node.trouble}"] if node.trouble else []
-    troubles += [text for about, text in node.warnings.active.items() if about.subject != ADDRESS]
+    warnings = node.warnings.active.items()
+    troubles += [text for about, text in warnings if about.subject not in HARMLESS]
     troubles += [f"vhost '{name.split(' ', 1)[1]}': {why}" for name, why in node.down.items()]
     return "; ".join(troubles)
 

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Removes the ledgers of virtual hosts that were deleted.
+
+The catalog of the cluster is what says that one was deleted. So any broker can remove its ledger
+later, whoever owned it, and whichever broker deleted the virtual host. A ledger may have many
+segments: they are removed in a thread beside the heartbeats, with a session of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from headrace.server.cluster.assignment import ledger_name
+from headrace.server.cluster.heartbeat import BEAT_S, boot_s
+from headrace.store.catalog.replica import vhosts_of
+from headrace.store.catalog_port import CatalogChangedError
+from headrace.store.errors import StoreError
+from headrace.store.ledger.postgres_catalog import Removal
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine
+    from concurrent.futures import Executor
+
+    from headrace.server.cluster.copies import Copies
+    from headrace.store.ledger.postgres_cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0  # After ledgers could not be removed.
+
+
+def ledgers_of(catalog: bytes) -> set[str]:
+    """Return the names of the ledgers of a value of the catalog.
+
+    Raises:
+        StoreError: it is damaged.
+    """
+    return {ledger_name(vhost, number) for vhost, number in vhosts_of(catalog).items()}
+
+
+class Removals:
+    """See the module. Used on the loop; one removal runs at a time."""
+
+    def __init__(self, cluster: Cluster, copies: Copies) -> None:
+        self._cluster = cluster
+        self._copies = copies
+        self._stopped = threading.Event()
+        self._runs = False
+        self._again_s = 0.0  # When the next one may begin.
+
+    def are_due(self, now_s: float) -> bool:
+        """Return True if a removal may begin."""
+        return not self._runs and now_s >= self._again_s
+
+    def remove(
+        self, ledgers: list[str], loop: asyncio.AbstractEventLoop, pool: Executor
+    ) -> Coroutine[None, None, None]:
+        """Remove those of these ledgers that the catalog lacks, or a part of them."""
+        self._runs = True
+        return self._remove(ledgers, loop, pool)
+
+    def stop(self) -> None:
+        """Let the removal that runs end after its step."""
+        self._stopped.set()
+
+    async def _remove(
+        self, ledgers: list[str], loop: asyncio.AbstractEventLoop, pool: Executor
+    ) -> None:
+        try:
+            removed = await loop.run_in_executor(pool, self._remove_now, ledgers)
+        except CatalogChangedError:  # It is judged again.
+            return
+        except (OSError, StoreError) as error:
+            self._again_s = boot_s() + AGAIN_S
+            log.warning("ledgers of deleted vhosts are not removed, tried again: %s", error)
+            return
+        finally:
+            self._runs = False
+        if not removed:  # The rest is due, or the catalog that this broker knows is not the last.
+            self._again_s = boot_s() + BEAT_S
+        for name in removed:
+            log.info("ledger %s of a deleted vhost is removed", name)
+
+    def _remove_now(self, ledgers: list[str]) -> list[str]:
+        """Return the ledgers of which nothing is left; blocks."""
+        with contextlib.closing(Removal(self._cluster, ledgers_of)) as removal:
+            removed = removal.remove(ledgers, self._stopped)
+        for name in removed:
+            self._copies.forget(name)
+        return removed
