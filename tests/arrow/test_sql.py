@@ -43,7 +43,7 @@ def ask(broker: ChildBroker) -> Callable[..., list[dict[str, Any]]]:
     """Runs a query as the user of the command line does."""
 
     def run(text: str, **places: Any) -> list[dict[str, Any]]:
-        with sql.run(sql.Places(broker.url, files=True, **places), text) as running:
+        with sql.run(sql.SourceCatalog(broker.url, files=True, **places), text) as running:
             return running.reader.read_all().to_pylist()
 
     return run
@@ -220,7 +220,7 @@ def test_a_query_runs_as_its_user(
 ) -> None:
     with connection.channel() as channel:
         channel.declare_queue("closed.s", durable=True, arguments={"x-queue-type": "stream"})
-    places = sql.Places(reader_url)
+    places = sql.SourceCatalog(reader_url)
     with sql.run(places, f'SELECT count(*) AS n FROM "{orders}"') as running:
         assert running.reader.read_all().to_pylist() == [{"n": ROWS}]
     with pytest.raises(AccessRefused, match=r"closed\.s"), sql.run(places, 'FROM "closed.s"'):
@@ -228,7 +228,7 @@ def test_a_query_runs_as_its_user(
 
 
 def test_a_place_without_files_opens_none(orders: str, broker: ChildBroker, tmp_path: Path) -> None:
-    places = sql.Places(broker.url)
+    places = sql.SourceCatalog(broker.url)
     for query, text in (
         (f"FROM archive('{tmp_path}')", "unknown archive"),
         (f'FROM "{tmp_path}"', "there is no stream, queue or archive"),
@@ -245,6 +245,6 @@ def test_memory_has_a_limit(orders: str, broker: ChildBroker) -> None:
     limits = sql.Limits(memory=64 << 20)
     with (
         pytest.raises(sql.QueryError, match="Out of Memory"),
-        sql.run(sql.Places(broker.url), query, limits),
+        sql.run(sql.SourceCatalog(broker.url), query, limits),
     ):
         pass

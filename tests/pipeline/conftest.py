@@ -124,6 +124,6 @@ def run(spark: SparkSession) -> Callable[[Pipeline], Status]:
     def until_done(pipeline: Pipeline) -> Status:
         state = State(pipeline.state)
         with state.held():
-            return Run(spark, pipeline.triggered("available-now"), state).run()
+            return Run(spark, pipeline.with_trigger("available-now"), state).run()
 
     return until_done

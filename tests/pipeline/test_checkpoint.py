@@ -42,7 +42,7 @@ def test_the_log_of_version_1_numbers_its_sources_by_line(tmp_path: Path) -> Non
         "\n".join([V1, at(a=5), at(b=7)]),
         "\n".join([V1, at(a=9), at(b=8)]),
     )
-    assert list(checkpoint.described(state, None))[1:] == [
+    assert list(checkpoint.describe_checkpoints(state, None))[1:] == [
         "  batch 0, done: up to a 5; b 7",
         "  batch 1, done: up to a 9; b 8",
     ]
@@ -104,7 +104,7 @@ def test_one_position_is_enough_and_a_source_without_an_offset_stays_so(tmp_path
 def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, text: str, told: str) -> None:
     state = made(tmp_path, text)
     with pytest.raises(PipelineError, match=told):
-        list(checkpoint.described(state, None))
+        list(checkpoint.describe_checkpoints(state, None))
     plan = checkpoint.plan(state, "lake", None, {})
     assert plan.text == "lake: forget 1 batches, and begin anew"
 
@@ -121,6 +121,6 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path: Path, text: str, told: str
 )
 def test_a_query_with_state_is_not_rewound(tmp_path: Path, file: str) -> None:
     state = made(tmp_path, "\n".join([V1, at(a=5)]), "\n".join([V1, at(a=9)]), state=file)
-    assert "with state" in next(iter(checkpoint.described(state, None)))
+    assert "with state" in next(iter(checkpoint.describe_checkpoints(state, None)))
     with pytest.raises(PipelineError, match="remembers windows or rows between batches"):
         checkpoint.plan(state, "lake", 0, {})

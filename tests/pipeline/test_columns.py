@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.pipeline.config.columns import Columns, columns_of, names_in
-from headrace.pipeline.config.sql_views import parsed
+from headrace.pipeline.config.sql_views import parse_query
 
 ORDERS = ("id", "customer", "amount", "properties", "tags", "ts")
 VIEWS: dict[str, Columns] = {
@@ -59,7 +59,7 @@ RIGHT: dict[str, Columns] = {
 
 @pytest.mark.parametrize("sql", RIGHT)
 def test_what_is_right_is_not_refused(sql: str) -> None:
-    found = columns_of(parsed(sql), VIEWS)
+    found = columns_of(parse_query(sql), VIEWS)
     assert found.missing == []
     assert found.made == RIGHT[sql]
 
@@ -79,7 +79,7 @@ WRONG = {
 
 @pytest.mark.parametrize("sql", WRONG)
 def test_a_column_that_is_not_there_is_named(sql: str) -> None:
-    assert [name for name, _ in columns_of(parsed(sql), VIEWS).missing] == [WRONG[sql]]
+    assert [name for name, _ in columns_of(parse_query(sql), VIEWS).missing] == [WRONG[sql]]
 
 
 def test_the_columns_of_a_ddl_text() -> None:

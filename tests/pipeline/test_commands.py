@@ -43,12 +43,12 @@ def test_an_archive_of_a_queue_and_of_a_stream(run: list[Pipeline], tmp_path: Pa
         False,
     )
     assert isinstance(sink, DeltaSink)
-    assert queue.located(sink.path) == str(tmp_path / "lake")
+    assert queue.resolve_path(sink.path) == str(tmp_path / "lake")
     assert queue.state == tmp_path / ".headrace" / "archive-a%2Fb"
     assert stream.sources["messages"].options["startingOffsets"] == "earliest"
     sink = stream.sinks["lake"]
     assert isinstance(sink, FileSink)
-    assert (stream.located(sink.path), stream.trigger(sink)) == ("/l", "once")
+    assert (stream.resolve_path(sink.path), stream.trigger(sink)) == ("/l", "once")
 
 
 def test_an_archive_has_one_source(run: list[Pipeline]) -> None:

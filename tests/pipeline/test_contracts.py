@@ -13,7 +13,7 @@ from headrace.pipeline.config.contract import literal
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.settings import FileSource
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.judge import apply_rules
+from headrace.pipeline.run.rule_checks import apply_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from headrace.cli.pipeline.pipelines import pipeline
 from headrace.client import Message, blocking
 from headrace.pipeline.config.errors import ConfigError, PipelineError
-from headrace.pipeline.ready.dead_letters import browse, grouped, rules_of, settle
+from headrace.pipeline.ready.dead_letters import browse, group_by_death, rules_of, settle
 from headrace.pipeline.ready.death import LetterRule
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def scene(connection: blocking.Connection, name: str) -> Iterator[Scene]:
 
 
 def test_looking_changes_nothing(scene: Scene, uri: str) -> None:
-    groups = grouped(browse(uri, scene.dead, 100), ("reason", "queue"))
+    groups = group_by_death(browse(uri, scene.dead, 100), ("reason", "queue"))
     assert [(one.key, one.messages, one.deaths_max) for one in groups] == [
         (("rejected", scene.queue), 3, 1),
         (("expired", scene.queue.replace(".work", ".short")), 1, 1),

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.pipeline.config.lines import Lines, shown
-from headrace.pipeline.config.lines import Path as Place
+from headrace.pipeline.config.lines import KeyPath, Lines, shown
 
 TEXT = '''# A comment with [brackets] = "and more"
 title = "one"
@@ -42,7 +41,7 @@ q = 1
 [[list.deep]]
 q = 2
 '''
-WHERE: list[tuple[Place, int]] = [
+WHERE: list[tuple[KeyPath, int]] = [
     (("title",), 2),
     (("a", "b"), 4),
     (("a", "b", "quoted.key"), 5),
@@ -63,14 +62,14 @@ WHERE: list[tuple[Place, int]] = [
 
 
 @pytest.mark.parametrize(("path", "line"), WHERE, ids=[shown(path) for path, _ in WHERE])
-def test_the_line_of_a_key(path: Place, line: int) -> None:
+def test_the_line_of_a_key(path: KeyPath, line: int) -> None:
     assert Lines(TEXT).of(path) == line
 
 
 def test_every_value_that_toml_reads_has_a_line() -> None:
     lines = Lines(TEXT)
 
-    def check(value: Any, path: Place) -> None:
+    def check(value: Any, path: KeyPath) -> None:
         assert path in lines, path
         if isinstance(value, dict):
             for key, part in value.items():

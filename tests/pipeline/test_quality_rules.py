@@ -262,23 +262,23 @@ def test_names_of_views_may_be_written_in_any_case(make: Make) -> None:
 
 @pytest.mark.once
 def test_counts_go_on_after_a_restart_and_tell_what_they_lack(tmp_path: Path) -> None:
-    def opened(checkpoint: str = "one") -> Counts:
+    def open_catalog(checkpoint: str = "one") -> Counts:
         counts = Counts(tmp_path, "lake")
         counts.open(checkpoint)
         return counts
 
-    counts = opened()
+    counts = open_catalog()
     assert counts.take(0, {"a": Count(10, 1)})
     assert counts.take(1, {"a": Count(20, 2)})
-    counts = opened()
+    counts = open_catalog()
     assert counts.take(1, {"a": Count(20, 3), "b": Count(1, 1)})
     assert not counts.take(0, {"a": Count(99, 99)})
     assert counts.total == {"a": Count(30, 4), "b": Count(1, 1)}
     assert counts.take(4, {"a": Count(1, 0)})
-    assert (opened().total["a"], opened().missed) == (Count(31, 4), 2)
-    assert opened("two").total == {}
+    assert (open_catalog().total["a"], open_catalog().missed) == (Count(31, 4), 2)
+    assert open_catalog("two").total == {}
     (tmp_path / "rules" / "lake.json").write_text("{")
-    assert opened().total == {}
+    assert open_catalog().total == {}
 
 
 def test_figures_are_openmetrics_and_a_table() -> None:

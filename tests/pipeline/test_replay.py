@@ -18,8 +18,8 @@ from headrace.client import Message
 from headrace.client.message import encode_header
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.ready import replay as module
-from headrace.pipeline.ready.archive import Choice, messages
-from headrace.pipeline.ready.replay import Order, look, replay
+from headrace.pipeline.ready.archive import MessageFilter, messages
+from headrace.pipeline.ready.replay import ReplayRequest, look, replay
 
 if TYPE_CHECKING:
     from headrace.client import blocking
@@ -74,28 +74,33 @@ def lake(tmp_path: Path) -> Path:
 
 
 def test_each_message_is_there_once_in_the_order_of_its_stream(lake: Path) -> None:
-    found = [(one["stream"], one["offset"]) for one in messages(lake, Choice())]
+    found = [(one["stream"], one["offset"]) for one in messages(lake, MessageFilter())]
     assert [at for stream, at in found if stream == "s"] == list(range(100))
     assert [at for stream, at in found if stream == "t"] == list(range(50, 70))
     assert found.index(("t", 50)) in (50, 51)  # Between those that arrived before and after.
 
 
 def test_a_span_of_time_and_a_stream_are_chosen(lake: Path) -> None:
-    span = Choice(frozenset({"s"}), START + timedelta(seconds=58), START + timedelta(seconds=62))
+    span = MessageFilter(
+        frozenset({"s"}), START + timedelta(seconds=58), START + timedelta(seconds=62)
+    )
     assert [one["offset"] for one in messages(lake, span)] == [58, 59, 60, 61]
-    assert [one["offset"] for one in messages(lake, Choice(), {"s": 98, "t": 70})] == [98, 99]
+    assert [one["offset"] for one in messages(lake, MessageFilter(), {"s": 98, "t": 70})] == [
+        98,
+        99,
+    ]
 
 
 def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="has no Parquet files and is not a Delta table"):
-        look(Order(lake=tmp_path))
+        look(ReplayRequest(lake=tmp_path))
     pq.write_table(pa.table({"body": [b""], "offset": [1]}), tmp_path / "x.parquet")
     with pytest.raises(PipelineError, match="no column exchange, routing_key, stream, timestamp"):
-        look(Order(lake=tmp_path))
+        look(ReplayRequest(lake=tmp_path))
 
 
 def test_a_dry_run_counts_and_publishes_nothing(lake: Path) -> None:
-    counters = look(Order(lake=lake, routing_key="x"))
+    counters = look(ReplayRequest(lake=lake, routing_key="x"))
     assert (counters.messages, counters.addresses) == (120, {("", "x"): 120})
     assert (counters.first, counters.last) == (START, START + timedelta(seconds=99))
 
@@ -120,7 +125,7 @@ def test_properties_and_headers_come_again_as_they_were(
     put(tmp_path / "lake", "a.parquet", [row(name, 0, sent), row(name, 1, plain)])
     with connection.channel() as channel:
         channel.declare_queue(name)
-        counters = replay(uri, Order(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
+        counters = replay(uri, ReplayRequest(lake=tmp_path / "lake", headers={"x-replayed": "yes"}))
         assert counters.messages == 2
         got, second = channel.get(name, no_ack=True), channel.get(name, no_ack=True)
         channel.delete_queue(name)
@@ -138,8 +143,8 @@ def test_a_replay_that_was_cut_off_goes_on(
     connection: blocking.Connection, uri: str, name: str, lake: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    order = Order(lake=lake, routing_key=name, progress=tmp_path / "progress.json")
-    whole = messages(lake, Choice())
+    order = ReplayRequest(lake=lake, routing_key=name, progress=tmp_path / "progress.json")
+    whole = messages(lake, MessageFilter())
     monkeypatch.setattr(module, "messages", lambda *_: (next(whole) for _ in range(30)))
     with connection.channel() as channel:
         channel.declare_queue(name)
@@ -157,7 +162,7 @@ def test_a_rate_is_kept(connection: blocking.Connection, uri: str, name: str, la
     with connection.channel() as channel:
         channel.declare_queue(name)
         started = time.monotonic()
-        replay(uri, Order(lake=lake, routing_key=name, rate=400.0))
+        replay(uri, ReplayRequest(lake=lake, routing_key=name, rate=400.0))
         assert time.monotonic() - started >= 119 / 400
         assert channel.delete_queue(name) == 120
 
@@ -166,7 +171,7 @@ def test_what_reaches_no_queue_is_one_error_without_bodies(
     uri: str, lake: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(PipelineError, match="312 NO_ROUTE"):
-        replay(uri, Order(lake=lake, routing_key="nobody"))
+        replay(uri, ReplayRequest(lake=lake, routing_key="nobody"))
     gc.collect()  # An unread error is reported when it is collected.
     assert caplog.text == ""
 

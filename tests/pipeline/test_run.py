@@ -24,10 +24,10 @@ from headrace.cli.pipeline.pipelines import pipeline as commands
 from headrace.client import Message
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.config.load import load
-from headrace.pipeline.ready.replay import Order, replay
+from headrace.pipeline.ready.replay import ReplayRequest, replay
 from headrace.pipeline.report.display import waiting
 from headrace.pipeline.run import checkpoint
-from headrace.pipeline.run.explain import described, plans
+from headrace.pipeline.run.explain import describe_pipeline, plans
 from headrace.pipeline.run.run import Run
 from headrace.pipeline.run.state import State
 from support.brokers.broker_process import until
@@ -338,7 +338,7 @@ def test_an_archive_is_replayed_as_it_was(
     run(archive(tmp_path, uri, name))
     with connection.channel() as channel:
         channel.declare_queue(f"{name}.again")
-        order = Order(lake=tmp_path / "lake", exchange="", routing_key=f"{name}.again")
+        order = ReplayRequest(lake=tmp_path / "lake", exchange="", routing_key=f"{name}.again")
         assert replay(uri, order).messages == 2
         got = [channel.get(f"{name}.again", no_ack=True) for _ in sent]
     for old, new in zip(sent, got, strict=True):
@@ -462,7 +462,7 @@ def test_reset_shows_and_rewinds(
     state = State(pipeline.state)
     publish(name, *bodies(0, 30))
     run(pipeline)
-    told = list(checkpoint.described(state, None))
+    told = list(checkpoint.describe_checkpoints(state, None))
     assert told[0] == "lake: 3 batches are known, 2 is the last done"
     assert told[-1] == f"  batch 2, done: up to {name} 30"
     plan = checkpoint.plan(state, "lake", 0, {})
@@ -554,7 +554,7 @@ def test_files_become_other_files(
     """
     lines = [json.dumps({"id": at, "tag": "ab"[at % 2]}) for at in range(6)]
     (tmp_path / "in").mkdir()
-    assert "  step titled of lines, tags" in list(described(make(text)))
+    assert "  step titled of lines, tags" in list(describe_pipeline(make(text)))
     assert sorted(
         name for name, plan in plans(spark, make(text), extended=False) if "Plan" in plan
     ) == ["csv", "orc", "static"]

@@ -16,7 +16,7 @@ from headrace.pipeline.config.errors import ConfigError, PipelineError
 from headrace.pipeline.config.load import load
 from headrace.pipeline.config.settings import AmqpSink, FileSink
 from headrace.pipeline.trial.cases import load_cases
-from headrace.pipeline.trial.trial import differences, tried
+from headrace.pipeline.trial.trial import differences, run_trial
 from headrace.testing.broker import LocalBroker
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def attempt(spark: SparkSession, make: Make, uri: str, tmp_path: Path) -> Try:
         (tmp_path / "orders.test.toml").write_text(cases)
         found = load_cases(tmp_path / "orders.test.toml", pipeline)
         with LocalBroker() as own:
-            return found, tried(spark, pipeline, found, own.url)
+            return found, run_trial(spark, pipeline, found, own.url)
 
     return run
 
@@ -210,6 +210,6 @@ def test_a_new_pipeline_runs_on_its_samples(spark: SparkSession, tmp_path: Path,
     made = load(file)
     cases = load_cases(begin.cases_beside(file), made)
     with LocalBroker() as own:
-        outcome = tried(spark, made, cases, own.url)
+        outcome = run_trial(spark, made, cases, own.url)
     assert differences(cases, outcome) == []
     assert outcome.rows["bad"] == []

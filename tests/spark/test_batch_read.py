@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.client import Message
-from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, wanted
+from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, parse_columns
 from headrace.spark.schema.types import struct_from_spark
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_the_schema_is_the_one_that_arrow_has(read: Read, publish: Publish, name
     schema = read(name).schema
     usual = pa.schema([field for field in COLUMNS if field.name != CONTENT_HEADER])
     assert to_arrow_schema(schema, timezone="UTC").equals(usual)
-    assert wanted(struct_from_spark(schema)).names == tuple(usual.names)
+    assert parse_columns(struct_from_spark(schema)).names == tuple(usual.names)
 
 
 def test_offsets_begin_and_end_a_range(read: Read, publish: Publish, name: str) -> None:

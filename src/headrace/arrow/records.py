@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headrace.columns.read.piece import read_piece
+from headrace.columns.read.read_range import read_range
 from headrace.columns.runtime.connections import own_lane
 from headrace.columns.schema.columns import Wanted
 from headrace.columns.survey import Survey
@@ -143,7 +143,7 @@ class Records:
             return
         with own_lane(self._options.uri) as lane:
             for piece in self._ranges:
-                batches = read_piece(
+                batches = read_range(
                     self._options,
                     self._wanted,
                     piece,

@@ -18,9 +18,9 @@ from headrace.columns.errors import StreamMissingError
 from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.option import Use
 from headrace.columns.options.options import read_options
-from headrace.columns.options.parse import allowed
+from headrace.columns.options.parse import option_names_of
 from headrace.columns.read_schema import read_schema
-from headrace.columns.schema.columns import wanted
+from headrace.columns.schema.columns import parse_columns
 from headrace.columns.survey import stream_ranges
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ _ARGUMENTS: Final = {
 
 _OPTIONS: Final = {
     re.sub("(?=[A-Z])", "_", name).lower(): name
-    for name in allowed(Use.BATCH)
+    for name in option_names_of(Use.BATCH)
     if name not in _ELSEWHERE
 }
 
@@ -127,7 +127,7 @@ def _records(
     try:
         read = read_options(given, streaming=False)
         records = Records(
-            read, wanted(read_schema(given), read.decoding), tuple(ranges(read)), batch_rows
+            read, parse_columns(read_schema(given), read.decoding), tuple(ranges(read)), batch_rows
         )
     except OptionError as error:
         raise OptionError(_as_arguments(str(error))) from None

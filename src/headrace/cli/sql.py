@@ -81,7 +81,7 @@ def sql(
     from headrace.client.errors import ClientError
 
     form = _form(chosen_form(form, as_json), output)
-    places = engine.Places(url, _archives(archives), files=True)
+    places = engine.SourceCatalog(url, _archives(archives), files=True)
     text = sys.stdin.read() if query == QUERY_STDIN else query
     try:
         with (

@@ -56,7 +56,9 @@ class Groups:
         recreated are refused with code `gone`, here and in `commit`.
         """
         fields: dict[str, object] = {} if pin is None else {"pin": pin}
-        return await self._ask("group.begin", positions=_encoded(positions), ids=ids, **fields)
+        return await self._ask(
+            "group.begin", positions=_encode_positions(positions), ids=ids, **fields
+        )
 
     async def commit(
         self,
@@ -68,7 +70,11 @@ class Groups:
     ) -> dict[str, GroupState]:
         """Move the committed positions forward; `force` sets any position, for any owner."""
         return await self._ask(
-            "group.commit", positions=_encoded(positions), owner=owner, force=force, ids=ids
+            "group.commit",
+            positions=_encode_positions(positions),
+            owner=owner,
+            force=force,
+            ids=ids,
         )
 
     async def get(self, streams: Iterable[str]) -> dict[str, GroupState]:
@@ -111,7 +117,7 @@ async def list_groups(requests: Requests, stream: str = "") -> AsyncIterator[Gro
         fields["after"] = answer["next"]
 
 
-def _encoded(positions: Mapping[str, Position]) -> dict[str, object]:
+def _encode_positions(positions: Mapping[str, Position]) -> dict[str, object]:
     """Return positions as a request has them."""
     fields: dict[str, object] = {}
     for stream, position in positions.items():

@@ -197,7 +197,7 @@ class Lease(AsyncClosing):
         already are skipped.
         """
         answer = await self._ask(
-            "settle", owner=self.owner, upto=upto, rejects=[_listed(item) for item in rejects]
+            "settle", owner=self.owner, upto=upto, rejects=[_as_json(item) for item in rejects]
         )
         return LeaseSettled(answer["settled"], answer["next"], answer["rejected"])
 
@@ -213,7 +213,7 @@ class Lease(AsyncClosing):
             owner=self.owner,
             first=first,
             last=last,
-            numbers=[_listed(item) for item in numbers],
+            numbers=[_as_json(item) for item in numbers],
         )
 
     async def rejected(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -257,7 +257,7 @@ async def list_leases(requests: Requests, queue: str = "") -> list[LeaseState]:
     return [_state(lease) for lease in answer["leases"]]
 
 
-def _listed(item: int | tuple[int, int]) -> int | list[int]:
+def _as_json(item: int | tuple[int, int]) -> int | list[int]:
     return list(item) if isinstance(item, tuple) else item
 
 

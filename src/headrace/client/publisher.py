@@ -126,7 +126,7 @@ class Publisher(AsyncClosing):
                 ids = list(range(self._next, self._next + len(messages)))
             self._next = max(self._next, ids[-1] + 1)
             numbered = [
-                self._numbered(one, number) for one, number in zip(messages, ids, strict=True)
+                self._with_number(one, number) for one, number in zip(messages, ids, strict=True)
             ]
             failures: list[BaseException] = []
             for _ in range(ATTEMPTS_MAX):
@@ -171,7 +171,7 @@ class Publisher(AsyncClosing):
                 failures.append(outcome)
         return unknown + messages[len(futures) :]
 
-    def _numbered(self, message: Content, number: int) -> Message:
+    def _with_number(self, message: Content, number: int) -> Message:
         made = Message.of(message)
         headers = {**made.headers, "x-publisher-name": self.name, "x-publishing-id": number}
         return replace(made, headers=headers)

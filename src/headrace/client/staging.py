@@ -260,7 +260,7 @@ class Stage(AsyncClosing):
         if self._count:
             self._begin_prepare()
         while self._preparing:
-            await self._prepared()
+            await self._await_prepare()
         if self._already:
             return Staged("", 0, already=True)
         chunks = self._chunk + 1
@@ -297,7 +297,7 @@ class Stage(AsyncClosing):
             while self._preparing and (
                 len(self._preparing) >= PREPARING_MAX or self._preparing[0].done()
             ):
-                await self._prepared()
+                await self._await_prepare()
             self._chunk += 1
             self._count = self._octets = 0
             await self._channel.call(DtxStart(dtx_identifier=self._identifier()))
@@ -334,7 +334,7 @@ class Stage(AsyncClosing):
             raise
         return bool(answer["already"])
 
-    async def _prepared(self) -> None:
+    async def _await_prepare(self) -> None:
         """Wait for the oldest prepare."""
         if await self._preparing.popleft():
             self._already = True

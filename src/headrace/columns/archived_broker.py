@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from headrace.columns.archive.index import Archive
-    from headrace.columns.positions import Broker, Measured, Place
+    from headrace.columns.positions import Broker, RangeSize, StreamBounds
     from headrace.columns.schema.offsets import Range
 
 
@@ -31,7 +31,7 @@ class ArchivedBroker:
             raise OptionError("option 'archive' needs Headrace as the broker")
         return identity
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, StreamBounds]:
         """The streams that are to be read now, and where they are at the broker."""
         self.identity()
         return self._broker.places()
@@ -52,7 +52,7 @@ class ArchivedBroker:
         archived = self._archive.first(stream)
         return offset if archived is None else min(offset, archived)
 
-    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
         """As `batch_limits.Measure`; never asked, as the options exclude each other."""
         return self._broker.measure(piece, octets_max)
 

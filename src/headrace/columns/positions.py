@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
 
 
-class Place(NamedTuple):
+class StreamBounds(NamedTuple):
     """The first offset of a stream, and the offset of its next record.
 
     `first` is 0 and `id` is 0 from a broker that does not tell them cheaply.
@@ -25,14 +25,14 @@ class Place(NamedTuple):
     id: int = 0
 
 
-class Measured(NamedTuple):
+class RangeSize(NamedTuple):
     """The octets of the records before offset `next`, from where the measuring began."""
 
     octets: int
     next: int
 
 
-class Places(Protocol):
+class OffsetLookup(Protocol):
     """The questions about offsets, which a broker answers."""
 
     def offset_at(self, stream: str, moment: datetime) -> int:
@@ -42,23 +42,25 @@ class Places(Protocol):
         """The offset of the oldest record."""
 
 
-class Broker(Places, Protocol):
+class Broker(OffsetLookup, Protocol):
     """The questions of a planner about its streams."""
 
     def identity(self) -> str:
         """Return the broker's identity; "" if it tells none."""
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, StreamBounds]:
         """The streams that are to be read now, and where they are."""
 
-    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
         """The records of a range; the first of them within a limit, or one."""
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
         """Return the number of records of streams that tasks found lost."""
 
 
-def positions(broker: Places, bound: Bound, places: Mapping[str, Place]) -> dict[str, int]:
+def positions(
+    broker: OffsetLookup, bound: Bound, places: Mapping[str, StreamBounds]
+) -> dict[str, int]:
     """The offsets that a bound means now. A number outside of a stream is refused."""
     bound_by_stream = bound.of(tuple(places))
     return {
@@ -68,7 +70,7 @@ def positions(broker: Places, bound: Bound, places: Mapping[str, Place]) -> dict
 
 
 def _position(
-    broker: Places, bound: Bound, stream: str, at: Edge | int | datetime, place: Place
+    broker: OffsetLookup, bound: Bound, stream: str, at: Edge | int | datetime, place: StreamBounds
 ) -> int:
     if at is Edge.LATEST:
         return place.next

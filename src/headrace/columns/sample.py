@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.columns.decode import infer
-from headrace.columns.decode.codec import unframed
+from headrace.columns.decode.codec import strip_framing
 from headrace.columns.decode.values import loads
 from headrace.columns.options.kinds import OptionError
-from headrace.columns.read.open_bodies import opened
+from headrace.columns.read.open_bodies import decompress_batches
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import BinaryType, DataType, StringType, StructField, StructType
@@ -34,7 +34,7 @@ def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
         return StringType() if decoding.format == "string" else BinaryType()
     given = decoding.schema()
     if not decoding.location:
-        return inferred(options, decoding) if given is None else given
+        return infer_schema(options, decoding) if given is None else given
     versions = SchemaLog(decoding.location)
     if decoding.format == "avro":
         assert isinstance(given, StructType)
@@ -47,14 +47,14 @@ def value_type(options: ReadOptions, decoding: DecodeOptions) -> DataType:
 
     def change(newest: StructType | None) -> StructType:
         if given is None:
-            return inferred(options, decoding) if newest is None else newest
+            return infer_schema(options, decoding) if newest is None else newest
         # The columns that are given come first and count; those that were added since stay.
         return given if newest is None else infer.grow(given, newest)
 
     return versions.put(decoding.format, change)
 
 
-def inferred(options: ReadOptions, decoding: DecodeOptions) -> StructType:
+def infer_schema(options: ReadOptions, decoding: DecodeOptions) -> StructType:
     """Return the schema of the oldest and newest records; OptionError without records."""
     bodies = list(sample(options, decoding))
     try:
@@ -86,7 +86,7 @@ def _json(body: bytes) -> object:
 
 
 def _framed_json(body: bytes) -> object:
-    return _json(unframed(body) or b"")
+    return _json(strip_framing(body) or b"")
 
 
 def json_schema(bodies: Iterable[bytes], parse: Callable[[bytes], object] = _json) -> StructType:
@@ -117,7 +117,7 @@ def csv_schema(bodies: Iterable[bytes], decoding: DecodeOptions) -> StructType:
             else:
                 kinds.append(kind)
     names = infer.names_of_csv(len(kinds))
-    return infer.settled(StructType(list(map(StructField, names, kinds))))
+    return infer.finalize_schema(StructType(list(map(StructField, names, kinds))))
 
 
 def sample(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
@@ -156,20 +156,20 @@ def _bodies(batch: pa.RecordBatch, decoding: DecodeOptions) -> Iterable[bytes]:
     if not decoding.decompressed_max:
         yield from batch.column("body").to_pylist()
         return
-    for part in opened(batch, decoding.decompressed_max):
+    for part in decompress_batches(batch, decoding.decompressed_max):
         yield from (body for at, body in enumerate(part.bodies) if at not in part.faults)
 
 
 def _of_queue(options: ReadOptions, decoding: DecodeOptions) -> Iterable[bytes]:
     """The first bodies of a queue, which stay in it."""
     from headrace.columns.browse import queue_parts
-    from headrace.columns.read.piece import read_piece
+    from headrace.columns.read.read_range import read_range
     from headrace.columns.schema.columns import Wanted
 
     plain = replace(options, decoding=None, partitions_min=1, partition_records_max=None)
     count, size = decoding.sample, 0
     for piece in queue_parts(plain):
-        for batch in read_piece(plain, Wanted(RAW), piece, browse=True):
+        for batch in read_range(plain, Wanted(RAW), piece, browse=True):
             for body in _bodies(batch, decoding):
                 size += len(body)
                 if count == 0 or size > SAMPLE_BYTES_MAX:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from headrace.client.errors import NotFound, OffsetGone, PreconditionFailed
 from headrace.client.message import decode_properties
 from headrace.client.requests import RequestRefused
-from headrace.columns.archive.border import border_of
+from headrace.columns.archive.split import split_ranges
 from headrace.columns.archived_broker import ArchivedBroker
 from headrace.columns.errors import missing
 from headrace.columns.options.kinds import NAMES_MAX, OptionError
-from headrace.columns.positions import Measured, Place, Places, positions
+from headrace.columns.positions import OffsetLookup, RangeSize, StreamBounds, positions
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
 from headrace.columns.runtime.connections import Purpose, patiently, requests
 from headrace.columns.schema.offsets import Range
 
 if TYPE_CHECKING:
     from headrace.client import blocking
-    from headrace.columns.archive.border import Border
     from headrace.columns.archive.index import Archive
+    from headrace.columns.archive.split import ArchiveSplit
     from headrace.columns.options.options import ReadOptions
     from headrace.untyped import Json, JsonObject
 
@@ -49,16 +49,18 @@ def stream_ranges(options: ReadOptions, *, plain: bool = False) -> list[Range]:
     return _ranges(options, broker, broker.places())
 
 
-def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], Border]:
+def archived_ranges(options: ReadOptions, archive: Archive) -> tuple[list[Range], ArchiveSplit]:
     """Return the ranges as if retention had dropped nothing, and where the archive ends in them."""
     broker = ArchivedBroker(Survey(options), archive)
     places = broker.places()
     ranges = _ranges(options, broker, places)
     oldest = {stream: place.first for stream, place in places.items()}
-    return ranges, border_of(archive, oldest, ranges, fail=options.fail_on_data_loss)
+    return ranges, split_ranges(archive, oldest, ranges, fail=options.fail_on_data_loss)
 
 
-def _ranges(options: ReadOptions, broker: Places, places: Mapping[str, Place]) -> list[Range]:
+def _ranges(
+    options: ReadOptions, broker: OffsetLookup, places: Mapping[str, StreamBounds]
+) -> list[Range]:
     start = positions(broker, options.starting, places)
     end = positions(broker, options.ending, places)
     ranges = []
@@ -102,12 +104,12 @@ class Survey:
             self._identity = headrace_id if isinstance(headrace_id, str) else ""
         return self._identity
 
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, StreamBounds]:
         """The streams that are to be read now, and where they are."""
         names = self._current()
         if not self.identity():
-            return {name: Place(0, self._of(name, _last)) for name in names}
-        places: dict[str, Place] = {}
+            return {name: StreamBounds(0, self._of(name, _last)) for name in names}
+        places: dict[str, StreamBounds] = {}
         for chunk in _chunks(names):
             try:
                 answer = self.ask("stream.list", streams=chunk)
@@ -117,7 +119,7 @@ class Survey:
             if answer["missing"] and self.streams.names:
                 raise missing(answer["missing"][0])
             for info in answer["streams"]:
-                places[info["stream"]] = Place(info["first"], info["next"], info["id"])
+                places[info["stream"]] = StreamBounds(info["first"], info["next"], info["id"])
         return places
 
     def offset_at(self, stream: str, moment: datetime) -> int:
@@ -133,7 +135,7 @@ class Survey:
             return self._of(stream, lambda asked: asked.first_offset())
         return int(self._ask(stream, "stream.info")["first"])
 
-    def measure(self, piece: Range, octets_max: int | None) -> Measured:
+    def measure(self, piece: Range, octets_max: int | None) -> RangeSize:
         """Measure the first records of a range, up to a number of bytes, but at least one."""
         if not self.identity():
             raise OptionError("option 'maxBytesPerTrigger' needs Headrace as the broker")
@@ -144,7 +146,7 @@ class Survey:
             **{"from": piece.first, "to": piece.last},
             **limit,
         )
-        return Measured(answer["octets"], max(answer["next"], piece.first + 1))
+        return RangeSize(answer["octets"], max(answer["next"], piece.first + 1))
 
     def skipped(self, reader: str, streams: Iterable[str]) -> dict[str, int]:
         """Return the number of lost records of each stream that tasks reported, above 0."""

@@ -239,13 +239,13 @@ def _after(last: Report | None, report: Report) -> Report:
         return report
     return replace(
         report,
-        rejected=_added(last.rejected, report.rejected),
-        warned=_added(last.warned, report.warned),
-        checked=_added(last.checked, report.checked),
+        rejected=_add_counts(last.rejected, report.rejected),
+        warned=_add_counts(last.warned, report.warned),
+        checked=_add_counts(last.checked, report.checked),
     )
 
 
-def _added(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
+def _add_counts(before: Mapping[str, int], rows: Mapping[str, int]) -> dict[str, int]:
     return {rule: before.get(rule, 0) + rows.get(rule, 0) for rule in {**before, **rows}}
 
 

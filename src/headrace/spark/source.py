@@ -31,12 +31,12 @@ class AmqpSource(DataSource):
 
     def reader(self, schema: StructType) -> StreamBatchReader | SnapshotReader:
         from headrace.columns.options.options import read_options
-        from headrace.columns.schema.columns import wanted
+        from headrace.columns.schema.columns import parse_columns
         from headrace.spark.driver.batch import StreamBatchReader
         from headrace.spark.schema.types import struct_from_spark
 
         options = read_options(self.options, streaming=False)
-        columns = wanted(struct_from_spark(schema), options.decoding)
+        columns = parse_columns(struct_from_spark(schema), options.decoding)
         if options.queue:
             from headrace.spark.queue.snapshot import SnapshotReader
 
@@ -45,12 +45,12 @@ class AmqpSource(DataSource):
 
     def streamReader(self, schema: StructType) -> MicroBatchReader:  # noqa: N802  # Spark's name.
         from headrace.columns.options.options import read_options
-        from headrace.columns.schema.columns import wanted
+        from headrace.columns.schema.columns import parse_columns
         from headrace.spark.driver.micro_batch import StreamReader
         from headrace.spark.schema.types import struct_from_spark
 
         options = read_options(self.options, streaming=True)
-        columns = wanted(struct_from_spark(schema), options.decoding)
+        columns = parse_columns(struct_from_spark(schema), options.decoding)
         if options.queue:
             from headrace.spark.queue.micro_batch import QueueReader
 

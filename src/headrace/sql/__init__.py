@@ -9,7 +9,7 @@ from headrace.extras import require
 require("duckdb", "pyarrow", "numpy")
 
 from headrace.sql.engine import Limits, Running, run, sentence  # noqa: E402
-from headrace.sql.sources import Places  # noqa: E402
+from headrace.sql.sources import SourceCatalog  # noqa: E402
 from headrace.sql.statement import QueryError  # noqa: E402
 
-__all__ = ["Limits", "Places", "QueryError", "Running", "run", "sentence"]
+__all__ = ["Limits", "QueryError", "Running", "SourceCatalog", "run", "sentence"]

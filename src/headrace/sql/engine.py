@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from headrace.sql.needs import needs
 from headrace.sql.sources import Messages
-from headrace.sql.statement import OURS, QueryError, parsed
+from headrace.sql.statement import OURS, QueryError, parse_statement
 
 if TYPE_CHECKING:
-    from headrace.sql.sources import Places, Source
+    from headrace.sql.sources import Source, SourceCatalog
 
 MEMORY: Final = 2 << 30
 BATCH_ROWS: Final = 10_000
@@ -46,7 +46,7 @@ class Running:
 
 
 @contextmanager
-def run(places: Places, sql: str, limits: Limits | None = None) -> Iterator[Running]:
+def run(places: SourceCatalog, sql: str, limits: Limits | None = None) -> Iterator[Running]:
     """Run a query over streams, queues and archives; its result is read within the `with`.
 
     QueryError says what is wrong with the query; errors of the broker are the client's.
@@ -64,13 +64,13 @@ def run(places: Places, sql: str, limits: Limits | None = None) -> Iterator[Runn
         connection.execute("SET python_enable_replacements = false")
         connection.execute("SET TimeZone = 'UTC'")
         with _said():
-            statement = parsed(connection, sql)
+            statement = parse_statement(connection, sql)
             sources = {name: places.open(place) for name, place in statement.places.items()}
             _register(connection, statement.sql, sources)
             connection.execute("SET lock_configuration = true")
             result = connection.sql(statement.sql)
             assert result is not None  # It is a SELECT.
-            reader = _named(result.to_arrow_reader(BATCH_ROWS))
+            reader = _without_generated_names(result.to_arrow_reader(BATCH_ROWS))
         yield Running(reader, connection)
     finally:
         connection.close()
@@ -91,7 +91,7 @@ def _register(connection: duckdb.DuckDBPyConnection, sql: str, sources: dict[str
         connection.register(name, sources[name].table(needed.get(name)))
 
 
-def _named(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+def _without_generated_names(reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
     """The result without names of ours, which DuckDB puts into those of some columns."""
     names = [_OURS.sub("", name) for name in reader.schema.names]
     if names == reader.schema.names:

@@ -31,7 +31,7 @@ _TERM: Final = re.compile(
 
 
 @dataclass(slots=True)
-class Needs:
+class ScanNeeds:
     """The columns of a source, and bounds that its rows have in every scan of the query."""
 
     columns: set[str] = field(default_factory=set)
@@ -40,7 +40,7 @@ class Needs:
     since: datetime | None = None
     until: datetime | None = None
 
-    def widen(self, other: Needs) -> None:
+    def widen(self, other: ScanNeeds) -> None:
         """Add the needs of another scan."""
         self.columns |= other.columns
         self.first = min(self.first, other.first)
@@ -51,7 +51,7 @@ class Needs:
 
 def needs(
     connection: duckdb.DuckDBPyConnection, sql: str, schemas: Mapping[str, pa.Schema]
-) -> dict[str, Needs]:
+) -> dict[str, ScanNeeds]:
     """Return the needs of a query for each source that its plan scans.
 
     A source that is not in the result may be needed as a whole. Binding errors are DuckDB's.
@@ -67,7 +67,7 @@ def needs(
         connection.execute("RESET disabled_optimizers")
         for name in schemas:
             connection.execute(f"DROP TABLE {name}")
-    by_name: dict[str, Needs] = {}
+    by_name: dict[str, ScanNeeds] = {}
     for info in _scans(json.loads(rows[0][1])):
         name = str(info.get("Table", "")).rpartition(".")[2]
         if name.startswith(OURS) and name in schemas:
@@ -86,9 +86,9 @@ def _scans(plan: list[JsonObject]) -> Iterator[JsonObject]:
         yield from _scans(node["children"])
 
 
-def _of_scan(info: JsonObject, names: list[str]) -> Needs:
+def _of_scan(info: JsonObject, names: list[str]) -> ScanNeeds:
     projections, filters = _texts(info.get("Projections")), _texts(info.get("Filters"))
-    scan_needs = Needs()
+    scan_needs = ScanNeeds()
     for text in projections:
         base = text if text in names else text.partition(".")[0]
         scan_needs.columns |= {base} & set(names) or set(names)  # Unknown: all of them.
@@ -104,7 +104,7 @@ def _texts(info: object) -> list[str]:
     return [str(info)] if info else []
 
 
-def _bound(scan_needs: Needs, text: str) -> None:
+def _bound(scan_needs: ScanNeeds, text: str) -> None:
     """Take the bounds of a filter that is one comparison, or several with AND."""
     if set(_TERM.sub("", text).replace(" AND ", "")) - set("()"):
         return

@@ -21,8 +21,8 @@ from headrace.sql.statement import QueryError
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
-    from headrace.sql.needs import Needs
-    from headrace.sql.statement import Place
+    from headrace.sql.needs import ScanNeeds
+    from headrace.sql.statement import TableReference
 
 NAMES_MAX: Final = 1000  # Streams that are listed.
 SHOWN_MAX: Final = 10  # Of these in an error.
@@ -42,14 +42,14 @@ LOCAL: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SourceCatalog:
     """Sources of queries: a broker, archives by name, and with `files` directories by path."""
 
     url: str
     archives: Mapping[str, Path] = field(default_factory=dict)
     files: bool = False
 
-    def open(self, place: Place) -> Source:
+    def open(self, place: TableReference) -> Source:
         """Return the rows of a place; QueryError names what is missing, and what there is."""
         if place.kind == "archive" or (not place.kind and self._is_archive(place.name)):
             return Archive(self._archive(place))
@@ -63,7 +63,7 @@ class Places:
         """Return the streams that the user may see, and the archives with names."""
         return sorted([*self.archives, *self._streams()])
 
-    def _of_broker(self, place: Place, arguments: Mapping[str, object]) -> Source:
+    def _of_broker(self, place: TableReference, arguments: Mapping[str, object]) -> Source:
         if place.kind == "queue":
             return Messages(arrow.queue(self.url, place.name, **arguments))  # type: ignore[arg-type]  # Checked there.
         try:
@@ -88,7 +88,7 @@ class Places:
             f"there is no {what} {name!r}{hint}; the streams and archives are: {shown}{more}"
         )
 
-    def _arguments(self, place: Place) -> dict[str, object]:
+    def _arguments(self, place: TableReference) -> dict[str, object]:
         allowed = ARGUMENTS + (OF_STREAMS if place.kind == "stream" else ())
         allowed += LOCAL if self.files else ()
         for name, _ in place.arguments:
@@ -113,7 +113,7 @@ class Places:
     def _is_archive(self, name: str) -> bool:
         return name in self.archives or (self.files and "/" in name and Path(name).is_dir())
 
-    def _archive(self, place: Place) -> ds.Dataset:
+    def _archive(self, place: TableReference) -> ds.Dataset:
         if place.arguments:
             raise QueryError("archive() takes a name or a directory only")
         path = self.archives.get(place.name)
@@ -130,7 +130,7 @@ class Places:
 class Source:
     """The rows of a place."""
 
-    def table(self, needed: Needs | None) -> object:
+    def table(self, needed: ScanNeeds | None) -> object:
         """Return the object that DuckDB reads, with only the needed columns and offsets."""
         raise NotImplementedError
 
@@ -141,7 +141,7 @@ class Messages(Source):
     def __init__(self, records: arrow.Records) -> None:
         self.records = records
 
-    def table(self, needed: Needs | None) -> arrow.Records:
+    def table(self, needed: ScanNeeds | None) -> arrow.Records:
         """Return the records within the bounds, with the columns that are used."""
         records = self.records
         if needed is None:
@@ -160,7 +160,7 @@ class Archive(Source):
     def __init__(self, dataset: ds.Dataset) -> None:
         self.dataset = dataset
 
-    def table(self, needed: Needs | None) -> ds.Dataset:
+    def table(self, needed: ScanNeeds | None) -> ds.Dataset:
         """Return the dataset."""
         return self.dataset
 

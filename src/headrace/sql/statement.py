@@ -29,7 +29,7 @@ class QueryError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TableReference:
     """Something that a query reads: `kind` is "" where only a name is given."""
 
     kind: str
@@ -42,10 +42,10 @@ class Statement:
     """A query whose places have names of ours."""
 
     sql: str = ""
-    places: dict[str, Place] = field(default_factory=dict)  # By these names.
+    places: dict[str, TableReference] = field(default_factory=dict)  # By these names.
 
 
-def parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
+def parse_statement(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
     """Return a query with the places it reads; QueryError if it is not one SELECT."""
     if len(text) > SQL_LENGTH_MAX:
         raise QueryError(f"the query has more than {SQL_LENGTH_MAX} characters")
@@ -53,7 +53,7 @@ def parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Statement:
     if len(tree["statements"]) != 1:
         raise QueryError(f"one query at a time; there are {len(tree['statements'])}")
     statement = Statement()
-    names: dict[Place, str] = {}
+    names: dict[TableReference, str] = {}
     for node, ctes in _tables(tree["statements"][0]["node"], frozenset()):
         place = _place(connection, node, ctes)
         if place is None:
@@ -100,7 +100,7 @@ def _tables(node: Json, ctes: frozenset[str]) -> Iterator[tuple[JsonObject, froz
 
 def _place(
     connection: duckdb.DuckDBPyConnection, node: JsonObject, ctes: frozenset[str]
-) -> Place | None:
+) -> TableReference | None:
     """The place that a table is; None for one of DuckDB's own, or of the query's."""
     if node["type"] == "TABLE_FUNCTION":
         function = node["function"]
@@ -110,7 +110,7 @@ def _place(
         return _call(connection, name, function["arguments"])
     name, schema = node["table_name"], node["schema_name"]
     if not schema:
-        return None if name.lower() in ctes else Place("", name)
+        return None if name.lower() in ctes else TableReference("", name)
     if schema.lower() in OF_DUCKDB:
         return None
     raise QueryError(f'the name {schema}.{name} needs quotes: "{schema}.{name}"')
@@ -118,7 +118,7 @@ def _place(
 
 def _call(
     connection: duckdb.DuckDBPyConnection, function: str, arguments: list[JsonObject]
-) -> Place:
+) -> TableReference:
     values: dict[str, object] = {}
     for index, argument in enumerate(arguments):
         expression = {**argument["expression"], "alias": ""}
@@ -132,7 +132,7 @@ def _call(
     if not isinstance(values.get("name"), str):
         raise QueryError(f"{function}() needs a name in quotes: {function}('orders')")
     name = str(values.pop("name"))
-    return Place(function, name, tuple(values.items()))
+    return TableReference(function, name, tuple(values.items()))
 
 
 def _value(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.client import ConnectionLost, Message, ProtocolViolation, connect
 from headrace.client.channel.arrivals import Arrivals, Inbox
-from headrace.client.channel.confirms import Room
+from headrace.client.channel.confirms import ConfirmWindow
 from headrace.client.channel.delivery import Delivery, read_delivery
 from headrace.client.channel.outgoing import Publication, header_of
 from headrace.client.message import encode_header
@@ -198,7 +198,7 @@ async def test_a_confirm_of_what_was_not_published_ends_the_connection(
 
 
 async def test_places_are_given_in_order_and_never_lost() -> None:
-    room = Room(1)
+    room = ConfirmWindow(1)
     assert room.take()
     assert not room.take()
     order: list[int] = []

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headrace.columns.archive.border import GAPS_MAX, border_of, runs_of
 from headrace.columns.archive.index import Archive
+from headrace.columns.archive.split import GAPS_MAX, runs_of, split_ranges
 from headrace.columns.errors import ArchiveError
 from headrace.columns.read import archived
 from headrace.columns.schema.offsets import Range
@@ -45,7 +45,7 @@ def orders(*offsets: int) -> list[tuple[str, int]]:
     return [("orders", offset) for offset in offsets]
 
 
-def opened(home: Path) -> Archive:
+def open_archive(home: Path) -> Archive:
     """The index of an archive as it is now."""
     archive = Archive(str(home))
     archive.refresh()
@@ -65,7 +65,7 @@ def test_files_of_any_order_give_each_offset_once(tmp_path: Path) -> None:
     write(tmp_path / "date=2026-01-31" / "b.parquet", *orders(*range(10, 30)))
     write(tmp_path / "date=2026-01-30" / "c.parquet", *orders(*range(10)))
     write(tmp_path / "_headrace" / "staging" / "x.parquet", *orders(*range(30, 40)))
-    cover = opened(tmp_path).cover("orders", 3, 25)
+    cover = open_archive(tmp_path).cover("orders", 3, 25)
     assert [(run.first, run.last) for run in cover.runs] == [(3, 10), (10, 25)]
     assert not cover.holes
     assert cover.twice is None
@@ -75,7 +75,7 @@ def test_files_of_any_order_give_each_offset_once(tmp_path: Path) -> None:
 def test_a_file_of_several_streams_in_no_order(tmp_path: Path) -> None:
     rows = [("other", 3), *orders(5, 1, 4), ("other", 2), *orders(0, 3, 2)]
     write(tmp_path / "a.parquet", *rows)
-    archive = opened(tmp_path)
+    archive = open_archive(tmp_path)
     assert (archive.first("other"), archive.end("other")) == (2, 4)
     assert offsets_of(tmp_path, 0, 6) == [0, 1, 2, 3, 4, 5]
     assert offsets_of(tmp_path, 2, 5) == [2, 3, 4]
@@ -90,29 +90,31 @@ def test_tasks_that_wrote_interleaved_ranges(tmp_path: Path) -> None:
 def test_a_hole_is_an_error_with_archive_and_offsets(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(5), *range(8, 10)))
     with pytest.raises(ArchiveError) as caught:
-        border_of(opened(tmp_path), {"orders": 20}, [Range("orders", 0, 10)], fail=True)
+        split_ranges(open_archive(tmp_path), {"orders": 20}, [Range("orders", 0, 10)], fail=True)
     assert f"archive {tmp_path} has no records of stream 'orders' from offset 5 to 7" in str(
         caught.value
     )
-    border = border_of(opened(tmp_path), {"orders": 20}, [Range("orders", 0, 12)], fail=False)
-    assert border.gaps == {"orders": [[5, 8], [10, 12]]}
-    assert border.lost() == {"orders": 5}
-    assert border.cut([Range("orders", 0, 12)]) == [Range("orders", 0, 5), Range("orders", 8, 10)]
+    split = split_ranges(
+        open_archive(tmp_path), {"orders": 20}, [Range("orders", 0, 12)], fail=False
+    )
+    assert split.gaps == {"orders": [[5, 8], [10, 12]]}
+    assert split.lost() == {"orders": 5}
+    assert split.cut([Range("orders", 0, 12)]) == [Range("orders", 0, 5), Range("orders", 8, 10)]
 
 
 def test_a_repeated_offset_is_an_error_with_both_files(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(7, 20)))
     with pytest.raises(ArchiveError, match=r"offset 7 of stream 'orders' twice, in .*a.parq.*b.pa"):
-        border_of(opened(tmp_path), {"orders": 20}, [Range("orders", 0, 20)], fail=True)
-    cover = opened(tmp_path).cover("orders", 0, 20)
+        split_ranges(open_archive(tmp_path), {"orders": 20}, [Range("orders", 0, 20)], fail=True)
+    cover = open_archive(tmp_path).cover("orders", 0, 20)
     assert cover.repeated == 3
     assert offsets_of(tmp_path, 0, 20) == list(range(20))
 
 
 def test_an_offset_twice_in_one_file(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(0, 1, 1, 2, 3))
-    assert opened(tmp_path).cover("orders", 0, 4).twice is not None
+    assert open_archive(tmp_path).cover("orders", 0, 4).twice is not None
     assert offsets_of(tmp_path, 0, 4) == [0, 1, 2, 3]
 
 
@@ -124,22 +126,24 @@ def test_a_footer_that_hides_a_hole_is_found_by_the_task(tmp_path: Path) -> None
 
 def test_more_gaps_than_a_batch_may_have_end_it(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(1, 1000, 2)))
-    border = border_of(opened(tmp_path), {"orders": 2000}, [Range("orders", 0, 999)], fail=False)
-    assert len(border.gaps["orders"]) == GAPS_MAX
-    assert border.archived["orders"] == 2 * GAPS_MAX
-    assert border.cut_short == {"orders"}
+    split = split_ranges(
+        open_archive(tmp_path), {"orders": 2000}, [Range("orders", 0, 999)], fail=False
+    )
+    assert len(split.gaps["orders"]) == GAPS_MAX
+    assert split.archived["orders"] == 2 * GAPS_MAX
+    assert split.cut_short == {"orders"}
 
 
 def test_what_the_broker_still_has_is_not_asked_of_the_archive(tmp_path: Path) -> None:
-    border = border_of(opened(tmp_path), {"orders": 5}, [Range("orders", 5, 9)], fail=True)
-    assert border.cut([Range("orders", 5, 9)]) == [Range("orders", 5, 9)]
-    assert not border.archived
+    split = split_ranges(open_archive(tmp_path), {"orders": 5}, [Range("orders", 5, 9)], fail=True)
+    assert split.cut([Range("orders", 5, 9)]) == [Range("orders", 5, 9)]
+    assert not split.archived
 
 
 def test_compaction_between_plan_and_read(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(10, 20)))
-    runs = runs_of(opened(tmp_path), Range("orders", 0, 20))
+    runs = runs_of(open_archive(tmp_path), Range("orders", 0, 20))
     reading = archived.read(str(tmp_path), Range("orders", 0, 20), NAMES, runs)
     found = next(reading).column("offset").to_pylist()
     write(tmp_path / "c.parquet", *orders(*range(20)))
@@ -153,7 +157,7 @@ def test_compaction_between_plan_and_read(tmp_path: Path) -> None:
 def test_a_file_that_is_gone_for_good(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", *orders(*range(10)))
     write(tmp_path / "b.parquet", *orders(*range(10, 20)))
-    runs = runs_of(opened(tmp_path), Range("orders", 0, 20))
+    runs = runs_of(open_archive(tmp_path), Range("orders", 0, 20))
     (tmp_path / "b.parquet").unlink()
     with pytest.raises(ArchiveError, match="no records of stream 'orders' from offset 10 to 19"):
         list(archived.read(str(tmp_path), Range("orders", 0, 20), NAMES, runs))
@@ -162,7 +166,7 @@ def test_a_file_that_is_gone_for_good(tmp_path: Path) -> None:
 def test_the_first_offset_since_a_moment(tmp_path: Path) -> None:
     for index in range(10):
         write(tmp_path / f"{index}.parquet", *orders(*range(10 * index, 10 * index + 10)))
-    archive = opened(tmp_path)
+    archive = open_archive(tmp_path)
     for offset in (0, 9, 10, 55, 99):
         assert archive.offset_at("orders", ARRIVED + timedelta(seconds=offset)) == offset
     assert archive.offset_at("orders", ARRIVED + timedelta(seconds=98.5)) == 99

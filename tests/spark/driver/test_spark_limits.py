@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.columns.positions import Measured
-from headrace.spark.driver.batch_limits import limited, limited_octets
+from headrace.columns.positions import RangeSize
+from headrace.spark.driver.batch_limits import limit_bytes, limit_records
 
 if TYPE_CHECKING:
     from headrace.columns.schema.offsets import Range
@@ -25,14 +25,14 @@ class Sizes:
     def __init__(self, sizes: dict[str, list[int]]) -> None:
         self.sizes = sizes
 
-    def __call__(self, piece: Range, octets_max: int | None) -> Measured:
+    def __call__(self, piece: Range, octets_max: int | None) -> RangeSize:
         total = 0
         for offset in range(piece.first, piece.last):
             size = self.sizes[piece.stream][offset]
             if octets_max is not None and total and total + size > octets_max:
-                return Measured(total, offset)
+                return RangeSize(total, offset)
             total += size
-        return Measured(total, piece.last)
+        return RangeSize(total, piece.last)
 
 
 @given(
@@ -46,7 +46,7 @@ def test_a_limit_is_used_up_and_not_exceeded(
 ) -> None:
     start = {stream: first for stream, (first, _) in backlog.items()}
     end = {stream: first + size for stream, (first, size) in backlog.items()}
-    reached = limited(start, end, records_max)
+    reached = limit_records(start, end, records_max)
     steps = {stream: reached[stream] - start[stream] for stream in backlog}
     waiting = {stream: size for stream, (_, size) in backlog.items()}
     assert sum(steps.values()) == min(records_max, sum(waiting.values()))
@@ -55,7 +55,7 @@ def test_a_limit_is_used_up_and_not_exceeded(
 
 def test_no_stream_starves_under_a_limit() -> None:
     start = {"busy": 0, "quiet": 0}
-    reached = limited(start, {"busy": 1_000_000, "quiet": 1}, 10)
+    reached = limit_records(start, {"busy": 1_000_000, "quiet": 1}, 10)
     assert reached == {"busy": 9, "quiet": 1}
 
 
@@ -65,7 +65,7 @@ def test_a_limit_of_octets_is_exceeded_by_first_records_only(
 ) -> None:
     start = dict.fromkeys(sizes, 0)
     end = {stream: len(some) for stream, some in sizes.items()}
-    reached = limited_octets(start, end, octets_max, Sizes(sizes))
+    reached = limit_bytes(start, end, octets_max, Sizes(sizes))
     assert all(reached[stream] >= min(1, end[stream]) for stream in sizes)
     read = sum(sum(some[: reached[stream]]) for stream, some in sizes.items())
     firsts = sum(some[0] for some in sizes.values() if some)
@@ -77,7 +77,7 @@ def test_a_limit_of_octets_is_exceeded_by_first_records_only(
 def test_a_quiet_stream_and_a_busy_one_share_octets() -> None:
     sizes = {"busy": [100] * 1000, "quiet": [50]}
     end = {stream: len(some) for stream, some in sizes.items()}
-    assert limited_octets({"busy": 0, "quiet": 0}, end, 1000, Sizes(sizes)) == {
+    assert limit_bytes({"busy": 0, "quiet": 0}, end, 1000, Sizes(sizes)) == {
         "busy": 9,
         "quiet": 1,
     }
@@ -85,4 +85,4 @@ def test_a_quiet_stream_and_a_busy_one_share_octets() -> None:
 
 def test_a_record_beyond_the_limit_is_read_alone() -> None:
     sizes = {"s": [10_000, 1, 1]}
-    assert limited_octets({"s": 0}, {"s": 3}, 100, Sizes(sizes)) == {"s": 1}
+    assert limit_bytes({"s": 0}, {"s": 3}, 100, Sizes(sizes)) == {"s": 1}

@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 READ = {"uri": "amqp://h/", "stream": "s"}
 
 
-def inferred(*texts: str) -> str:
+def infer_schema(*texts: str) -> str:
     return infer(map(loads, texts)).text()
 
 
 def test_types_are_inferred_and_widened() -> None:
-    assert inferred('{"b": 1, "a": "x", "c": null, "d": [1, null]}') == (
+    assert infer_schema('{"b": 1, "a": "x", "c": null, "d": [1, null]}') == (
         "struct<a:string,b:bigint,c:string,d:array<bigint>>"
     )
-    assert inferred('{"a": 1}', '{"a": 1.0}') == "struct<a:double>"
-    assert inferred('{"a": 1}', '{"a": 99999999999999999999}') == "struct<a:decimal(38,0)>"
-    assert inferred('{"a": 1}', '{"a": true}') == "struct<a:string>"
-    assert inferred('{"a": {"x": 1}}', '{"a": {"y": [{}]}}') == (
+    assert infer_schema('{"a": 1}', '{"a": 1.0}') == "struct<a:double>"
+    assert infer_schema('{"a": 1}', '{"a": 99999999999999999999}') == "struct<a:decimal(38,0)>"
+    assert infer_schema('{"a": 1}', '{"a": true}') == "struct<a:string>"
+    assert infer_schema('{"a": {"x": 1}}', '{"a": {"y": [{}]}}') == (
         "struct<a:struct<x:bigint,y:array<string>>>"
     )
-    assert inferred('{"a": 1, "A": 2}') == "struct<A:bigint>"
+    assert infer_schema('{"a": 1, "A": 2}') == "struct<A:bigint>"
     with pytest.raises(InferenceError, match="no record of the sample has columns"):
         json_schema([b"?", b"[1]", b"{}"])
 

@@ -15,7 +15,7 @@ from headrace.client.stream.blocks import BLOCK_OCTETS_MAX, Block
 from headrace.columns.read.arrow import RecordError
 from headrace.columns.read.arrow import batches as batches_of
 from headrace.columns.read.header_columns import ARRIVAL_HEADER
-from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, wanted
+from headrace.columns.schema.columns import COLUMNS, CONTENT_HEADER, SchemaError, parse_columns
 from headrace.columns.schema.ddl import parse_schema
 from headrace.columns.schema.types import StructType
 from headrace.protocol.codec_0_x import BasicProperties, encode_content_header
@@ -187,7 +187,7 @@ def test_a_schema_of_the_user_takes_some_of_the_columns() -> None:
     def asked(text: str) -> tuple[str, ...]:
         schema = parse_schema(text)
         assert isinstance(schema, StructType)
-        return wanted(schema).names
+        return parse_columns(schema).names
 
     assert asked("offset BIGINT, body BINARY") == ("offset", "body")
     with pytest.raises(SchemaError, match="no column 'price'; it has body, exchange"):

@@ -17,7 +17,14 @@ from headrace.columns.options.kinds import OptionError
 from headrace.columns.options.options import WriteOptions, write_options
 from headrace.columns.runtime.connections import forget as disconnect
 from headrace.spark.runtime.task import Task
-from headrace.spark.write.exactly_once import Part, SinkTakenError, abort, commit, forget, stage
+from headrace.spark.write.exactly_once import (
+    SinkTakenError,
+    StagedPartition,
+    abort,
+    commit,
+    forget,
+    stage,
+)
 from headrace.spark.write.publish import PublishError
 from headrace.spark.write.writer import BatchWriter, Published
 from support.queue_contents import all_ready
@@ -45,7 +52,7 @@ def staged(
     batch: int = 0,
     partition: int = 0,
     attempt: int = 0,
-) -> Part:
+) -> StagedPartition:
     rows = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
     return stage(
         asked,

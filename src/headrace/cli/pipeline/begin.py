@@ -122,7 +122,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
     """
     from headrace.pipeline.run.session import session
     from headrace.pipeline.trial.cases import load_cases
-    from headrace.pipeline.trial.trial import differences, tried
+    from headrace.pipeline.trial.trial import differences, run_trial
     from headrace.testing.broker import LocalBroker
 
     with pipeline_errors():
@@ -131,7 +131,7 @@ def test(file: str, parameters: tuple[str, ...], cases: Path | None, show: bool)
         with tempfile.TemporaryDirectory(prefix="headrace-test-") as scratch, LocalBroker() as own:
             spark = session(made, Path(scratch))
             try:
-                outcome = tried(spark, made, trial, own.url)
+                outcome = run_trial(spark, made, trial, own.url)
             finally:
                 spark.stop()
     problems = differences(trial, outcome)

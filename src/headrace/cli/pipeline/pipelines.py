@@ -82,12 +82,12 @@ def with_noun(count: int, noun: str) -> str:
 )
 def explain(file: str, parameters: tuple[str, ...], extended: bool) -> None:
     """Show sources, steps and sinks of FILE, and Spark's plan of each sink."""
-    from headrace.pipeline.run.explain import described, plans
+    from headrace.pipeline.run.explain import describe_pipeline, plans
     from headrace.pipeline.run.session import session
 
     with pipeline_errors():
         made = load_file(file, parse_parameters(parameters))
-        for line in described(made):
+        for line in describe_pipeline(made):
             click.echo(line)
         with tempfile.TemporaryDirectory(prefix="headrace-explain-") as scratch:
             spark = session(made, Path(scratch))
@@ -208,7 +208,7 @@ def reset(
     with pipeline_errors():
         state = _state(file, parameters)
         if batch is None and not position and not whole:
-            for line in checkpoint.described(state, query, _queries(file, parameters)):
+            for line in checkpoint.describe_checkpoints(state, query, _queries(file, parameters)):
                 click.echo(line)
             return
         with state.held():

@@ -125,8 +125,8 @@ def replay(
     dry_run: bool,
 ) -> None:
     """Publish the messages of an archive again, in order, with properties and headers."""
-    from headrace.pipeline.ready.archive import Choice
-    from headrace.pipeline.ready.replay import DROPPABLE, Order, look
+    from headrace.pipeline.ready.archive import MessageFilter
+    from headrace.pipeline.ready.replay import DROPPABLE, ReplayRequest, look
     from headrace.pipeline.ready.replay import replay as publish
 
     added = {}
@@ -138,9 +138,9 @@ def replay(
     for name in without:
         if name not in DROPPABLE:
             raise click.UsageError(f"--without {name}: it is not one of {', '.join(DROPPABLE)}")
-    order = Order(
+    order = ReplayRequest(
         lake=lake,
-        choice=Choice(frozenset(streams), _utc(since), _utc(until)),
+        choice=MessageFilter(frozenset(streams), _utc(since), _utc(until)),
         exchange=exchange,
         routing_key=routing_key,
         rate=rate,
@@ -195,11 +195,11 @@ limit_option = click.option(
 @click.argument("queue", type=NAMED)
 def list_letters(url: str, limit: int, by: str, as_json: bool, queue: str) -> None:
     """Count the messages of QUEUE by reason and queue of their death, without removing them."""
-    from headrace.pipeline.ready.dead_letters import browse, grouped
+    from headrace.pipeline.ready.dead_letters import browse, group_by_death
 
     columns = tuple(by.split(","))
     with pipeline_errors():
-        groups = grouped(browse(url, queue, limit), columns)
+        groups = group_by_death(browse(url, queue, limit), columns)
     if as_json:
         for group in groups:
             click.echo(json.dumps(_as_json(columns, group)))

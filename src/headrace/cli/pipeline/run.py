@@ -115,7 +115,7 @@ def run_pipeline(made: Pipeline, trigger: str | None = None) -> None:
 
     if trigger is not None:
         try:
-            made = made.triggered(check_trigger(trigger))
+            made = made.with_trigger(check_trigger(trigger))
         except ValueError as error:
             raise click.UsageError(str(error)) from None
     state = State(made.state)

@@ -3,7 +3,8 @@
 
 A thread that publishes encodes the message and leaves it in a list; the loop's thread is woken once
 for all that have come together, sends them, and tells of their outcomes together as well. `Backlog`
-bounds what a program may have under way; `Line` keeps the order of what cannot be sent at once.
+bounds what a program may have under way; `OutgoingQueue` keeps the order of publishes and
+settlements that cannot be sent at once.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Confirmation:
     def set_result(self, result: None, /) -> None:
         """The broker has confirmed the message."""
         self._known = True
-        self._backlog.settled(self._octets)
+        self._backlog.count_out(self._octets)
 
     def set_exception(self, exception: BaseException, /) -> None:
         """The broker has not taken the message, or its confirm is lost."""
@@ -91,15 +92,15 @@ class Backlog:
 
     def add(self, octets: int, timeout_s: float | None) -> None:
         """Count a publish in; wait while there are too many, or too many bytes."""
-        if not self._count_in(octets):
-            counted_in = partial(self._count_in, octets)
+        if not self._try_count_in(octets):
+            counted_in = partial(self._try_count_in, octets)
             self._wait(self._for_room, counted_in, timeout_s)
 
     def wait_for(self, confirmation: Confirmation, timeout_s: float | None) -> None:
         """Wait until an outcome is known."""
         self._wait(self._for_outcomes, confirmation.done, timeout_s)
 
-    def settled(self, octets: int) -> None:
+    def count_out(self, octets: int) -> None:
         """Count a publish out; threads are notified once in the next turn of the loop."""
         if not self._settled:
             asyncio.get_running_loop().call_soon(self._tell)
@@ -121,7 +122,7 @@ class Backlog:
             self._count <= self._max * ROOM_AGAIN and self._octets <= self._octets_max * ROOM_AGAIN
         )
 
-    def _count_in(self, octets: int) -> bool:
+    def _try_count_in(self, octets: int) -> bool:
         with self._lock:
             if self._count and (
                 self._count >= self._max or self._octets + octets > self._octets_max
@@ -148,7 +149,7 @@ def _wake(waiting: list[Wakening]) -> None:
         wakening.give()
 
 
-class Line:
+class OutgoingQueue:
     """The publishes and settlements of one channel, in the program's order.
 
     Used on the loop's thread alone. The backlog and the prefetch bound its length.
@@ -166,7 +167,7 @@ class Line:
             if self._sending is None:
                 self._sending = asyncio.get_running_loop().create_task(self._send_held())
 
-    async def emptied(self) -> None:
+    async def drain(self) -> None:
         """Wait until everything taken so far is sent."""
         if self._sending is not None:
             await asyncio.shield(self._sending)

@@ -12,7 +12,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
-from headrace.client.blocking.backlog import Backlog, Confirmation, Line
+from headrace.client.blocking.backlog import Backlog, Confirmation, OutgoingQueue
 from headrace.client.blocking.calls import ChannelCalls
 from headrace.client.blocking.loop_thread import HANDOVER, LOOP, Result, leave
 from headrace.client.channel import batch as _batch
@@ -77,9 +77,9 @@ class Delivery(_delivery.Delivered):
         if not self.is_current():
             return False
         self.settled = True
-        line = self.channel.line
-        assert line is not None
-        HANDOVER.add(line, (self, ack, multiple, requeue))
+        outbox = self.channel.outbox
+        assert outbox is not None
+        HANDOVER.add(outbox, (self, ack, multiple, requeue))
         return True
 
 
@@ -202,7 +202,7 @@ class Channel(ChannelCalls, Closing):
         self._source = source
         self._timeout_s = timeout_s
         source.deliver_as(_KIND)
-        self._line = source.line = Line(source)
+        self._outbox = source.outbox = OutgoingQueue(source)
         self._backlog = Backlog(source.unconfirmed_max)
 
     def _run(
@@ -212,7 +212,7 @@ class Channel(ChannelCalls, Closing):
         lasting: bool = False,
         unwanted: Callable[[Result], object] | None = None,
     ) -> Result:
-        return LOOP.run(work, self._timeout_s, self._line, lasting=lasting, unwanted=unwanted)
+        return LOOP.run(work, self._timeout_s, self._outbox, lasting=lasting, unwanted=unwanted)
 
     # --- Publishing ---------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Channel(ChannelCalls, Closing):
         publication.confirmed = confirmation
         try:
             if source.may_hand_over:
-                HANDOVER.add(self._line, publication)
+                HANDOVER.add(self._outbox, publication)
             else:  # The first of a channel, or one in a transaction.
                 self._run(source.send_publication(publication))
         except BaseException:

@@ -53,12 +53,12 @@ class Loop:
         self,
         work: Coroutine[object, None, Result],
         timeout_s: float | None = None,
-        line: Outbox | None = None,
+        outbox: Outbox | None = None,
         *,
         lasting: bool = False,
         unwanted: Callable[[Result], object] | None = None,
     ) -> Result:
-        """Run `work` on the loop, after everything in `line`, and wait for its outcome.
+        """Run `work` on the loop, after everything in `outbox`, and wait for its outcome.
 
         Work that is `lasting` is done even if this thread is interrupted, also before it began;
         other work is cancelled. What closes something is lasting.
@@ -68,7 +68,7 @@ class Loop:
         try:
             self.check()
             loop = self.get()
-            call = _Call(loop, work, timeout_s, line, lasting=lasting, unwanted=unwanted)
+            call = _Call(loop, work, timeout_s, outbox, lasting=lasting, unwanted=unwanted)
         except BaseException:
             work.close()
             raise
@@ -92,7 +92,7 @@ class _Call(Generic[Result]):
         loop: asyncio.AbstractEventLoop,
         work: Coroutine[object, None, Result],
         timeout_s: float | None,
-        line: Outbox | None,
+        outbox: Outbox | None,
         *,
         lasting: bool,
         unwanted: Callable[[Result], object] | None,
@@ -100,7 +100,7 @@ class _Call(Generic[Result]):
         self._loop = loop
         self._work = work
         self._timeout_s = timeout_s
-        self._line = line
+        self._outbox = outbox
         self._lasting = lasting
         self._unwanted = unwanted
         self._begun = self._left = False
@@ -127,7 +127,7 @@ class _Call(Generic[Result]):
         """Begin the work, unless the thread has left before it."""
         if not self._begun:
             self._begun = True
-            self._task = self._loop.create_task(self._bounded())
+            self._task = self._loop.create_task(self._run_in_time())
             self._task.add_done_callback(self._ended)
 
     def leave(self) -> None:
@@ -142,12 +142,12 @@ class _Call(Generic[Result]):
             self._work.close()
         self._dispose()
 
-    async def _bounded(self) -> Result:
+    async def _run_in_time(self) -> Result:
         limit = asyncio.timeout(self._timeout_s)
         try:
             async with limit:
-                if self._line is not None:
-                    await self._line.emptied()
+                if self._outbox is not None:
+                    await self._outbox.drain()
                 result = await self._work
                 self._results.append(result)
                 return result
@@ -258,10 +258,10 @@ class Handover:
         self._waiting: list[tuple[Outbox, Publication | Settlement]] = []
         self._due = False  # Whether the loop was asked to take them.
 
-    def add(self, line: Outbox, outgoing: Publication | Settlement) -> None:
+    def add(self, outbox: Outbox, outgoing: Publication | Settlement) -> None:
         """Send it soon, after everything added before."""
         with self._lock:
-            self._waiting.append((line, outgoing))
+            self._waiting.append((outbox, outgoing))
             if not self._due:  # Also after a thread that was interrupted before it asked.
                 LOOP.get().call_soon_threadsafe(self._hand_over)
                 self._due = True
@@ -270,17 +270,17 @@ class Handover:
         with self._lock:
             waiting, self._waiting = self._waiting, []
             self._due = False
-        for line, outgoing in waiting:
-            line.take(outgoing)
+        for outbox, outgoing in waiting:
+            outbox.take(outgoing)
 
 
 HANDOVER = Handover()
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """Forget the loop in a child process, which does not have its thread."""
     LOOP.reset()
     HANDOVER.reset()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_after_fork)

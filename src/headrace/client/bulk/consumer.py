@@ -21,7 +21,7 @@ PREFETCH_MAX: Final = 65535
 _TAG: Final = "drain"
 
 
-class Drawn(NamedTuple):
+class DrainedMessage(NamedTuple):
     """A message as received."""
 
     tag: int
@@ -41,7 +41,7 @@ class BulkConsumer:
         self._queue = queue
         self._prefetch = prefetch
         self._channel: Channel | None = None
-        self._waiting: list[Drawn] = []
+        self._waiting: list[DrainedMessage] = []
         self._changed = asyncio.Event()
         self._error: ClientError | None = None
 
@@ -64,7 +64,7 @@ class BulkConsumer:
         state = await self._channel.declare_queue(self._queue, passive=True)
         return state.message_count + len(self._waiting)
 
-    async def take(self, most: int, wait_s: float) -> list[Drawn]:
+    async def take(self, most: int, wait_s: float) -> list[DrainedMessage]:
         """Return up to `most` messages; none when none arrives within `wait_s` seconds."""
         if not self._waiting:
             try:
@@ -97,7 +97,7 @@ class BulkConsumer:
     def deliver(self, epoch: int, method: BasicDeliver, header: bytes, body: bytes) -> None:
         """Take a message."""
         self._waiting.append(
-            Drawn(
+            DrainedMessage(
                 method.delivery_tag,
                 method.redelivered,
                 header,

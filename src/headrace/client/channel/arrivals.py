@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.client.link.link_0_x import Notifier
 
 
-class Taker(Protocol):
+class InboxConsumer(Protocol):
     """A consumer, as far as it hears of what came."""
 
     def arrived(self, count: int, octets: int) -> None:
@@ -47,7 +47,7 @@ class ConfirmedChannel(ChannelPort, Protocol):
 class Inbox:
     """Deliveries of one consumer that were not handed out."""
 
-    def __init__(self, taker: Taker, tag: str, no_ack: bool) -> None:
+    def __init__(self, taker: InboxConsumer, tag: str, no_ack: bool) -> None:
         self.deliveries: deque[Delivery] = deque()
         self.taker = taker
         self.tag = tag

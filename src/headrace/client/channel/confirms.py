@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.protocol.codec_0_x import BasicReturn
 
 
-class Room:
+class ConfirmWindow:
     """A semaphore for unconfirmed publications that can be tried without waiting."""
 
     def __init__(self, places: int) -> None:
@@ -59,7 +59,7 @@ class Confirms:
     """Unconfirmed publications by delivery tag, which counts from 1 on each opened channel."""
 
     def __init__(self, unconfirmed_max: int, backpressure: Backpressure | None = None) -> None:
-        self.room = Room(unconfirmed_max)
+        self.room = ConfirmWindow(unconfirmed_max)
         self._backpressure = backpressure  # Which knows that they are waited for.
         self.pending: dict[int, Publication] = {}
         self._last_tag = 0

@@ -23,7 +23,7 @@ class Outbox(Protocol):
     def take(self, outgoing: Publication | Settlement) -> None:
         """Send it now, or queue it behind earlier ones."""
 
-    async def emptied(self) -> None:
+    async def drain(self) -> None:
         """Wait until everything taken so far is sent."""
 
 
@@ -31,7 +31,7 @@ class ChannelPort(Protocol):
     """The members of a channel that deliveries and consumers use."""
 
     kind: type[Delivery]  # What is made of a message that comes.
-    line: Outbox | None  # Of a program without asyncio.
+    outbox: Outbox | None  # Of a program without asyncio.
     backpressure: Backpressure
 
     def is_current(self, epoch: int) -> bool:

@@ -53,7 +53,7 @@ class Linked:
         self.backpressure: Backpressure = connection.backpressure
         self.topology: Topology = connection.topology  # What the connection will declare again.
         self.ticket = 0  # Sent with every method that has a field for it.
-        self.line: Outbox | None = None  # Of a program without asyncio.
+        self.outbox: Outbox | None = None  # Of a program without asyncio.
         self._link: Link | None = None
         self._epoch = 0  # How often it was opened.
         self._calls = Calls(number, connection.backpressure)

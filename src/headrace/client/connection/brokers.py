@@ -110,7 +110,7 @@ class Search:
     def __init__(self, brokers: Brokers, owner: Owner, reconnect: Reconnect) -> None:
         nearest = brokers.nearest()
         self._lanes = [
-            Lane(brokers, settings, owner, reconnect, number, several=len(nearest) > 1)
+            BrokerAttempts(brokers, settings, owner, reconnect, number, several=len(nearest) > 1)
             for number, settings in enumerate(nearest)
         ]
 
@@ -128,7 +128,7 @@ class Search:
         return await _fastest([lane.open() for lane in self._lanes])
 
 
-class Lane:
+class BrokerAttempts:
     """Attempts at one broker, one after the other."""
 
     def __init__(

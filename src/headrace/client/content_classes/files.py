@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.client.content_classes.owed import Owed
+from headrace.client.content_classes.shielded_task import ShieldedTask
 from headrace.client.content_classes.staged_files import ReceivedFile, Staged, StagedFiles
 from headrace.protocol.codec_0_x import (
     FileAck,
@@ -87,7 +87,7 @@ class Files(StagedFiles[FileProperties, FilePublish]):
             method = arrived.method
             if isinstance(method, FileOpen):
                 here = self._begin_staged(method.identifier, method.content_size)
-                await Owed(self._channel.send(FileOpenOk(staged_size=here))).outcome()
+                await ShieldedTask(self._channel.send(FileOpenOk(staged_size=here))).outcome()
             elif isinstance(method, FileStage):
                 properties = arrived.properties
                 self._add_staged(

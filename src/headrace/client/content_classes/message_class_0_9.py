@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.client.channel.closing import AsyncClosing
-from headrace.client.content_classes.owed import Owed
+from headrace.client.content_classes.shielded_task import ShieldedTask
 from headrace.client.errors import ProtocolViolation, PublishFailed
 from headrace.client.message import Content as Body
 from headrace.client.message import Message, octets_of
@@ -67,7 +67,7 @@ class Reference(AsyncClosing):
     name: bytes
     offset: int = 0  # Octets that the broker has.
     transfers: list[tuple[Message, PendingCall]] = field(default_factory=list)  # Without an answer.
-    _closing: Owed[None] | None = None
+    _closing: ShieldedTask[None] | None = None
 
     async def append(self, data: bytes) -> None:
         """Send the next bytes of the body."""
@@ -86,12 +86,12 @@ class Reference(AsyncClosing):
         It is closed even if the call is cancelled; another call waits for the same outcome.
         """
         if self._closing is None:
-            self._closing = Owed(self._close())
+            self._closing = ShieldedTask(self._close())
         await self._closing.outcome()
 
     def abandon(self) -> None:
         """Close the reference without waiting for the broker."""
-        self._closing = Owed(self._close())
+        self._closing = ShieldedTask(self._close())
 
     async def _close(self) -> None:
         channel = self.messages.channel
@@ -156,14 +156,14 @@ class Messages:
     async def open(self) -> Reference:
         """Begin a body."""
         reference = Reference(self, uuid.uuid4().hex.encode())
-        await self._opened(reference, MessageOpen(reference=reference.name))
+        await self._open_reference(reference, MessageOpen(reference=reference.name))
         return reference
 
     async def resume(self, identifier: str) -> Reference:
         """Resume a body from its checkpoint; `offset` says where."""
         reference = Reference(self, uuid.uuid4().hex.encode())
         request = MessageResume(reference=reference.name, identifier=identifier)
-        answer = await self._opened(reference, request)
+        answer = await self._open_reference(reference, request)
         if isinstance(answer, MessageOffset):
             reference.offset = answer.value
         return reference
@@ -209,16 +209,16 @@ class Messages:
                     if len(self._incoming) >= REFERENCES_MAX:
                         raise ProtocolViolation(f"more than {REFERENCES_MAX} references are open")
                     self._incoming[method.reference] = bytearray()
-                    await Owed(self.ok()).outcome()
+                    await ShieldedTask(self.ok()).outcome()
                 case MessageAppend():
                     self._open(method.reference).extend(method.data)
                     if sum(map(len, self._incoming.values())) > REFERENCE_BYTES_MAX:
                         raise ProtocolViolation(f"more than {REFERENCE_BYTES_MAX} octets")
-                    await Owed(self.ok()).outcome()
+                    await ShieldedTask(self.ok()).outcome()
                 case MessageClose():
                     self._open(method.reference)
                     del self._incoming[method.reference]
-                    await Owed(self.ok()).outcome()
+                    await ShieldedTask(self.ok()).outcome()
                 case MessageTransfer():
                     content = method.body
                     data = content.data
@@ -234,7 +234,7 @@ class Messages:
         """Reject the broker's oldest unanswered transfer."""
         await self.channel.send(MessageReject(code=code, text=text))
 
-    async def _opened(self, reference: Reference, request: MethodBase) -> MethodBase:
+    async def _open_reference(self, reference: Reference, request: MethodBase) -> MethodBase:
         """Return the answer to an open or resume; if the wait is cancelled, close it."""
         call = await self.channel.ask(request)
         try:

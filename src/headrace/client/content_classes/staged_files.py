@@ -11,7 +11,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from headrace.client.content_classes.owed import Owed
+from headrace.client.content_classes.shielded_task import ShieldedTask
 from headrace.client.errors import ProtocolViolation, UsageError
 from headrace.client.message import octets_of
 
@@ -58,7 +58,7 @@ class StagedFiles(Generic[Properties, Publish]):
         self.staged: dict[str, Staged[Properties]] = {} if staged is None else staged
         self._open = ""  # The identifier that the next stage is for.
         self._staging = asyncio.Lock()  # Of one file at a time.
-        self._last: Owed[int] | None = None
+        self._last: ShieldedTask[int] | None = None
 
     # --- To the broker --------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class StagedFiles(Generic[Properties, Publish]):
             immediate=immediate,
             identifier=identifier,
         )
-        self._last = Owed(
+        self._last = ShieldedTask(
             self._publish(
                 identifier, publish, octets_of(body), properties or self._make_properties()
             )

@@ -197,10 +197,10 @@ class Bridge:
         command = QueueDelete(
             queue=method.queue, if_unused=method.if_unused, if_empty=method.if_empty
         )
-        self._counted(method.queue, command, old.QueueDeleteOk())
+        self._count_queue(method.queue, command, old.QueueDeleteOk())
 
     def _purge_queue(self, method: old.QueuePurge) -> None:
-        self._counted(method.queue, QueuePurge(queue=method.queue), old.QueuePurgeOk())
+        self._count_queue(method.queue, QueuePurge(queue=method.queue), old.QueuePurgeOk())
 
     def _bind(self, method: old.QueueBind) -> None:
         arguments = cast("Map", dict(method.arguments))
@@ -315,22 +315,22 @@ class Bridge:
         )
 
     def _ack(self, method: old.BasicAck) -> None:
-        for number in self._deliveries.settled(method.delivery_tag, method.multiple):
+        for number in self._deliveries.pop_settled(method.delivery_tag, method.multiple):
             self._deliveries.accepted.add(number)
 
     def _nack(self, method: old.BasicNack) -> None:
         self._deliveries.refuse(
-            self._deliveries.settled(method.delivery_tag, method.multiple), method.requeue
+            self._deliveries.pop_settled(method.delivery_tag, method.multiple), method.requeue
         )
 
     def _reject(self, method: old.BasicReject) -> None:
         self._deliveries.refuse(
-            self._deliveries.settled(method.delivery_tag, False), method.requeue
+            self._deliveries.pop_settled(method.delivery_tag, False), method.requeue
         )
 
     def _recover(self, _: old.BasicRecover) -> None:
         """Release the unacked messages; 0-10 does not say to which consumer they go."""
-        self._deliveries.refuse(self._deliveries.settled(0, True), True)
+        self._deliveries.refuse(self._deliveries.pop_settled(0, True), True)
         self._ask(ExecutionSync(), old.BasicRecoverOk())
 
     def _tx_select(self, _: old.TxSelect) -> None:
@@ -479,7 +479,7 @@ class Bridge:
 
         self._results[number] = known
 
-    def _counted(
+    def _count_queue(
         self, queue: str, command: Command, answer: old.QueueDeleteOk | old.QueuePurgeOk
     ) -> None:
         """Query a queue's length, then send a command; the answer has the length."""

@@ -32,7 +32,7 @@ class DeliveriesLink(Protocol):
     def schedule_flush(self) -> None:
         """Write soon what is queued."""
 
-    def violated(self, text: str) -> None:
+    def report_violation(self, text: str) -> None:
         """End the link: the broker violated the protocol."""
 
 
@@ -53,7 +53,7 @@ class Deliveries:
         try:
             structs = decode_headers(header)
         except ExecutionError as error:
-            self.link.violated(str(error))
+            self.link.report_violation(str(error))
             structs = []
         redelivered, exchange, routing_key = place_of(structs)
         fields = fields_of(structs)
@@ -72,7 +72,7 @@ class Deliveries:
         )
         return method, old_header(fields, len(body))
 
-    def settled(self, tag: int, multiple: bool) -> list[int]:
+    def pop_settled(self, tag: int, multiple: bool) -> list[int]:
         """Return the command ids of a delivery tag, and forget them as settled."""
         if not multiple:
             number = self._unsettled.pop(tag, None)

@@ -118,7 +118,7 @@ class ClientMachine(Machine):
         except ClientError as error:
             self.link.fail(error)
         except AmqpError as error:
-            self.link.violated(str(error))
+            self.link.report_violation(str(error))
 
     def _user(self, session: Session) -> User:
         return self.link.users[session]
@@ -131,7 +131,7 @@ class ClientMachine(Machine):
         self.link.fail(ConnectFailed(text))
 
     def on_failed(self, error: CloseError) -> None:
-        self.link.violated(str(error))
+        self.link.report_violation(str(error))
 
     def on_attached(self, session: Session) -> None:
         self._tell(self._user(session).attached)
@@ -276,7 +276,7 @@ class Link010(Link):
         """Remove the bridge of a closed channel."""
         self.bridges.pop(number, None)
 
-    def violated(self, text: str) -> None:
+    def report_violation(self, text: str) -> None:
         """End the link: the broker violated the protocol."""
         self.fail(ProtocolViolation(f"{self.settings.address} broke the protocol: {text}"))
 

@@ -432,7 +432,7 @@ class Link(asyncio.Protocol):
             try:
                 self._handle(event)
             except AmqpError as error:
-                self._violated(error)
+                self._fail_protocol(error)
             except ClientError as error:
                 self.fail(error)
         for after_read in list(self._after_read.values()):
@@ -447,7 +447,7 @@ class Link(asyncio.Protocol):
         try:
             arrivals.after_read()
         except AmqpError as error:
-            self._violated(error)
+            self._fail_protocol(error)
         except ClientError as error:
             self.fail(error)
 
@@ -514,7 +514,7 @@ class Link(asyncio.Protocol):
             case MethodReceived():
                 self._owner.link_method(event.channel, event.method)
             case Failed(channel=0):
-                self._violated(event.error)
+                self._fail_protocol(event.error)
             case Failed():
                 self._owner.link_channel_failed(event.channel, event.error)
             case HeaderRejected():
@@ -649,7 +649,7 @@ class Link(asyncio.Protocol):
             self.flush()
         self._heartbeat = self._loop.call_later(self.heartbeat_s / 2, self._beat)
 
-    def _violated(self, error: AmqpError) -> None:
+    def _fail_protocol(self, error: AmqpError) -> None:
         """Close with an error: the broker violated the protocol."""
         if self.machine.state not in (State.CLOSING, State.CLOSED):
             self.machine.fail(error)

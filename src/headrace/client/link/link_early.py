@@ -82,12 +82,12 @@ class EarlyLink(Link):
                 self._answer(channel, ConfirmSelectOk())
                 return
             case BasicNack():
-                for tag in self._settled(channel, method.delivery_tag, method.multiple):
+                for tag in self._pop_settled(channel, method.delivery_tag, method.multiple):
                     self.send(channel, BasicReject(delivery_tag=tag, requeue=method.requeue))
                 return
             case BasicAck() | BasicReject():
                 multiple = isinstance(method, BasicAck) and method.multiple
-                self._settled(channel, method.delivery_tag, multiple)
+                self._pop_settled(channel, method.delivery_tag, multiple)
             case BasicRecover():
                 self._send(channel, method)
                 self._answer(channel, BasicRecoverOk())
@@ -153,7 +153,7 @@ class EarlyLink(Link):
                 state.unsettled.append(event.method.delivery_tag)
         super()._handle(event)
 
-    def _settled(self, channel: int, tag: int, multiple: bool) -> list[int]:
+    def _pop_settled(self, channel: int, tag: int, multiple: bool) -> list[int]:
         """Return the deliveries of a tag, and forget them as settled."""
         state = self._states[channel]
         tags = [each for each in state.unsettled if each == tag or (multiple and each < tag)]

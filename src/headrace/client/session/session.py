@@ -185,7 +185,7 @@ class Session(Commands):
     async def accept(self, *transfers: Transfer) -> None:
         """Accept messages: they are done with."""
         numbers = self._own(transfers)
-        self._acquired(transfers)
+        self._check_acquired(transfers)
         self._complete(numbers)
         await self.call(MessageAccept(transfers=numbers))
 
@@ -194,7 +194,7 @@ class Session(Commands):
     ) -> None:
         """Reject messages: they go to the alternate exchange of their queue, or are dropped."""
         numbers = self._own(transfers)
-        self._acquired(transfers)
+        self._check_acquired(transfers)
         self._complete(numbers)
         await self.call(MessageReject(transfers=numbers, code=code, text=text or None))
 
@@ -346,7 +346,7 @@ class Session(Commands):
             raise ConnectionLost(FORGOTTEN)
         return _numbers(transfers)
 
-    def _acquired(self, transfers: Iterable[Transfer]) -> None:
+    def _check_acquired(self, transfers: Iterable[Transfer]) -> None:
         if not all(transfer.acquired for transfer in transfers):
             raise UsageError("a message that was only browsed must be acquired first")
 

@@ -134,7 +134,7 @@ class Stream:
         """
         if first < 0:
             raise ValueError(f"an offset cannot be negative: {first}")
-        wanted = _wanted(filter, match_unfiltered)
+        wanted = _filter_values(filter, match_unfiltered)
         at = first
         while at < last:
             reading = self._read_once(at, last, batch_max, credit, wanted, browse)
@@ -167,13 +167,13 @@ class Stream:
         """
         if first < 0:
             raise ValueError(f"an offset cannot be negative: {first}")
-        wanted = _wanted(filter, match_unfiltered)
+        wanted = _filter_values(filter, match_unfiltered)
         at = first
         while at < last:
             if wanted is None or self._can("stream_ranges"):
                 reading = self._blocks_once(at, last, records_max, credit, wanted, browse)
             else:
-                reading = self._sifted(at, last, records_max, credit, wanted)
+                reading = self._read_filtered(at, last, records_max, credit, wanted)
             try:
                 async with aclosing(reading):
                     async for block in reading:
@@ -213,7 +213,7 @@ class Stream:
             finally:
                 reader.drop()
 
-    async def _sifted(
+    async def _read_filtered(
         self, first: int, last: int, records_max: int, credit: int, wanted: Wanted
     ) -> AsyncGenerator[Block, None]:
         """Read blocks and apply the filter, which the broker does not."""
@@ -327,7 +327,7 @@ def _range_arguments(
     return arguments
 
 
-def _wanted(values: str | Iterable[str] | None, match_unfiltered: bool) -> Wanted:
+def _filter_values(values: str | Iterable[str] | None, match_unfiltered: bool) -> Wanted:
     """Return the filter as a test of filter values; None lets everything pass."""
     if values is None:
         return None

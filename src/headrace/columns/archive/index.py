@@ -147,7 +147,7 @@ class Archive:
         return self._first_since(stream, runs[low], moment) if low < len(runs) else None
 
     def _first_since(self, stream: str, run: Run, moment: datetime) -> int | None:
-        with self._lake.opened(run.path) as file:
+        with self._lake.open_file(run.path) as file:
             if "timestamp" not in file.schema_arrow.names:
                 raise ArchiveError(
                     f"archive {self.where}: file {run.path} has no column timestamp, by which a "
@@ -165,7 +165,7 @@ class Archive:
         return offset
 
     def _runs_of(self, listed: LakeFile) -> dict[str, list[tuple[int, int]]]:
-        with self._lake.opened(listed.path) as file:
+        with self._lake.open_file(listed.path) as file:
             missing = [name for name in NEEDED if name not in file.schema_arrow.names]
             if missing:
                 raise ArchiveError(

@@ -54,7 +54,7 @@ class Lake:
         return path.endswith(".parquet") and not any(part.startswith(("_", ".")) for part in parts)
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[pq.ParquetFile]:
+    def open_file(self, path: str) -> Iterator[pq.ParquetFile]:
         """Open a file; FileNotFoundError when compaction replaced it by another."""
         try:
             with self._system.open_input_file(path) as source, pq.ParquetFile(source) as file:

@@ -18,7 +18,7 @@ from uuid import UUID
 import cbor2
 import msgpack
 
-from headrace.columns.decode.values import Real, Whole
+from headrace.columns.decode.values import IntegerText, RealText
 
 DEPTH_MAX: Final = 200
 _NAMED: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -75,14 +75,14 @@ def _leaf(value: object) -> object:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
-        return Whole(value)  # Of more than 4,300 digits Python makes no text.
+        return IntegerText(value)  # Of more than 4,300 digits Python makes no text.
     if isinstance(value, float):
         text = repr(value)
-        return Real(_NAMED.get(text, text))
+        return RealText(_NAMED.get(text, text))
     if isinstance(value, Decimal):
         if value.is_finite():
-            return Real(value)
-        return Real(_NAMED.get(str(float(value)), "NaN"))
+            return RealText(value)
+        return RealText(_NAMED.get(str(float(value)), "NaN"))
     if isinstance(value, bytes | bytearray):
         return base64.b64encode(value).decode()
     if isinstance(value, datetime | date):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import pyarrow as pa
 
-from headrace.columns.decode.values import Note, dumps
+from headrace.columns.decode.values import Misfit, dumps
 
 if TYPE_CHECKING:
     from headrace.columns.schema.types import StructType
@@ -62,12 +62,12 @@ def decode_in_pieces(codec: FastCodec, bodies: Sequence[bytes]) -> Decoded:
         return codec.decode_each(bodies)
     size = max(PIECE_MIN, -(-len(bodies) // PIECES))
     starts = range(0, len(bodies), size)
-    return _joined(
+    return _join(
         [(at, decode_in_pieces(codec, bodies[at : at + size])) for at in starts],
     )
 
 
-def _joined(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
+def _join(pieces: Sequence[tuple[int, Decoded]]) -> Decoded:
     """Decoded pieces, each with the index of its first body, as one."""
     from headrace.columns.decode.infer import grow
 
@@ -99,14 +99,14 @@ class RegistryFraming:
 
     def decode(self, bodies: Sequence[bytes]) -> Decoded:
         """Decode what stands behind the marks; a body without one is bad."""
-        decoded = self._codec.decode([unframed(body) or b"" for body in bodies])
-        for at in [at for at, body in enumerate(bodies) if unframed(body) is None]:
+        decoded = self._codec.decode([strip_framing(body) or b"" for body in bodies])
+        for at in [at for at, body in enumerate(bodies) if strip_framing(body) is None]:
             assert at in decoded.faults, "an empty body is bad in each format that has this framing"
             decoded.faults[at] = "the mark of a schema registry is missing"
         return decoded
 
 
-def unframed(body: bytes) -> bytes | None:
+def strip_framing(body: bytes) -> bytes | None:
     """The body behind the mark of a schema registry; None if it has none."""
     return body[REGISTRY_LENGTH:] if body[:1] == b"\0" and len(body) > REGISTRY_LENGTH else None
 
@@ -128,7 +128,7 @@ def reason(text: object) -> str:
     return " ".join(str(text).split())[:REASON_LENGTH_MAX]
 
 
-def rescued_json(notes: Sequence[Note]) -> str:
+def rescued_json(notes: Sequence[Misfit]) -> str:
     """Return the values of a row that found no column, by path."""
     inner = ",".join(f"{json.dumps(note.path)}:{dumps(note.value)}" for note in notes)
     text = "{" + inner + "}"

@@ -19,8 +19,8 @@ import pyarrow.csv as pv
 from headrace.columns.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.columns.decode.csv_dialect import Dialect
 from headrace.columns.decode.infer import grow, type_of_text
-from headrace.columns.decode.text_columns import InexactValue, converted
-from headrace.columns.decode.values import Note, text_converter
+from headrace.columns.decode.text_columns import InexactValue, convert_text
+from headrace.columns.decode.values import Misfit, text_converter
 from headrace.columns.schema.types import StructField, StructType, arrow_type
 
 JOINED_BYTES_MAX: Final = 1 << 30
@@ -95,7 +95,7 @@ class CsvCodec:
             if text != self.dialect.null:
                 row[name] = value = convert(text)
                 if value is None:
-                    notes.append(Note(name, text, new=False))
+                    notes.append(Misfit(name, text, new=False))
         if notes and not self.policy.rescue:
             decoded.faults[index] = reason(notes[0])
             return None
@@ -107,7 +107,7 @@ class CsvCodec:
             decoded.grown = grow(decoded.grown or self.kind, StructType(seen))
             if decoded.first_new is None:
                 decoded.first_new = index
-            notes += [Note(name, text, new=True) for name, text in new.items()]
+            notes += [Misfit(name, text, new=True) for name, text in new.items()]
         if notes:
             decoded.rescued[index] = rescued_json(notes)
         return row
@@ -138,7 +138,7 @@ class CsvCodec:
         if table.num_rows != len(bodies):
             raise InexactValue
         columns = [
-            converted(column.combine_chunks(), field.type, self._zone)
+            convert_text(column.combine_chunks(), field.type, self._zone)
             for column, field in zip(table.columns, self.arrow, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))

@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import Final
 
 from headrace.columns.decode.dates import parse_moment
-from headrace.columns.decode.values import NOT_FINITE, Real, Whole, text_converter
+from headrace.columns.decode.values import NOT_FINITE, IntegerText, RealText, text_converter
 from headrace.columns.schema.types import (
     ArrayType,
     BooleanType,
@@ -40,9 +40,9 @@ class InferenceError(ValueError):
 def type_of_json(value: object, depth: int = 0) -> DataType:
     """The type of a parsed value; NullType for null."""
     kind = type(value)
-    if kind is Whole:
+    if kind is IntegerText:
         return _whole(str(value))
-    if kind is Real:
+    if kind is RealText:
         return DoubleType()
     if kind is str:
         return StringType()
@@ -82,10 +82,10 @@ def infer(rows: Iterable[object]) -> StructType:
     for row in rows:
         if isinstance(row, dict):
             inferred = common(inferred, type_of_json(row))
-    return settled(inferred)
+    return finalize_schema(inferred)
 
 
-def settled(inferred: DataType) -> StructType:
+def finalize_schema(inferred: DataType) -> StructType:
     """A schema that can be used: what is always null is STRING, and there are columns."""
     kind = _without_nulls(inferred)
     if not isinstance(kind, StructType) or not kind.fields:
@@ -117,19 +117,19 @@ def common(one: DataType, other: DataType) -> DataType:
 def grow(kind: StructType, seen: DataType) -> StructType:
     """The schema with the columns of `seen` that it lacks, at its end; its own are as they were."""
     assert isinstance(seen, StructType), seen
-    grown = _grown(kind, seen)
+    grown = _grow(kind, seen)
     assert isinstance(grown, StructType)
     return grown if _count(grown) <= COLUMNS_MAX else kind
 
 
-def _grown(kind: DataType, seen: DataType) -> DataType:
+def _grow(kind: DataType, seen: DataType) -> DataType:
     if isinstance(kind, ArrayType) and isinstance(seen, ArrayType):
-        return ArrayType(_grown(kind.element, seen.element))
+        return ArrayType(_grow(kind.element, seen.element))
     if not isinstance(kind, StructType) or not isinstance(seen, StructType):
         return kind
     seen_types = seen.types
     fields = [
-        StructField(field.name, _grown(field.kind, seen_types.get(field.name, NullType())))
+        StructField(field.name, _grow(field.kind, seen_types.get(field.name, NullType())))
         for field in kind.fields
     ]
     # Spark compares the names of columns without case.

@@ -21,8 +21,8 @@ import pyarrow.json as pj
 
 from headrace.columns.decode.codec import Decoded, Policy, decode_in_pieces, reason, rescued_json
 from headrace.columns.decode.infer import grow, type_of_json
-from headrace.columns.decode.text_columns import InexactValue, finished
-from headrace.columns.decode.values import Note, TooManyNotes, converter, loads
+from headrace.columns.decode.text_columns import InexactValue, convert_nested
+from headrace.columns.decode.values import Misfit, TooManyMisfits, converter, loads
 from headrace.columns.schema.types import (
     ArrayType,
     BinaryType,
@@ -84,7 +84,7 @@ class JsonCodec:
             value = None
             try:
                 parsed = loads(body.decode()) if self._loads is None else self._loads(body)
-                notes: list[Note] = []
+                notes: list[Misfit] = []
                 value = self._convert(parsed, notes) if parsed is not None else None
                 if value is None:
                     decoded.faults[index] = "the body is of another kind than the schema's"
@@ -92,7 +92,7 @@ class JsonCodec:
                     value = None
             except UnicodeDecodeError as error:
                 decoded.faults[index] = reason(f"no UTF-8: {error.reason} at {error.start}")
-            except TooManyNotes as error:
+            except TooManyMisfits as error:
                 decoded.faults[index] = reason(error)
             except ValueError as error:
                 decoded.faults[index] = reason(
@@ -104,7 +104,7 @@ class JsonCodec:
         decoded.values = pa.array(values, self.arrow)
         return decoded
 
-    def _settle(self, index: int, parsed: object, notes: list[Note], decoded: Decoded) -> bool:
+    def _settle(self, index: int, parsed: object, notes: list[Misfit], decoded: Decoded) -> bool:
         """Rescue what does not fit, or say that the row is bad."""
         mismatch = next((note for note in notes if not note.new), None)
         if mismatch is not None and not self.policy.rescue:
@@ -135,7 +135,7 @@ class JsonCodec:
         if table.num_rows != len(bodies):
             raise InexactValue
         columns = [
-            finished(column.combine_chunks(), field.type, self._zone)
+            convert_nested(column.combine_chunks(), field.type, self._zone)
             for column, field in zip(table.columns, self.arrow, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))

@@ -131,7 +131,7 @@ class ProtobufCodec:
         faults: dict[int, str] = {}
         parts = []
         for start, end in _together(bodies):
-            messages = [self._parsed(bodies[at], at, faults) for at in range(start, end)]
+            messages = [self._parse(bodies[at], at, faults) for at in range(start, end)]
             try:
                 parts.append(self._build(messages))
             except (_RangeError, UnicodeError):
@@ -141,10 +141,10 @@ class ProtobufCodec:
         values = pa.concat_arrays(parts) if parts else pa.array([], self.arrow)
         return Decoded(values, dict(sorted(faults.items())))
 
-    def _parsed(self, body: bytes, at: int, faults: dict[int, str]) -> Message | None:
+    def _parse(self, body: bytes, at: int, faults: dict[int, str]) -> Message | None:
         try:
             if self._mark is not None:
-                body = self._unframed(body)
+                body = self._strip_framing(body)
             message: Message = self._class.FromString(body)
         except (DecodeError, ValueError) as error:
             faults[at] = reason(f"no message {self._name}: {str(error) or type(error).__name__}")
@@ -155,7 +155,7 @@ class ProtobufCodec:
         faults[at] = reason(f"no message {self._name}: required fields are missing: {missing}")
         return None
 
-    def _unframed(self, body: bytes) -> bytes:
+    def _strip_framing(self, body: bytes) -> bytes:
         """The message behind the mark of a registry."""
         if len(body) <= REGISTRY_LENGTH or body[0] != 0:
             raise ValueError("the mark of a schema registry is missing")

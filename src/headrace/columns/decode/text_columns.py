@@ -25,22 +25,23 @@ class InexactValue(ValueError):  # By the fast way; caught in this package.
     """The fast way cannot tell; the slow one can."""
 
 
-def finished(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
+def convert_nested(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
     """An array in which dates and times are text, as one of the type; inside structs and lists."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
         fields = [
-            finished(array.field(index), kind[index].type, zone) for index in range(kind.num_fields)
+            convert_nested(array.field(index), kind[index].type, zone)
+            for index in range(kind.num_fields)
         ]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
     if pa.types.is_list(kind):
-        values = finished(array.values, kind.value_type, zone)
+        values = convert_nested(array.values, kind.value_type, zone)
         return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=array.is_null())
-    return converted(array, kind, zone)
+    return convert_text(array, kind, zone)
 
 
-def converted(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
+def convert_text(array: pa.Array, kind: pa.DataType, zone: tzinfo) -> pa.Array:
     """An array of text as one of a type without parts."""
     types = pa.types
     if types.is_string(kind):

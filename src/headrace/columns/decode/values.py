@@ -54,20 +54,20 @@ _DECIMALS: Final = Context(prec=2 * 38, rounding=ROUND_HALF_UP)
 _SECONDS_MAX: Final = 2**63 // 1_000_000
 
 
-class Whole(str):
+class IntegerText(str):
     """The digits of a JSON number without fraction and exponent."""
 
     __slots__ = ()
 
 
-class Real(str):
+class RealText(str):
     """The digits of any other JSON number."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
-class Note:
+class Misfit:
     """A value of a row at `path` that its column, or the lack of one, has no place for."""
 
     path: str
@@ -80,11 +80,11 @@ class Note:
         return f"the value of {self.path or 'the body'!r} does not fit its type"
 
 
-class TooManyNotes(ValueError):  # It is said of the row.
+class TooManyMisfits(ValueError):  # It is said of the row.
     """A row has more that does not fit than is kept."""
 
 
-Convert: TypeAlias = Callable[[Cell, list[Note]], object]
+Convert: TypeAlias = Callable[[Cell, list[Misfit]], object]
 
 
 def loads(text: str) -> object:
@@ -92,7 +92,7 @@ def loads(text: str) -> object:
 
     ValueError, or RecursionError for what is nested too deep.
     """
-    return json.loads(text, parse_int=Whole, parse_float=Real, parse_constant=Real)
+    return json.loads(text, parse_int=IntegerText, parse_float=RealText, parse_constant=RealText)
 
 
 def dumps(value: object) -> str:
@@ -100,7 +100,7 @@ def dumps(value: object) -> str:
     kind = type(value)
     if kind is str:
         return json.dumps(value, ensure_ascii=False)
-    if kind is Whole or kind is Real:
+    if kind is IntegerText or kind is RealText:
         text = str(value)
         return f'"{text}"' if text in NOT_FINITE else text
     if kind is dict:
@@ -134,7 +134,7 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
     """Return the function that converts a CSV text to the type, or to None if it does not fit."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
-        return lambda text: _bounded(text, bits) if _WHOLE.fullmatch(text) else None
+        return lambda text: _parse_integer(text, bits) if _WHOLE.fullmatch(text) else None
     if isinstance(kind, FloatType | DoubleType):
         return _float_of_text
     if isinstance(kind, BooleanType):
@@ -154,10 +154,10 @@ def text_converter(kind: DataType, zone: tzinfo) -> Callable[[str], object]:
 
 
 def _leaf(convert: Callable[[Cell], object]) -> Convert:
-    def leaf(value: object, notes: list[Note]) -> object:
+    def leaf(value: object, notes: list[Misfit]) -> object:
         converted = convert(value)
         if converted is None:
-            notes.append(Note("", value, new=False))
+            notes.append(Misfit("", value, new=False))
         return converted
 
     return leaf
@@ -167,7 +167,7 @@ def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
     """Return the function that converts a parsed value to a type without parts, or to None."""
     if type(kind) in BITS:
         bits = BITS[type(kind)]
-        return lambda value: _bounded(value, bits) if type(value) is Whole else None
+        return lambda value: _parse_integer(value, bits) if type(value) is IntegerText else None
     if isinstance(kind, FloatType | DoubleType):
         return _float_of_json
     if isinstance(kind, BooleanType):
@@ -187,9 +187,9 @@ def _of_json(kind: DataType, zone: tzinfo) -> Callable[[Cell], object]:
 
 
 def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
-    def struct(value: object, notes: list[Note]) -> object:
+    def struct(value: object, notes: list[Misfit]) -> object:
         if not isinstance(value, dict):
-            notes.append(Note("", value, new=False))
+            notes.append(Misfit("", value, new=False))
             return None
         row = {}
         for name, item in value.items():
@@ -202,16 +202,16 @@ def _struct(fields: dict[str, Convert], *, unknown: bool) -> Convert:
                 if len(notes) > before:
                     _under(name, notes, before)
             elif unknown:
-                notes.append(Note(name, item, new=True))
+                notes.append(Misfit(name, item, new=True))
         return row
 
     return struct
 
 
 def _array(element: Convert) -> Convert:
-    def array(value: object, notes: list[Note]) -> object:
+    def array(value: object, notes: list[Misfit]) -> object:
         if not isinstance(value, list):
-            notes.append(Note("", value, new=False))
+            notes.append(Misfit("", value, new=False))
             return None
         before = len(notes)
         items = []
@@ -226,9 +226,9 @@ def _array(element: Convert) -> Convert:
 
 
 def _map(element: Convert) -> Convert:
-    def mapping(value: object, notes: list[Note]) -> object:
+    def mapping(value: object, notes: list[Misfit]) -> object:
         if not isinstance(value, dict):
-            notes.append(Note("", value, new=False))
+            notes.append(Misfit("", value, new=False))
             return None
         before = len(notes)
         entries = []
@@ -236,7 +236,7 @@ def _map(element: Convert) -> Convert:
             first = len(notes)
             entries.append((key, None if item is None else element(item, notes)))
             if _string(key) is None:
-                notes.append(Note("", item, new=False))
+                notes.append(Misfit("", item, new=False))
             if len(notes) > first:
                 _under(key, notes, first)
         return _whole_or_none(entries, value, notes, before)
@@ -244,24 +244,26 @@ def _map(element: Convert) -> Convert:
     return mapping
 
 
-def _whole_or_none(converted: list[Cell], value: object, notes: list[Note], before: int) -> object:
+def _whole_or_none(
+    converted: list[Cell], value: object, notes: list[Misfit], before: int
+) -> object:
     """An array or map with an element that does not fit is null as a whole, as with Spark."""
     if len(notes) == before or all(note.new for note in notes[before:]):
         return converted
     del notes[before:]
-    notes.append(Note("", value, new=False))
+    notes.append(Misfit("", value, new=False))
     return None
 
 
-def _under(name: str, notes: list[Note], first: int) -> None:
+def _under(name: str, notes: list[Misfit], first: int) -> None:
     if len(notes) > NOTES_MAX:
-        raise TooManyNotes(f"more than {NOTES_MAX} values do not fit the schema")
+        raise TooManyMisfits(f"more than {NOTES_MAX} values do not fit the schema")
     for note in notes[first:]:
         gap = "." if note.path and not note.path.startswith("[") else ""
         note.path = f"{name}{gap}{note.path}"
 
 
-def _bounded(digits: str, bits: int) -> int | None:
+def _parse_integer(digits: str, bits: int) -> int | None:
     if len(digits) > INT_DIGITS_MAX:
         return None
     number = int(digits)
@@ -269,7 +271,7 @@ def _bounded(digits: str, bits: int) -> int | None:
 
 
 def _float_of_json(value: object) -> float | None:
-    if type(value) is Whole or type(value) is Real:
+    if type(value) is IntegerText or type(value) is RealText:
         return float(NOT_FINITE.get(value, value))
     if type(value) is str and value in NOT_FINITE:
         return float(NOT_FINITE[value])
@@ -304,7 +306,7 @@ def _binary(value: object) -> bytes | None:
 
 def _seconds(value: object) -> int | None:
     """Microseconds of a whole number of seconds since 1970."""
-    number = _bounded(value, 64) if type(value) is Whole else None
+    number = _parse_integer(value, 64) if type(value) is IntegerText else None
     return None if number is None or abs(number) >= _SECONDS_MAX else number * 1_000_000
 
 

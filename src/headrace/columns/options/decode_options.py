@@ -20,7 +20,7 @@ from headrace.columns.schema.ddl import SchemaTextError, parse_schema
 from headrace.columns.schema.types import ArrayType, MapType, StructType
 
 if TYPE_CHECKING:
-    from headrace.columns.options.parse import Given
+    from headrace.columns.options.parse import OptionValues
     from headrace.columns.schema.types import DataType
 
 SAMPLE: Final = 1000
@@ -120,7 +120,7 @@ class DecodeOptions:
             return self.protobuf_types()
         if not self.text:
             return None
-        kind = _parsed(self.text)
+        kind = _parse_text(self.text)
         if self.format == "csv":
             _check_flat(kind)
         return kind
@@ -144,7 +144,7 @@ class DecodeOptions:
             raise OptionError(f"option 'protobufDescriptors' {error}") from None
 
 
-def decode_options(given: Given) -> DecodeOptions | None:
+def decode_options(given: OptionValues) -> DecodeOptions | None:
     """Return the options of decoding; None if bodies are not decoded."""
     form = given.get("value")
     if form is None:
@@ -173,7 +173,7 @@ def decode_options(given: Given) -> DecodeOptions | None:
         evolution=_evolution(given, form, text),
         sample=given.get("schemaSample", SAMPLE),
         mode=mode,
-        rescued=_rescued(given),
+        rescued=_rescued_column(given),
         zone=zone,
         dialect=Dialect(
             given.get("csvSeparator", ","),
@@ -185,7 +185,7 @@ def decode_options(given: Given) -> DecodeOptions | None:
         descriptors=_descriptors(given) if form == "protobuf" else b"",
         message=given.get("protobufMessage", ""),
         registry=registry_address(given),
-        decompressed_max=_decompressed(given, form),
+        decompressed_max=_decompressed_max(given, form),
         dead_exchange=given.get("deadLetterExchange"),
         dead_routing_key=given.get("deadLetterRoutingKey"),
     )
@@ -193,13 +193,13 @@ def decode_options(given: Given) -> DecodeOptions | None:
     return options
 
 
-def _check_foreign(given: Given, form: str) -> None:
+def _check_foreign(given: OptionValues, form: str) -> None:
     for name in _FOREIGN.get(form, (*_SCHEMA_OPTIONS, *_PROTOBUF)):
         if name in given:
             raise OptionError(f"option {name!r} does not go with option 'value' being {form!r}")
 
 
-def _evolution(given: Given, form: str, text: str) -> Evolution:
+def _evolution(given: OptionValues, form: str, text: str) -> Evolution:
     asked = given.get("schemaEvolutionMode")
     if asked is not None:
         evolution = Evolution(asked)
@@ -217,7 +217,7 @@ def _evolution(given: Given, form: str, text: str) -> Evolution:
     return Evolution.RESCUE if "rescuedDataColumn" in given else Evolution.NONE
 
 
-def _location(given: Given) -> str:
+def _location(given: OptionValues) -> str:
     text: str = given.get("schemaLocation", "")
     path = text.removeprefix("file://").removeprefix("file:")
     if "://" in path:
@@ -228,7 +228,7 @@ def _location(given: Given) -> str:
     return path
 
 
-def _descriptors(given: Given) -> bytes:
+def _descriptors(given: OptionValues) -> bytes:
     for name in ("protobufDescriptors", "protobufMessage"):
         if name not in given:
             raise OptionError(f"option {name!r} is missing: option 'value' is 'protobuf'")
@@ -247,12 +247,12 @@ def _descriptors(given: Given) -> bytes:
     return octets
 
 
-def _framing(given: Given, form: str) -> str:
+def _framing(given: OptionValues, form: str) -> str:
     framing: str = given.get(f"{form}Framing", "none") if form in FRAMED else "none"
     return framing
 
 
-def _decompressed(given: Given, form: str) -> int:
+def _decompressed_max(given: OptionValues, form: str) -> int:
     if not given.get("decompress", form != "binary"):
         if "decompressedBytesMax" in given:
             raise OptionError("option 'decompressedBytesMax' needs option 'decompress'")
@@ -265,7 +265,7 @@ def _decompressed(given: Given, form: str) -> int:
     return size
 
 
-def registry_address(given: Given) -> RegistryAddress | None:
+def registry_address(given: OptionValues) -> RegistryAddress | None:
     """Return the registry of the options; None if they name none."""
     url = given.get("schemaRegistry")
     if url is None:
@@ -279,7 +279,7 @@ def registry_address(given: Given) -> RegistryAddress | None:
     return RegistryAddress(url, user, password)
 
 
-def _rescued(given: Given) -> str:
+def _rescued_column(given: OptionValues) -> str:
     name: str = given.get("rescuedDataColumn", RESCUED)
     from headrace.columns.schema.columns import COLUMNS
 
@@ -288,7 +288,7 @@ def _rescued(given: Given) -> str:
     return name
 
 
-def _parsed(text: str) -> DataType:
+def _parse_text(text: str) -> DataType:
     if text.lstrip().startswith("{"):
         raise OptionError("option 'valueSchema' is JSON, which is for option 'value' being 'avro'")
     try:

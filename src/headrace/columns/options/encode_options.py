@@ -11,7 +11,7 @@ from headrace.columns.options.kinds import OptionError
 
 if TYPE_CHECKING:
     from headrace.columns.options.decode_options import RegistryAddress
-    from headrace.columns.options.parse import Given
+    from headrace.columns.options.parse import OptionValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class EncodeOptions:
     register: bool = True  # Otherwise the schema must be registered already.
 
 
-def encode_options(given: Given) -> EncodeOptions | None:
+def encode_options(given: OptionValues) -> EncodeOptions | None:
     """Return the options of encoding; None if rows have their bodies."""
     form = given.get("value")
     if form is None:

@@ -17,7 +17,7 @@ from headrace.columns.options.decode_options import DecodeOptions, decode_option
 from headrace.columns.options.encode_options import EncodeOptions, encode_options
 from headrace.columns.options.kinds import Edge, OptionError, Position
 from headrace.columns.options.option import Use
-from headrace.columns.options.parse import Given
+from headrace.columns.options.parse import OptionValues
 from headrace.columns.options.uri import broker
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class WriteOptions:
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check the options of a read; OptionError says what is wrong with which."""
-    given = Given(options, Use.STREAM if streaming else Use.BATCH)
+    given = OptionValues(options, Use.STREAM if streaming else Use.BATCH)
     uri = broker(given)
     queue = given.get("queue", "")
     streams = None if queue else _streams(given)
@@ -183,7 +183,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 def write_options(options: Mapping[str, str], *, streaming: bool = False) -> WriteOptions:
     """Check the options of a write; OptionError says what is wrong with which."""
-    given = Given(options, Use.STREAM_WRITE if streaming else Use.WRITE)
+    given = OptionValues(options, Use.STREAM_WRITE if streaming else Use.WRITE)
     exactly_once = given.get("deliveryGuarantee", "exactly-once") == "exactly-once"
     if not streaming and "sinkId" in given and "batchId" not in given:
         raise OptionError("option 'sinkId' of a batch write needs option 'batchId'")
@@ -206,7 +206,7 @@ def write_options(options: Mapping[str, str], *, streaming: bool = False) -> Wri
     )
 
 
-def _sink_id(given: Given) -> str | None:
+def _sink_id(given: OptionValues) -> str | None:
     name: str | None = given.get("sinkId")
     if name is not None and (len(name.encode()) > SINK_OCTETS_MAX or not name.isprintable()):
         raise OptionError(
@@ -215,7 +215,7 @@ def _sink_id(given: Given) -> str | None:
     return name
 
 
-def _left_out(given: Given, decoding: DecodeOptions | None) -> tuple[str, ...]:
+def _left_out(given: OptionValues, decoding: DecodeOptions | None) -> tuple[str, ...]:
     """The columns that `includeBody` and `includeHeaders` leave out."""
     include = {
         "body": given.get("includeBody", decoding is None),
@@ -224,7 +224,7 @@ def _left_out(given: Given, decoding: DecodeOptions | None) -> tuple[str, ...]:
     return tuple(name for name, included in include.items() if not included)
 
 
-def _streams(given: Given) -> Streams:
+def _streams(given: OptionValues) -> Streams:
     if not any(name in given for name in _SOURCES):
         raise OptionError(
             "option 'stream' is missing: the name of a stream, or several as JSON: "
@@ -238,7 +238,7 @@ def _streams(given: Given) -> Streams:
     )
 
 
-def _bound(given: Given, which: str, default: Edge, streams: Streams | None) -> Bound:
+def _bound(given: OptionValues, which: str, default: Edge, streams: Streams | None) -> Bound:
     """Return the bound of `startingOffsets` and its kin, or of the ending ones."""
     strict = given.get("startingOffsetsByTimestampStrategy", "error") == "error"
     strict = strict and which == "starting"

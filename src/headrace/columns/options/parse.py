@@ -31,7 +31,7 @@ _BY_NAME: Final = {option.name.lower(): option for option in OPTIONS}
 _ALIASES: Final = {alias.lower(): option for option in OPTIONS for alias in option.aliases}
 
 
-class Given:
+class OptionValues:
     """Options by name, with their values as their kinds have them.
 
     `options[name]` and `options.get(name)` take a name of the table; the type of the value is that
@@ -49,7 +49,7 @@ class Given:
         for name, text in texts.items():
             option = _BY_NAME[name.lower()]
             _check_place(option, use, source)
-            self._values[name] = _parsed(option, text)
+            self._values[name] = _parse_text(option, text)
         self._check_together()
         for name in SECRETS:
             self._read_secret(name, texts)
@@ -101,7 +101,7 @@ class Given:
                 )
             text = read(where, texts[where])
             try:
-                self._values[name] = _parsed(_BY_NAME[name.lower()], text)
+                self._values[name] = _parse_text(_BY_NAME[name.lower()], text)
             except OptionError as error:
                 raise OptionError(f"option {where!r}: {error}") from None
 
@@ -141,12 +141,12 @@ def _of_environment(option: str, variable: str) -> str:
     return text
 
 
-def allowed(use: Use) -> tuple[str, ...]:
+def option_names_of(use: Use) -> tuple[str, ...]:
     """The names of the options of one use, as the table has them in order."""
     return tuple(option.name for option in OPTIONS if use in option.uses)
 
 
-def _parsed(option: Option, text: str) -> object:
+def _parse_text(option: Option, text: str) -> object:
     kind = option.kind
     try:
         value = kind.parse(text)
@@ -187,7 +187,7 @@ def _unknown(key: str, use: Use) -> str:
     for part, why in REFUSED.items():
         if part.lower() in key.lower():
             return f"option {key!r} is refused: {why}"
-    names = allowed(use)
+    names = option_names_of(use)
     by_lower = {name.lower(): name for name in names}
     close = get_close_matches(key.lower(), by_lower, n=SUGGESTIONS_MAX, cutoff=0.75)
     suggested = " or ".join(repr(by_lower[name]) for name in close)

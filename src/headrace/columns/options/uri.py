@@ -15,7 +15,7 @@ from headrace.client.url import Secret, one_by_one, parse_url
 from headrace.columns.options.kinds import OptionError
 
 if TYPE_CHECKING:
-    from headrace.columns.options.parse import Given
+    from headrace.columns.options.parse import OptionValues
 
 # Options that a URL may say instead, as a parameter.
 _PARAMETERS: Final = {
@@ -29,11 +29,11 @@ _PARAMETERS: Final = {
 }
 
 
-def broker(given: Given) -> Secret:
+def broker(given: OptionValues) -> Secret:
     """The URLs of the broker, the first to be tried first."""
     if "uri" in given:
         each = [url for several in given["uri"] for url in one_by_one(several)]
-        return Secret(" ".join(_completed(given, url) for url in each))
+        return Secret(" ".join(_complete_url(given, url) for url in each))
     if "host" not in given:
         raise OptionError(
             "option 'uri' is missing: the broker's URL, such as amqp://user:password@host:5672/"
@@ -42,7 +42,7 @@ def broker(given: Given) -> Secret:
     scheme = "amqps" if given.get("tls", False) else "amqp"
     hosts = [f"[{host}]" if ":" in host else host for host in given["host"]]
     port = f":{given['port']}" if "port" in given else ""
-    return Secret(" ".join(_completed(given, f"{scheme}://{host}{port}") for host in hosts))
+    return Secret(" ".join(_complete_url(given, f"{scheme}://{host}{port}") for host in hosts))
 
 
 def urls(where: Secret) -> list[str]:
@@ -50,7 +50,7 @@ def urls(where: Secret) -> list[str]:
     return where.split(" ")
 
 
-def _completed(given: Given, url: str) -> str:
+def _complete_url(given: OptionValues, url: str) -> str:
     """The URL with what the other options say."""
     parts = urlsplit(url)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -61,13 +61,13 @@ def _completed(given: Given, url: str) -> str:
     path = parts.path
     if "vhost" in given:
         if path.strip("/"):
-            raise _said_twice("vhost")
+            raise _contradiction("vhost")
         path = "/" + quote(given["vhost"], safe="")
     query = [parts.query] if parts.query else []
     for option, parameter in _PARAMETERS.items():
         if option in given:
             if parameter in parameters:
-                raise _said_twice(option)
+                raise _contradiction(option)
             query.append(f"{parameter}={quote(_text(given[option]), safe='')}")
     made = f"{parts.scheme}://{login}{'@' if login else ''}{host}{path}"
     made += f"?{'&'.join(query)}" if query else ""
@@ -81,15 +81,15 @@ def _completed(given: Given, url: str) -> str:
     return made
 
 
-def _login(given: Given, login: str) -> str:
+def _login(given: OptionValues, login: str) -> str:
     user, colon, password = login.partition(":")
     if "user" in given:
         if user:
-            raise _said_twice("user")
+            raise _contradiction("user")
         user = quote(given["user"], safe="")
     if "password" in given:
         if colon:
-            raise _said_twice("password")
+            raise _contradiction("password")
         password = quote(given["password"], safe="")
         return f"{user or 'guest'}:{password}"
     return f"{user}{colon}{password}"
@@ -101,5 +101,5 @@ def _text(value: object) -> str:
     return str(value)
 
 
-def _said_twice(option: str) -> OptionError:
+def _contradiction(option: str) -> OptionError:
     return OptionError(f"option {option!r} contradicts option 'uri', which sets it too")

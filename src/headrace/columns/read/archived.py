@@ -79,7 +79,7 @@ def _run(lake: Lake, stream: str, run: Run, names: tuple[str, ...]) -> Iterator[
     raw_names = {name for name in RAW if name in names} | ({CONTENT_HEADER} if derived else set())
     columns = ["stream", "offset", *sorted(raw_names)]
     at = run.first
-    with lake.opened(run.path) as file:
+    with lake.open_file(run.path) as file:
         groups = _groups(file, run)
         for batch in file.iter_batches(_rows_max(file, groups), groups, columns):
             chosen = batch.filter(_within(batch, stream, at, run.last))

@@ -71,7 +71,7 @@ class Batch:
         if name == "offset":
             return pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(block.offsets)])
         assert self._headers is not None, name
-        return _derived(self._headers, name, count)
+        return _derive_column(self._headers, name, count)
 
 
 class Archived:
@@ -103,13 +103,13 @@ class Archived:
 
     def _column(self, name: str) -> pa.Array:
         if self._headers is not None and name in DERIVED:
-            return _derived(self._headers, name, self.rows.num_rows)
+            return _derive_column(self._headers, name, self.rows.num_rows)
         if name == "stream":
             return pa.repeat(pa.scalar(self.stream, pa.string()), self.rows.num_rows)
         return self.rows.column(name).cast(COLUMNS.field(name).type)
 
 
-def _derived(columns: Columns, name: str, count: int) -> pa.Array:
+def _derive_column(columns: Columns, name: str, count: int) -> pa.Array:
     """A column that is made of content headers."""
     if name == "timestamp":
         return _numbers(columns.arrival_ms, count, MOMENT_MS).cast(MOMENT)

@@ -25,7 +25,7 @@ from headrace.columns.options.decode_options import (
     DecodeOptions,
     Evolution,
 )
-from headrace.columns.read.open_bodies import Opened, opened
+from headrace.columns.read.open_bodies import Opened, decompress_batches
 from headrace.columns.runtime.schema_log import SchemaLog
 from headrace.columns.schema.columns import CONTENT_HEADER
 from headrace.columns.schema.types import DataType, StructType
@@ -49,7 +49,7 @@ class SchemaChangedError(RuntimeError):
     """Records do not fit the schema of the query any more; the text says what to do."""
 
 
-class Judge(Protocol):
+class RejectRecorder(Protocol):
     """Takes the offsets of bad records."""
 
     def judge(self, first: int, last: int, bad: Sequence[int]) -> None:
@@ -65,7 +65,7 @@ class Decoding:
         wanted: Wanted,
         source: str,
         uri: Secret,
-        rejects: Judge | None = None,
+        rejects: RejectRecorder | None = None,
     ) -> None:
         """`rejects` takes what is bad when it becomes dead letters of the source itself."""
         self.options = options
@@ -102,7 +102,7 @@ class Decoding:
         if not self.options.decompressed_max:
             yield self._decode(Opened(batch, batch.column("body").to_pylist()))
             return
-        for part in opened(batch, self.options.decompressed_max):
+        for part in decompress_batches(batch, self.options.decompressed_max):
             yield self._decode(part)
 
     def _decode(self, part: Opened) -> pa.RecordBatch:
@@ -111,9 +111,9 @@ class Decoding:
         if part.faults:  # They were decoded as if they were empty.
             decoded = _with_faults(decoded, part.faults)
         if decoded.grown is not None or (decoded.rescued and self._fails()):
-            self._changed(batch, decoded)
+            self._handle_schema_change(batch, decoded)
         if decoded.faults:
-            self._bad(batch, decoded)
+            self._handle_bad_rows(batch, decoded)
         if self._rejects is not None:
             offsets = batch.column("offset").to_pylist()
             bad = [offsets[index] for index in sorted(decoded.faults)]
@@ -144,29 +144,31 @@ class Decoding:
     def _fails(self) -> bool:
         return self.options.evolution is Evolution.FAIL
 
-    def _bad(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+    def _handle_bad_rows(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
         """Treat bad rows as the mode says, before good ones are handed on."""
         mode = self.options.mode
         if mode == "FAILFAST":
             raise DecodeError(
-                f"{self._told(batch, decoded.faults)}; option 'mode' is 'FAILFAST': 'PERMISSIVE', "
-                "'DROPMALFORMED' and 'DEADLETTER' go on"
+                f"{self._describe(batch, decoded.faults)}; option 'mode' is 'FAILFAST': "
+                "'PERMISSIVE', 'DROPMALFORMED' and 'DEADLETTER' go on"
             )
         if mode == "DROPMALFORMED":
             if not self._dropped:
-                log.warning("%s; dropped", self._told(batch, decoded.faults))
+                log.warning("%s; dropped", self._describe(batch, decoded.faults))
             self._dropped += len(decoded.faults)
         elif mode == "DEADLETTER" and self._rejects is not None:
-            log.warning("%s; rejected", self._told(batch, decoded.faults))
+            log.warning("%s; rejected", self._describe(batch, decoded.faults))
         elif mode == "DEADLETTER":
             from headrace.columns.read.dead_letters import publish
 
             bad = pc.take(batch, pa.array(sorted(decoded.faults), pa.int64()))
             reasons = [decoded.faults[index] for index in sorted(decoded.faults)]
             publish(self._uri, self.options, self.source, bad, reasons)
-            log.warning("%s; sent to the dead-letter exchange", self._told(batch, decoded.faults))
+            log.warning(
+                "%s; sent to the dead-letter exchange", self._describe(batch, decoded.faults)
+            )
 
-    def _changed(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
+    def _handle_schema_change(self, batch: pa.RecordBatch, decoded: Decoded) -> None:
         """Treat columns and types that the schema lacks as `schemaEvolutionMode` says."""
         evolution = self.options.evolution
         if evolution is Evolution.RESCUE:
@@ -174,11 +176,11 @@ class Decoding:
         rows = dict(sorted(decoded.rescued.items()))
         if evolution is Evolution.FAIL:
             raise SchemaChangedError(
-                f"{self._told(batch, rows)}: it does not fit the schema; option "
+                f"{self._describe(batch, rows)}: it does not fit the schema; option "
                 "'schemaEvolutionMode' is 'fail'"
             )
         assert decoded.first_new is not None
-        text = self._told(batch, {decoded.first_new: rows[decoded.first_new]})
+        text = self._describe(batch, {decoded.first_new: rows[decoded.first_new]})
         if evolution is Evolution.FAIL_NEW:
             raise SchemaChangedError(
                 f"{text}: there are new columns; option 'schemaEvolutionMode' is 'failOnNewColumns'"
@@ -186,13 +188,13 @@ class Decoding:
         grown = decoded.grown
         assert grown is not None
         versions = SchemaLog(self.options.location)
-        versions.put(self.options.format, lambda newest: _merged(newest, grown))
+        versions.put(self.options.format, lambda newest: _merge(newest, grown))
         raise SchemaChangedError(
             f"{text}: there are new columns, and {self.options.location} has a new version of the "
             "schema; start the query again to read them"
         )
 
-    def _told(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
+    def _describe(self, batch: pa.RecordBatch, rows: dict[int, str]) -> str:
         """Return the bad rows and the fault of each."""
         offsets = batch.column("offset")
         shown = [
@@ -272,7 +274,7 @@ def _with_faults(decoded: Decoded, faults: dict[int, str]) -> Decoded:
     return replace(decoded, values=kept, faults=dict(sorted({**decoded.faults, **faults}.items())))
 
 
-def _merged(newest: StructType | None, grown: StructType) -> StructType:
+def _merge(newest: StructType | None, grown: StructType) -> StructType:
     from headrace.columns.decode.infer import grow
 
     return grown if newest is None else grow(newest, grown)

@@ -35,7 +35,7 @@ class Opened:
     faults: dict[int, str] = field(default_factory=dict)
 
 
-def opened(batch: pa.RecordBatch, size_max: int) -> Iterator[Opened]:
+def decompress_batches(batch: pa.RecordBatch, size_max: int) -> Iterator[Opened]:
     """The batch, in parts whose decompressed bodies fit in memory together.
 
     `size_max` is for one body, in bytes.

@@ -70,11 +70,11 @@ class Registry:
 
     def schema(self, number: int) -> Registered | None:
         """The schema with this id; None if the registry does not have it."""
-        return self._registered(f"/schemas/ids/{number}")
+        return self._fetch_schema(f"/schemas/ids/{number}")
 
     def version(self, subject: str, version: int) -> Registered | None:
         """A version of a subject; None if the registry does not have it."""
-        return self._registered(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        return self._fetch_schema(f"/subjects/{quote(subject, safe='')}/versions/{version}")
 
     def register(self, subject: str, text: str) -> int:
         """Register a schema of Avro, and return its id; one that is registered keeps its id.
@@ -83,7 +83,9 @@ class Registry:
         """
         number = self._id(f"/subjects/{quote(subject, safe='')}/versions", text)
         if number is None:
-            raise RegistryError(f"{self._named('/subjects')}: {subject!r} cannot be registered")
+            raise RegistryError(
+                f"{self._describe_url('/subjects')}: {subject!r} cannot be registered"
+            )
         return number
 
     def number(self, subject: str, text: str) -> int | None:
@@ -96,10 +98,10 @@ class Registry:
             return None
         number = answer.get("id") if isinstance(answer, dict) else None
         if not isinstance(number, int) or not 0 <= number < ID_END:
-            raise RegistryError(f"{self._named(path)} answered with no id")
+            raise RegistryError(f"{self._describe_url(path)} answered with no id")
         return number
 
-    def _registered(self, path: str) -> Registered | None:
+    def _fetch_schema(self, path: str) -> Registered | None:
         answer = self._ask("GET", path)
         if answer is None:
             return None
@@ -112,7 +114,7 @@ class Registry:
             if not isinstance(text, str) or not isinstance(kind, str):
                 raise TypeError
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise RegistryError(f"{self._named(path)} answered with no schema") from None
+            raise RegistryError(f"{self._describe_url(path)} answered with no schema") from None
         return Registered(kind.upper(), text, references)
 
     def _ask(self, method: str, path: str, body: Json = None) -> Json:
@@ -124,7 +126,7 @@ class Registry:
                 return self._ask_once(method, path, body)
             except _AgainError as error:
                 if self._clock() + pause > deadline:
-                    raise RegistryError(f"{self._named(path)} {error}") from None
+                    raise RegistryError(f"{self._describe_url(path)} {error}") from None
             self._wait(pause)
             pause = min(2 * pause, PAUSE_S_MAX)
 
@@ -146,7 +148,7 @@ class Registry:
                 octets = answer.read(ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return self._refused(path, error)
+                return self._raise_refusal(path, error)
         except (OSError, http.client.HTTPException) as error:
             refused = certificate_faults.of(error)
             why = str(getattr(error, "reason", None) or error)[:TEXT_MAX]
@@ -154,13 +156,15 @@ class Registry:
                 why = f"its certificate is refused: {certificate_faults.fault_text(refused)}"
             raise _AgainError(f"cannot be asked: {why}") from None
         if len(octets) > ANSWER_BYTES_MAX:
-            raise RegistryError(f"{self._named(path)} is longer than {ANSWER_BYTES_MAX} bytes")
+            raise RegistryError(
+                f"{self._describe_url(path)} is longer than {ANSWER_BYTES_MAX} bytes"
+            )
         try:
             return json.loads(octets)
         except (ValueError, RecursionError):
-            raise RegistryError(f"{self._named(path)} answered with no JSON") from None
+            raise RegistryError(f"{self._describe_url(path)} answered with no JSON") from None
 
-    def _refused(self, path: str, error: urllib.error.HTTPError) -> None:
+    def _raise_refusal(self, path: str, error: urllib.error.HTTPError) -> None:
         if error.code in BUSY:
             raise _AgainError(f"answers {error.code} {error.reason}")
         if error.code == NOT_FOUND:
@@ -170,9 +174,11 @@ class Registry:
             explanation = f": {str(json.loads(error.read(ANSWER_BYTES_MAX))['message'])[:TEXT_MAX]}"
         except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
             pass
-        raise RegistryError(f"{self._named(path)} answers {error.code} {error.reason}{explanation}")
+        raise RegistryError(
+            f"{self._describe_url(path)} answers {error.code} {error.reason}{explanation}"
+        )
 
-    def _named(self, path: str) -> str:
+    def _describe_url(self, path: str) -> str:
         return f"schema registry {urlsplit(self.address.url).netloc}: {path}"
 
 

@@ -66,13 +66,13 @@ class Schemas:
         key = (self._address.url, number)
         schema = _known.get(key)
         if schema is None:
-            schema = self._kept(number) or self._asked(number)
+            schema = self._load(number) or self._fetch(number)
             _known[key] = schema
             if len(_known) > KNOWN_MAX:
                 _known.popitem(last=False)
         return schema
 
-    def _kept(self, number: int) -> Schema | None:
+    def _load(self, number: int) -> Schema | None:
         if self._folder is None:
             return None
         path = self._folder / f"{number}.json"
@@ -87,7 +87,7 @@ class Schemas:
         except (ValueError, KeyError, TypeError):
             raise RegistryError(f"{path} is not a schema of a registry") from None
 
-    def _asked(self, number: int) -> Schema:
+    def _fetch(self, number: int) -> Schema:
         if number in self._unknown:
             raise UnusableSchemaError(f"the registry has no schema {number}")
         if len(self._unknown) >= UNKNOWN_MAX:

@@ -139,7 +139,7 @@ class Wanted:
         )
 
 
-def wanted(schema: StructType, decoding: Decoding | None = None) -> Wanted:
+def parse_columns(schema: StructType, decoding: Decoding | None = None) -> Wanted:
     """The columns of a schema that the user gave, or that `read_schema` made."""
     ours = {**dict(_columns()), CONTENT_HEADER: "binary"}
     value = None

@@ -15,8 +15,7 @@ from typing import Final
 from headrace.columns.options.options import OptionError, read_options, write_options
 from headrace.pipeline.config.columns import Columns, columns_of, names_in
 from headrace.pipeline.config.errors import Problem
-from headrace.pipeline.config.lines import Lines, shown
-from headrace.pipeline.config.lines import Path as Place
+from headrace.pipeline.config.lines import KeyPath, Lines, shown
 from headrace.pipeline.config.settings import (
     AmqpSink,
     AmqpSource,
@@ -37,7 +36,7 @@ from headrace.pipeline.config.sql_views import (
     check_condition,
     condition_on,
     line_of,
-    parsed,
+    parse_query,
     views_of,
 )
 
@@ -71,17 +70,17 @@ def _as_made(pipeline: Pipeline) -> Pipeline:
     views = [*pipeline.sources, *pipeline.tables, *(step.name for step in pipeline.steps)]
     made = {view.lower(): view for view in views}
 
-    def named(view: str | None) -> dict[str, str]:
+    def source_override(view: str | None) -> dict[str, str]:
         return {} if view is None else {"source": made[view.lower()]}
 
     return replace(
         pipeline,
-        steps=[step.model_copy(update=named(step.source)) for step in pipeline.steps],
+        steps=[step.model_copy(update=source_override(step.source)) for step in pipeline.steps],
         rules=[
             rule.model_copy(update={"view": made[rule.view.lower()]}) for rule in pipeline.rules
         ],
         sinks={
-            name: sink.model_copy(update=named(sink.source))
+            name: sink.model_copy(update=source_override(sink.source))
             for name, sink in pipeline.sinks.items()
         },
     )
@@ -149,7 +148,7 @@ class _Checking:
         self.lines = lines
         self.problems: list[Problem] = []
 
-    def _problem(self, path: Place, text: str, line: int | None = None) -> None:
+    def _problem(self, path: KeyPath, text: str, line: int | None = None) -> None:
         if path[:1] == ("rules",) and len(path) > 1:
             rule = self.pipeline.rules[int(path[1])]
             if rule.name in self.pipeline.of_contract:  # It stands in no line of its own.
@@ -169,8 +168,8 @@ class _Checking:
     def names(self) -> None:
         """A view has one name; there are sources, and sinks."""
         pipeline = self.pipeline
-        seen: dict[str, Place] = {name.lower(): ("sources", name) for name in pipeline.sources}
-        others: list[tuple[str, Place]] = [(name, ("tables", name)) for name in pipeline.tables]
+        seen: dict[str, KeyPath] = {name.lower(): ("sources", name) for name in pipeline.sources}
+        others: list[tuple[str, KeyPath]] = [(name, ("tables", name)) for name in pipeline.tables]
         others += [(step.name, ("steps", at, "name")) for at, step in enumerate(pipeline.steps)]
         for name, path in others:
             if name.lower() in seen:
@@ -198,7 +197,7 @@ class _Checking:
         return self.pipeline
 
     def _views_of_step(self, step: Step, at: int, view_names: list[str]) -> Iterable[str]:
-        path: Place = ("steps", at)
+        path: KeyPath = ("steps", at)
         if step.source is not None:
             return self._known(step.source, view_names, (*path, "from"))
         if step.reads is not None:
@@ -221,7 +220,7 @@ class _Checking:
         return names
 
     def _known(
-        self, name: str, view_names: Iterable[str], path: Place, line: int | None = None
+        self, name: str, view_names: Iterable[str], path: KeyPath, line: int | None = None
     ) -> list[str]:
         """Return the view's name as defined; report a problem if it is not defined yet."""
         names = {view.lower(): view for view in view_names}
@@ -271,7 +270,7 @@ class _Checking:
         views = self._views()
         targets = {rule.to for rule in self.pipeline.rules}
         for name, sink in self.pipeline.sinks.items():
-            path: Place = ("sinks", name)
+            path: KeyPath = ("sinks", name)
             if sink.source is not None:
                 self._known(sink.source, views, (*path, "from"))
                 if name in targets:
@@ -300,7 +299,7 @@ class _Checking:
         seen: dict[tuple[str, str], str] = {}
         for name, sink in self.pipeline.sinks.items():
             if isinstance(sink, FileSink | DeltaSink):
-                key, place = "path", ("path", self.pipeline.located(sink.path))
+                key, place = "path", ("path", self.pipeline.resolve_path(sink.path))
             elif isinstance(sink, IcebergSink):
                 key, place = "table", (sink.catalog, sink.table)
             else:
@@ -313,7 +312,7 @@ class _Checking:
     def _catalogs(self) -> None:
         """Tables name catalogs of the file."""
         pipeline = self.pipeline
-        users: list[tuple[Place, object]] = [
+        users: list[tuple[KeyPath, object]] = [
             (("sinks", name), sink) for name, sink in pipeline.sinks.items()
         ]
         users += [(("tables", name), table) for name, table in pipeline.tables.items()]
@@ -401,19 +400,19 @@ class _Checking:
                 continue
             for key in ("partition_by", "sort_by", "merge_by"):
                 for index, column in enumerate(getattr(sink, key, ())):
-                    path: Place = ("sinks", name, key, index)
+                    path: KeyPath = ("sinks", name, key, index)
                     if key == "partition_by" and isinstance(sink, IcebergSink):
                         column = partition_field(column).column
                     self._has(path, column, views.get(sink.source.lower()))
 
     def _columns_of_step(self, step: Step, at: int, views: Mapping[str, Columns]) -> Columns:
-        path: Place = ("steps", at)
+        path: KeyPath = ("steps", at)
         made: Columns = None
         if step.source is not None:
             made = views.get(step.source.lower())
         elif step.reads is None:
             assert step.sql is not None
-            query_columns = columns_of(parsed(step.sql), views)
+            query_columns = columns_of(parse_query(step.sql), views)
             made = query_columns.made
             for name, there in query_columns.missing:
                 line = self.lines.inside((*path, "sql"), line_of(step.sql, name))
@@ -436,7 +435,7 @@ class _Checking:
             line = self.lines.inside(("rules", at, key), line_of(asked, name))
             self._has(("rules", at, key), name, there, line)
 
-    def _has(self, path: Place, name: str, columns: Columns, line: int | None = None) -> None:
+    def _has(self, path: KeyPath, name: str, columns: Columns, line: int | None = None) -> None:
         """A problem unless a column is there, or it is not known what is."""
         if columns is None or name.split(".")[0].strip("`").lower() in columns:
             return
@@ -461,7 +460,7 @@ class _Checking:
             text = "'columns' and the option 'value' do not go together"
             self._problem(("sources", name, "columns"), text)
 
-    def _option_place(self, path: Place, text: str) -> Place:
+    def _option_place(self, path: KeyPath, text: str) -> KeyPath:
         """The key that an error of the data source is about, where the file has it."""
         for word in text.split("'")[1::2]:
             if (*path, "options", word) in self.lines:

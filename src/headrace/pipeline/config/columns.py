@@ -23,22 +23,22 @@ UNITS = frozenset(("year", "quarter", "month", "week", "day", "hour", "minute", 
 
 
 @dataclass
-class Found:
+class QueryColumns:
     """The columns that a query makes, and those that it names and that are not there."""
 
     made: Columns = None
     missing: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # With what there is.
 
 
-def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> Found:
+def columns_of(query: exp.Expression, views: Mapping[str, Columns]) -> QueryColumns:
     """Look through a query; ``views`` are by their names in lower case."""
-    result = Found()
+    result = QueryColumns()
     made: dict[int, Columns] = {}
     try:
         for scope in traverse_scope(query):
             made[id(scope.expression)] = _look(scope, views, made, result)
     except SqlglotError:
-        return Found()
+        return QueryColumns()
     result.made = made.get(id(query))
     return result
 
@@ -61,7 +61,7 @@ def _is_outermost(column: exp.Expression) -> bool:
 
 
 def _look(
-    scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], result: Found
+    scope: Scope, views: Mapping[str, Columns], made: Mapping[int, Columns], result: QueryColumns
 ) -> Columns:
     """Note what a SELECT names and has not; return what it makes."""
     query = scope.expression
@@ -95,7 +95,7 @@ def _check(
     sources: Mapping[str, Columns],
     there: Columns,
     aliases: Collection[str],
-    result: Found,
+    result: QueryColumns,
 ) -> None:
     parts = [part.name for part in column.parts]
     if column.find_ancestor(exp.Hint, exp.Lambda, exp.Kwarg) is not None:

@@ -83,7 +83,7 @@ def with_contracts(pipeline: Pipeline, lines: Lines) -> tuple[Pipeline, list[Pro
         try:
             if isinstance(source, AmqpSource) and "value" not in source.options:
                 raise ContractError(f"source {contract.view!r} needs the option 'value'")
-            view_contract = read(pipeline.located(contract.file), contract, prefix)
+            view_contract = read(pipeline.resolve_path(contract.file), contract, prefix)
         except ContractError as error:
             place = ("contracts", at, "file")
             problems.append(Problem(lines.of(place), shown(place), str(error)))
@@ -175,16 +175,16 @@ def _view_contract(schema: SchemaObject, contract: Contract, prefix: str) -> Vie
 
 
 @dataclass(frozen=True)
-class _Place:
+class _PropertyPath:
     property: SchemaProperty
     path: tuple[str, ...]
 
 
-def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_Place]:
+def _all(properties: list[SchemaProperty], above: tuple[str, ...]) -> Iterator[_PropertyPath]:
     """Yield properties, and those of objects in them."""
     for field in properties:
         path = (*above, str(field.name))
-        yield _Place(field, path)
+        yield _PropertyPath(field, path)
         if field.logicalType == "object":
             yield from _all(field.properties or [], path)
 

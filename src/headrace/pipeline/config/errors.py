@@ -12,7 +12,7 @@ _LOGIN: Final = re.compile(r"(?<=://)[^\s/@\[\],]*@")
 _PASSWORD: Final = re.compile(r"(?i)\b(password|secret|token)=[^\s,;&\])]*")
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text without logins in addresses and without passwords: Spark's plans have them."""
     return _PASSWORD.sub(r"\1=***", _LOGIN.sub("***@", text))
 
@@ -21,7 +21,7 @@ class PipelineError(RuntimeError):
     """A pipeline cannot do what was asked; the text says why, and names no secret."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(redacted(text))
+        super().__init__(redact(text))
 
 
 @dataclass(frozen=True, slots=True, order=True)

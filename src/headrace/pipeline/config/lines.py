@@ -12,7 +12,7 @@ import json
 import re
 from typing import Final
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE: Final = re.compile(r"[ \t]*")
@@ -30,23 +30,23 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._text = text
         self._ends = [at for at, character in enumerate(text) if character == "\n"]
-        self._lines: dict[Path, int] = {(): 1}
-        self._inner: dict[Path, int] = {}  # The first line inside of a string.
-        self._counts: dict[Path, int] = {}  # The tables of an array of tables.
+        self._lines: dict[KeyPath, int] = {(): 1}
+        self._inner: dict[KeyPath, int] = {}  # The first line inside of a string.
+        self._counts: dict[KeyPath, int] = {}  # The tables of an array of tables.
         self._at = 0
         self._walk()
 
-    def of(self, path: Path) -> int:
+    def of(self, path: KeyPath) -> int:
         """The line of a key; of the nearest table around it when the key is not there."""
         while path not in self._lines:
             path = path[:-1]
         return self._lines[path]
 
-    def __contains__(self, path: Path) -> bool:
+    def __contains__(self, path: KeyPath) -> bool:
         """Return True if the file has the key."""
         return path in self._lines
 
-    def inside(self, path: Path, line: int) -> int:
+    def inside(self, path: KeyPath, line: int) -> int:
         """The line of the file where line `line`, from 1, of the string at `path` is."""
         return self._inner.get(path, self.of(path)) + line - 1
 
@@ -60,7 +60,7 @@ class Lines:
         return match.group()
 
     def _walk(self) -> None:
-        table: Path = ()
+        table: KeyPath = ()
         while True:
             self._skip(_BLANK)
             if self._at >= len(self._text):
@@ -72,28 +72,28 @@ class Lines:
                 self._at += 2
             elif self._text[begin] == "[":
                 self._at += 1
-                table = self._resolved(self._key())
+                table = self._resolve(self._key())
                 self._at += 1
             else:
                 self._pair(table)
                 continue
             self._note(table, begin)
 
-    def _note(self, path: Path, at: int) -> None:
+    def _note(self, path: KeyPath, at: int) -> None:
         """Remember the line of a path, and of those on the way to it."""
         for size in range(1, len(path) + 1):
             self._lines.setdefault(path[:size], self._line(at))
         self._lines[path] = self._line(at)
 
-    def _array_table(self, key: tuple[str, ...]) -> Path:
-        path = (*self._resolved(key[:-1]), key[-1])
+    def _array_table(self, key: tuple[str, ...]) -> KeyPath:
+        path = (*self._resolve(key[:-1]), key[-1])
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         return (*path, index)
 
-    def _resolved(self, key: tuple[str, ...]) -> Path:
+    def _resolve(self, key: tuple[str, ...]) -> KeyPath:
         """A key as written, with the index of the last table of each array on its way."""
-        path: Path = ()
+        path: KeyPath = ()
         for part in key:
             path = (*path, part)
             if path in self._counts:
@@ -116,7 +116,7 @@ class Lines:
                 return tuple(parts)
             self._at += 1
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         begin = self._at
         path = (*table, *self._key())
         self._note(path, begin)
@@ -124,7 +124,7 @@ class Lines:
         self._skip(_SPACE)
         self._value(path)
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         text, at = self._text, self._at
         if text.startswith('"""', at) or text.startswith("'''", at):
             self._skip(_LONG_BASIC if text[at] == '"' else _LONG_LITERAL)
@@ -141,7 +141,7 @@ class Lines:
         else:
             self._skip(_SCALAR)
 
-    def _elements(self, path: Path) -> None:
+    def _elements(self, path: KeyPath) -> None:
         self._at += 1
         index = 0
         while True:
@@ -156,7 +156,7 @@ class Lines:
             self._value((*path, index))
             index += 1
 
-    def _inline(self, path: Path) -> None:
+    def _inline(self, path: KeyPath) -> None:
         self._at += 1
         while True:
             self._skip(_BLANK)
@@ -169,7 +169,7 @@ class Lines:
             self._pair(path)
 
 
-def shown(path: Path) -> str:
+def shown(path: KeyPath) -> str:
     """A path as people write it: `steps[2].sql`."""
     text = ""
     for part in path:

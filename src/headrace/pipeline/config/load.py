@@ -22,8 +22,7 @@ from headrace.pipeline.config import settings
 from headrace.pipeline.config.check import problems_of
 from headrace.pipeline.config.contract import with_contracts
 from headrace.pipeline.config.errors import ConfigError, PipelineError, Problem
-from headrace.pipeline.config.lines import Lines, shown
-from headrace.pipeline.config.lines import Path as Place
+from headrace.pipeline.config.lines import KeyPath, Lines, shown
 from headrace.pipeline.config.settings import Pipeline, Table
 
 if TYPE_CHECKING:
@@ -58,7 +57,9 @@ def state_of(file: str | Path, parameters: Mapping[str, str] | None = None) -> P
     reading = _Reading(Lines(text), {**os.environ, **(parameters or {})})
     where = document.get("pipeline", {})
     unfilled = {key: where[key] for key in ("name", "state") if key in where}
-    values = reading.filled(unfilled, ("pipeline",)) if isinstance(where, dict) else {}
+    values = (
+        reading.substitute_variables(unfilled, ("pipeline",)) if isinstance(where, dict) else {}
+    )
     head = reading.table(settings.Head, values, ("pipeline",))
     if head is None or reading.problems:
         raise ConfigError(name, reading.problems)
@@ -130,7 +131,7 @@ class _Reading:
         self.problems: list[Problem] = []
 
     def pipeline(self, document: JsonObject, file: str, home: Path) -> Pipeline | None:
-        values = self.filled(document, ())
+        values = self.substitute_variables(document, ())
         for key in values:
             if key not in SECTIONS:
                 self._unknown((key,), SECTIONS)
@@ -142,13 +143,13 @@ class _Reading:
         lineage = None
         if "lineage" in values:
             lineage = self.table(settings.Lineage, values["lineage"], ("lineage",))
-        catalogs = self._named(values, "catalogs", settings.CATALOGS)
-        sources = self._named(values, "sources", settings.SOURCES)
-        tables = self._named(values, "tables", settings.TABLES)
-        sinks = self._named(values, "sinks", settings.SINKS)
-        steps = self._listed(values, "steps", settings.Step)
-        rules = self._listed(values, "rules", settings.Rule)
-        contracts = self._listed(values, "contracts", settings.Contract)
+        catalogs = self._named_tables(values, "catalogs", settings.CATALOGS)
+        sources = self._named_tables(values, "sources", settings.SOURCES)
+        tables = self._named_tables(values, "tables", settings.TABLES)
+        sinks = self._named_tables(values, "sinks", settings.SINKS)
+        steps = self._table_list(values, "steps", settings.Step)
+        rules = self._table_list(values, "rules", settings.Rule)
+        contracts = self._table_list(values, "contracts", settings.Contract)
         if self.problems or head is None or broker is None or session is None:
             return None
         return Pipeline(
@@ -167,28 +168,32 @@ class _Reading:
             sinks=sinks,
         )
 
-    def _problem(self, path: Place, text: str) -> None:
+    def _problem(self, path: KeyPath, text: str) -> None:
         self.problems.append(Problem(self.lines.of(path), shown(path), text))
 
-    def _unknown(self, path: Place, allowed: tuple[str, ...]) -> None:
+    def _unknown(self, path: KeyPath, allowed: tuple[str, ...]) -> None:
         near = difflib.get_close_matches(str(path[-1]), allowed, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         self._problem(path, f"unknown key{hint or ';'} the keys here are {', '.join(allowed)}")
 
-    def filled(self, value: Json, path: Place) -> Json:
+    def substitute_variables(self, value: Json, path: KeyPath) -> Json:
         """The value with variables put in; keys that come out empty are left out."""
         if isinstance(value, dict):
-            filled = {key: self.filled(item, (*path, key)) for key, item in value.items()}
+            filled = {
+                key: self.substitute_variables(item, (*path, key)) for key, item in value.items()
+            }
             return {key: item for key, item in filled.items() if item is not None}
         if isinstance(value, list):
-            return [self.filled(item, (*path, index)) for index, item in enumerate(value)]
+            return [
+                self.substitute_variables(item, (*path, index)) for index, item in enumerate(value)
+            ]
         if not isinstance(value, str) or "$" not in value:
             return value
         text = _VARIABLE.sub(lambda match: self._variable(match, path), value)
         whole = _VARIABLE.fullmatch(value)
         return None if whole is not None and whole.group(1) and not text else text
 
-    def _variable(self, match: re.Match[str], path: Place) -> str:
+    def _variable(self, match: re.Match[str], path: KeyPath) -> str:
         name, colon, default = match.groups()
         if name is None:
             return "$"
@@ -199,7 +204,7 @@ class _Reading:
             return default or ""
         return value
 
-    def table(self, kind: type[T], values: Json, path: Place) -> T | None:
+    def table(self, kind: type[T], values: Json, path: KeyPath) -> T | None:
         if not isinstance(values, dict):
             self._problem(path, "must be a table")
             return None
@@ -210,7 +215,7 @@ class _Reading:
                 self._invalid(kind, path, dict(problem))
         return None
 
-    def _invalid(self, kind: type[Table], path: Place, error: JsonObject) -> None:
+    def _invalid(self, kind: type[Table], path: KeyPath, error: JsonObject) -> None:
         inner = tuple(part for part in error["loc"] if not _is_branch(part))
         if error["type"] == "extra_forbidden":
             self._unknown((*path, *inner), keys_of(_kind_at(kind, inner[:-1])))
@@ -223,14 +228,16 @@ class _Reading:
             text = str(error["msg"]).removeprefix("Value error, ")
             self._problem((*path, *inner), text[:1].lower() + text[1:])
 
-    def _named(self, values: JsonObject, section: str, kinds: Mapping[str, type[Table]]) -> Json:
+    def _named_tables(
+        self, values: JsonObject, section: str, kinds: Mapping[str, type[Table]]
+    ) -> Json:
         tables = values.get(section, {})
         if not isinstance(tables, dict):
             self._problem((section,), f"must be tables [{section}.NAME]")
             return {}
         named = {}
         for name, table in tables.items():
-            path: Place = (section, name)
+            path: KeyPath = (section, name)
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name):
                 self._problem(path, "a name has letters, digits and _, and begins with no digit")
             elif not isinstance(table, dict):
@@ -245,7 +252,7 @@ class _Reading:
                     named[name] = made
         return named
 
-    def _listed(self, values: JsonObject, section: str, kind: type[T]) -> list[T]:
+    def _table_list(self, values: JsonObject, section: str, kind: type[T]) -> list[T]:
         tables = values.get(section, [])
         if not isinstance(tables, list):
             self._problem((section,), f"must be written [[{section}]]")
@@ -264,7 +271,7 @@ def _is_branch(part: str | int) -> bool:
     return isinstance(part, str) and (part in ("bool", "int", "float", "str") or "[" in part)
 
 
-def _kind_at(kind: type[Table], inner: Place) -> type[Table]:
+def _kind_at(kind: type[Table], inner: KeyPath) -> type[Table]:
     """The class of a table inside of a table."""
     for part in inner:
         for name, field in kind.model_fields.items():

@@ -425,7 +425,7 @@ class Pipeline:
         """Return the directory of checkpoints, status and lock."""
         return self.head.state_in(self.home)
 
-    def located(self, path: str) -> str:
+    def resolve_path(self, path: str) -> str:
         """A path of the file, as Spark is to see it."""
         return path if "://" in path else str((self.home / path).absolute())
 
@@ -437,7 +437,7 @@ class Pipeline:
         """Return the trigger of a sink."""
         return sink.trigger or self.head.trigger
 
-    def triggered(self, trigger: str) -> Pipeline:
+    def with_trigger(self, trigger: str) -> Pipeline:
         """The same with another trigger for all sinks."""
         sinks = {
             name: sink.model_copy(update={"trigger": trigger}) for name, sink in self.sinks.items()

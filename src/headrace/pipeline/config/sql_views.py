@@ -32,7 +32,7 @@ def views_of(sql: str) -> list[tuple[str, int]]:
     Files that are read directly are not views. SqlError if the text is not a query.
     """
     first_lines: dict[str, int] = {}
-    query = parsed(sql)
+    query = parse_query(sql)
     if not isinstance(query, exp.Query):
         raise SqlError(1, f"a step is one query, such as SELECT; this is {query.key.upper()}")
     local = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
@@ -48,17 +48,17 @@ def views_of(sql: str) -> list[tuple[str, int]]:
 
 def check_condition(text: str) -> None:
     """Raise SqlError unless the text is a single expression."""
-    parsed(f"SELECT ({text})", of=text)
+    parse_query(f"SELECT ({text})", of=text)
 
 
 def condition_on(view: str, text: str) -> exp.Expression:
     """Return a query that evaluates a condition for the rows of a view."""
-    query = parsed(f"SELECT ({text}) AS holds", of=text)
+    query = parse_query(f"SELECT ({text}) AS holds", of=text)
     assert isinstance(query, exp.Select)
     return query.from_(exp.Table(this=exp.to_identifier(view, quoted=True)))
 
 
-def parsed(sql: str, of: str | None = None) -> exp.Expression:
+def parse_query(sql: str, of: str | None = None) -> exp.Expression:
     """Take a text of SQL apart; SqlError for what is not one query."""
     text = _WINDOW.sub("window_(", sql)  # A keyword to sqlglot, wherever it stands.
     try:

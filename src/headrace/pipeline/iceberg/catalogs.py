@@ -40,10 +40,10 @@ def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
     if catalog.warehouse is not None:
         where = catalog.warehouse
         is_local = catalog.type == "sql" and "://" not in where
-        properties["warehouse"] = Path(pipeline.located(where)).as_uri() if is_local else where
+        properties["warehouse"] = Path(pipeline.resolve_path(where)).as_uri() if is_local else where
     properties.update(spark_options(catalog.options))
     if catalog.file is not None:
-        path = Path(pipeline.located(catalog.file))
+        path = Path(pipeline.resolve_path(catalog.file))
         try:
             properties.update(spark_options(tomllib.loads(path.read_text("utf-8"))))
         except OSError as error:
@@ -53,7 +53,7 @@ def properties_of(pipeline: Pipeline, name: str) -> dict[str, str]:
     return properties
 
 
-def opened(pipeline: Pipeline, name: str) -> Catalog:
+def open_catalog(pipeline: Pipeline, name: str) -> Catalog:
     """Return the catalog, which is reached for the first time; PipelineError if it is not."""
     properties = properties_of(pipeline, name)
     try:
@@ -88,7 +88,7 @@ def _keep_no_connection(catalog: Catalog) -> None:
     )
 
 
-def unanswered() -> tuple[type[Exception], ...]:
+def ambiguous_errors() -> tuple[type[Exception], ...]:
     """Return the errors of a database that leave open whether it made a change.
 
     It went away, or others had it locked for too long.
@@ -116,10 +116,10 @@ def about(what: str, properties: Mapping[str, str]) -> Iterator[None]:
             raise PipelineError(f"{what}: {extras.describe_missing(error) or error}") from None
         lines = str(error).strip().splitlines()
         text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-        raise PipelineError(f"{what}: {scrubbed(text, properties)}") from None
+        raise PipelineError(f"{what}: {hide_secrets(text, properties)}") from None
 
 
-def scrubbed(text: str, properties: Mapping[str, str]) -> str:
+def hide_secrets(text: str, properties: Mapping[str, str]) -> str:
     """Return the text without the values of properties that are secrets."""
     for name, value in properties.items():
         for secret in _secrets(name, value):
@@ -146,4 +146,4 @@ def _uri(pipeline: Pipeline, uri: str) -> str:
     path = uri.removeprefix(_SQLITE)
     if path == uri or path.startswith("/") or not path or path == ":memory:":
         return uri
-    return f"{_SQLITE}{pipeline.located(path)}"
+    return f"{_SQLITE}{pipeline.resolve_path(path)}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import scrubbed
+from headrace.pipeline.iceberg.catalogs import hide_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +93,9 @@ def written(frame: DataFrame, layout: Layout, sort_by: list[str]) -> list[DataFi
         try:
             files = list(Writing(layout).write(batches))
         except Exception as error:  # noqa: BLE001  # Any may tell a secret.
-            raise PipelineError(scrubbed(f"{type(error).__name__}: {error}", layout.io)) from None
+            raise PipelineError(
+                hide_secrets(f"{type(error).__name__}: {error}", layout.io)
+            ) from None
         kept = [pickle.dumps(file) for file in files]
         yield pa.RecordBatch.from_arrays([pa.array(kept, pa.binary())], names=["file"])
 
@@ -287,7 +289,7 @@ def _cast(column: Arrow, kind: Arrow) -> Arrow:
     return pa.chunked_array([made])
 
 
-def described(offsets: list[str], chars_max: int) -> str:
+def describe_offsets(offsets: list[str], chars_max: int) -> str:
     """Return the offsets of a batch as JSON text; those of a long list are left out."""
     text = json.dumps(offsets)
     return text if len(text) <= chars_max else json.dumps(f"{len(offsets)} sources")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import scrubbed
+from headrace.pipeline.iceberg.catalogs import hide_secrets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +51,7 @@ def rows_of(
                     for rows in _rows(metadata, location, io, projected, pickled, file_column):
                         yield rows.cast(columns_now)
         except Exception as error:  # noqa: BLE001  # Any may tell a secret.
-            raise PipelineError(scrubbed(f"{type(error).__name__}: {error}", io)) from None
+            raise PipelineError(hide_secrets(f"{type(error).__name__}: {error}", io)) from None
 
     columns_now = to_arrow_schema(schema, timezone="UTC")
     parts = min(len(kept), TASKS_MAX)

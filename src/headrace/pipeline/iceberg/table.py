@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.iceberg.catalogs import about, opened, properties_of, unanswered
+from headrace.pipeline.iceberg.catalogs import about, ambiguous_errors, open_catalog, properties_of
 from headrace.pipeline.iceberg.layout import add_partitions, check_partitions, evolve
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class IcebergTable:
         self.name = name
         self.what = f"the table {name} of catalog {catalog!r}"
         self.properties = properties_of(pipeline, catalog)
-        self._open: Callable[[], Catalog] = lambda: opened(pipeline, catalog)
+        self._open: Callable[[], Catalog] = lambda: open_catalog(pipeline, catalog)
         self._catalog: Catalog | None = None
 
     @property
@@ -172,7 +172,7 @@ class IcebergTable:
             ServiceUnavailableError,
             ConnectionError,
             ValidationException,
-            *unanswered(),
+            *ambiguous_errors(),
         )
         table: Table | None = written
         for attempt in range(COMMITS_MAX):

@@ -124,7 +124,7 @@ def expire(table: IcebergTable, keep_hours: int, *, dry_run: bool = False) -> tu
                 ) from None
         after = table.load_existing()
         live = _reachable(after, set(old))
-        lost = [path for path in _listed(after, moment) if _plain(path) not in live]
+        lost = [path for path in _stale_files(after, moment) if _plain(path) not in live]
         if not dry_run:
             for path in lost:
                 after.io.delete(path)
@@ -149,7 +149,7 @@ def _reachable(table: Table, without: set[int]) -> set[str]:
     return live
 
 
-def _listed(table: Table, before: datetime) -> Iterator[str]:
+def _stale_files(table: Table, before: datetime) -> Iterator[str]:
     """Data files and manifests below the table's place that are older than a moment."""
     from pyarrow import fs
     from pyiceberg.io.pyarrow import PyArrowFileIO

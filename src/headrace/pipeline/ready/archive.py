@@ -29,7 +29,7 @@ Row = dict[str, Cell]
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MessageFilter:
     """A choice of messages of a lake: by streams (empty for all), and by time of arrival."""
 
     streams: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FileRange:
     """The messages of one stream in one file."""
 
     path: Path
@@ -66,16 +66,18 @@ class Piece:
     is_sorted: bool
 
 
-def pieces(lake: Path, choice: Choice) -> dict[str, list[Piece]]:
+def pieces(lake: Path, choice: MessageFilter) -> dict[str, list[FileRange]]:
     """Return the files of each stream; PipelineError if the directory is not an archive."""
-    by_stream: dict[str, list[Piece]] = {}
+    by_stream: dict[str, list[FileRange]] = {}
     for path in _files(lake, choice):
         for stream, piece in _pieces_of(path, choice):
             by_stream.setdefault(stream, []).append(piece)
     return by_stream
 
 
-def messages(lake: Path, choice: Choice, after: dict[str, int] | None = None) -> Iterator[Row]:
+def messages(
+    lake: Path, choice: MessageFilter, after: dict[str, int] | None = None
+) -> Iterator[Row]:
     """The chosen messages in order; of each stream in `after` those from that offset on."""
     by_stream = pieces(lake, choice)
     begin = after or {}
@@ -91,7 +93,7 @@ def _moment(row: Row) -> float:
     return 0.0 if moment is None else float(moment.timestamp())
 
 
-def _files(lake: Path, choice: Choice) -> Iterator[Path]:
+def _files(lake: Path, choice: MessageFilter) -> Iterator[Path]:
     if not lake.is_dir():
         raise PipelineError(f"{lake} is not a directory")
     if (lake / "_delta_log").is_dir():
@@ -114,7 +116,7 @@ def _files(lake: Path, choice: Choice) -> Iterator[Path]:
             yield path
 
 
-def _pieces_of(path: Path, choice: Choice) -> Iterator[tuple[str, Piece]]:
+def _pieces_of(path: Path, choice: MessageFilter) -> Iterator[tuple[str, FileRange]]:
     """Return the offsets of each stream in a file, by its columns `stream` and `offset` alone."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -132,10 +134,12 @@ def _pieces_of(path: Path, choice: Choice) -> Iterator[tuple[str, Piece]]:
         numbers = offsets.combine_chunks()
         rising = len(numbers) < 2 or pc.all(pc.less(numbers[:-1], numbers[1:])).as_py()
         ends = pc.min_max(numbers)
-        yield stream, Piece(path, ends["min"].as_py(), ends["max"].as_py(), bool(rising))
+        yield stream, FileRange(path, ends["min"].as_py(), ends["max"].as_py(), bool(rising))
 
 
-def _stream(stream: str, stream_pieces: list[Piece], choice: Choice, begin: int) -> Iterator[Row]:
+def _stream(
+    stream: str, stream_pieces: list[FileRange], choice: MessageFilter, begin: int
+) -> Iterator[Row]:
     """The messages of one stream, each offset once; files are opened when their turn comes."""
     waiting: list[tuple[int, int, Row | None]] = []
     rows: list[Iterator[Row]] = []
@@ -154,7 +158,7 @@ def _stream(stream: str, stream_pieces: list[Piece], choice: Choice, begin: int)
             heapq.heappush(waiting, (following["offset"], index, following))
 
 
-def _rows(piece: Piece, stream: str, choice: Choice) -> Iterator[Row]:
+def _rows(piece: FileRange, stream: str, choice: MessageFilter) -> Iterator[Row]:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(piece.path) as file:
@@ -166,7 +170,7 @@ def _rows(piece: Piece, stream: str, choice: Choice) -> Iterator[Row]:
             yield from _chosen(batch, stream, choice)
 
 
-def _chosen(batch: pa.RecordBatch, stream: str, choice: Choice) -> Iterator[Row]:
+def _chosen(batch: pa.RecordBatch, stream: str, choice: MessageFilter) -> Iterator[Row]:
     row: Row
     for row in batch.to_pylist():
         if row["stream"] == stream and choice.has(stream, row["timestamp"]):

@@ -77,7 +77,7 @@ def browse(url: str, queue: str, limit: int) -> Iterator[Received]:
             return
     except ClientError:
         pass
-    with _connected(url) as connection, connection.channel() as channel:
+    with _connect(url) as connection, connection.channel() as channel:
         for _ in range(min(limit, _depth(channel, queue))):
             delivery = channel.get(queue)
             if delivery is None:
@@ -109,7 +109,7 @@ def _by_version(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}version=0-10"
 
 
-def grouped(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
+def group_by_death(letters: Iterable[Received], by: tuple[str, ...]) -> list[Group]:
     """The messages by what their deaths have in common; the largest groups first."""
     names = {attribute.name for attribute in fields(Death)}
     for name in by:
@@ -173,7 +173,7 @@ def settle(
     """
     outcome = Outcome()
     try:
-        with _connected(url) as connection, connection.channel(confirm=False) as channel:
+        with _connect(url) as connection, connection.channel(confirm=False) as channel:
             checked: set[str] = set()
             left = min(limit, _depth(channel, queue))
             while left:
@@ -267,7 +267,7 @@ def _again(letter: Received, rule: LetterRule) -> Message:
     )
 
 
-def _connected(url: str) -> Connection:
+def _connect(url: str) -> Connection:
     try:
         return blocking.connect(url, reconnect=None, name="headrace dead letters")
     except ClientError as error:

@@ -37,22 +37,22 @@ def text_of(answers: Answers) -> str:
     if answers.value == "json":
         options["mode"] = "PERMISSIVE"
         options["valueSchema"] = answers.columns
-    listed = ", ".join(f"{name} = {quoted(value)}" for name, value in options.items())
+    listed = ", ".join(f"{name} = {toml_string(value)}" for name, value in options.items())
     place = "stream, offset, timestamp" if answers.source != "queue" else "timestamp"
     row = {"json": "value.*", "string": "value", "none": "string(body) AS body"}[answers.value]
     lines = [
         "# headrace pipeline test FILE tries it on samples; headrace pipeline run FILE runs it.",
         "",
         "[pipeline]",
-        f"name = {quoted(answers.name)}",
-        f"trigger = {quoted(answers.trigger)}",
+        f"name = {toml_string(answers.name)}",
+        f"trigger = {toml_string(answers.trigger)}",
         "",
         "[broker]",
         'uri = "${AMQP_URL:-amqp://guest:guest@127.0.0.1:5672/}"',
         "",
         "[sources.messages]",
-        f"type = {quoted(answers.source)}",
-        f"name = {quoted(answers.reads)}",
+        f"type = {toml_string(answers.source)}",
+        f"name = {toml_string(answers.reads)}",
         f"options = {{ {listed} }}" if listed else "options = {}",
         "",
     ]
@@ -66,13 +66,13 @@ def text_of(answers: Answers) -> str:
         lines += ["[[steps]]", 'name = "bodies"']
         lines += ['sql = "SELECT to_json(struct(*)) AS value FROM rows"', ""]
     lines += ["[sinks.out]", f'from = "{"bodies" if answers.sink in MESSAGES else "rows"}"']
-    lines += [f"type = {quoted(answers.sink)}"]
+    lines += [f"type = {toml_string(answers.sink)}"]
     if answers.sink in MESSAGES:
-        lines += [f"name = {quoted(answers.to)}"]
+        lines += [f"name = {toml_string(answers.to)}"]
     elif answers.sink in DIRECTORIES:
-        lines += [f"path = {quoted(answers.to)}"]
+        lines += [f"path = {toml_string(answers.to)}"]
     if answers.value == "json" or answers.check:
-        lines += ["", "[sinks.bad]", 'type = "json"', f"path = {quoted(_bad(answers))}"]
+        lines += ["", "[sinks.bad]", 'type = "json"', f"path = {toml_string(_bad(answers))}"]
     return "\n".join(lines) + "\n"
 
 
@@ -92,9 +92,9 @@ def _bad(answers: Answers) -> str:
 
 def _rule(name: str, view: str, check: str) -> list[str]:
     rule = {"name": name, "view": view, "check": check, "action": "dead-letter", "to": "bad"}
-    return ["[[rules]]", *(f"{key} = {quoted(value)}" for key, value in rule.items()), ""]
+    return ["[[rules]]", *(f"{key} = {toml_string(value)}" for key, value in rule.items()), ""]
 
 
-def quoted(text: str) -> str:
+def toml_string(text: str) -> str:
     """Return a text as a value of the file: a string of JSON is one of TOML."""
     return json.dumps(text, ensure_ascii=False).replace("$", "$$")

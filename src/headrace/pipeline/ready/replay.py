@@ -22,7 +22,7 @@ from headrace.client import ClientError, Message, connect
 from headrace.client.message import decode_properties
 from headrace.columns.runtime.atomic_files import write_whole
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.ready.archive import Choice, Row, messages
+from headrace.pipeline.ready.archive import MessageFilter, Row, messages
 
 if TYPE_CHECKING:
     from headrace.untyped import Cell
@@ -42,11 +42,11 @@ DROPPABLE: Final = (*SELDOM, "expiration", "delivery_mode", "headers")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class ReplayRequest:
     """Range and target of a replay; an `exchange` or `routing_key` of None keeps a message's."""
 
     lake: Path
-    choice: Choice = field(default_factory=Choice)
+    choice: MessageFilter = field(default_factory=MessageFilter)
     exchange: str | None = None
     routing_key: str | None = None
     rate: float | None = None  # Messages per second.
@@ -113,14 +113,14 @@ def _expiration(text: str | None) -> timedelta | None:
     return timedelta(milliseconds=int(text)) if text and text.isdigit() else None
 
 
-def address_of(row: Row, order: Order) -> tuple[str, str]:
+def address_of(row: Row, order: ReplayRequest) -> tuple[str, str]:
     """Exchange and routing key of a message."""
     exchange = row["exchange"] if order.exchange is None else order.exchange
     routing_key = row["routing_key"] if order.routing_key is None else order.routing_key
     return exchange or "", routing_key or ""
 
 
-def look(order: Order) -> Counters:
+def look(order: ReplayRequest) -> Counters:
     """Return the plan of a replay; nothing is published, and no broker is asked."""
     counters = Counters()
     for row in messages(order.lake, order.choice, _begun(order)):
@@ -128,7 +128,9 @@ def look(order: Order) -> Counters:
     return counters
 
 
-def replay(url: str, order: Order, show: Callable[[Counters], None] = lambda _: None) -> Counters:
+def replay(
+    url: str, order: ReplayRequest, show: Callable[[Counters], None] = lambda _: None
+) -> Counters:
     """Publish, and return once everything is confirmed; PipelineError when it is not."""
     try:
         return asyncio.run(_replay(url, order, show))
@@ -136,7 +138,7 @@ def replay(url: str, order: Order, show: Callable[[Counters], None] = lambda _: 
         raise PipelineError(str(error)) from None
 
 
-async def _replay(url: str, order: Order, show: Callable[[Counters], None]) -> Counters:
+async def _replay(url: str, order: ReplayRequest, show: Callable[[Counters], None]) -> Counters:
     rows = messages(order.lake, order.choice, _begun(order))
     counters = Counters()
     reached: dict[str, int] = dict(_begun(order))
@@ -194,7 +196,7 @@ def _take(rows: Iterator[Row], count: int) -> list[Row]:
     return list(itertools.islice(rows, count))
 
 
-def _begun(order: Order) -> dict[str, int]:
+def _begun(order: ReplayRequest) -> dict[str, int]:
     """Return the next offset of each stream, from the file of progress."""
     if order.progress is None or not order.progress.exists():
         return {}
@@ -205,7 +207,7 @@ def _begun(order: Order) -> dict[str, int]:
     return offsets
 
 
-def _save(order: Order, reached: dict[str, int]) -> None:
+def _save(order: ReplayRequest, reached: dict[str, int]) -> None:
     if order.progress is not None:
         text = json.dumps({"lake": str(order.lake.absolute()), "next": reached})
         write_whole(order.progress, text + "\n")

@@ -177,7 +177,7 @@ class Events:
             if name not in names:
                 continue
             if isinstance(source, FileSource):
-                space, path = place_of(self.pipeline.located(source.path))
+                space, path = place_of(self.pipeline.resolve_path(source.path))
                 yield InputDataset(space, path, inputFacets=quality)
                 continue
             space, vhost = broker_of(self.pipeline.uri(source.uri))
@@ -222,7 +222,7 @@ class Events:
             space, _, database = sink.url.removeprefix("jdbc:").partition("?")[0].rpartition("/")
             return OutputDataset(re.sub(r"//[^/@]*@", "//", space), f"{database}.{sink.table}")
         path = getattr(sink, "path", None)
-        space, place = place_of(self.pipeline.located(path)) if path else ("console", name)
+        space, place = place_of(self.pipeline.resolve_path(path)) if path else ("console", name)
         return OutputDataset(space, place)
 
 

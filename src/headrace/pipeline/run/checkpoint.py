@@ -73,7 +73,8 @@ def read(state: State, name: str) -> Checkpoint:
     """Return the checkpoint of a query; PipelineError if it is missing or cannot be read."""
     checkpoint = _outline(state, name)
     ends = {
-        number: offset_log.read(file) for number, file in _numbered(checkpoint.path / "offsets")
+        number: offset_log.read(file)
+        for number, file in _numbered_files(checkpoint.path / "offsets")
     }
     return replace(checkpoint, offsets=ends)
 
@@ -84,7 +85,7 @@ def _outline(state: State, name: str) -> Checkpoint:
     if name not in names(state):
         listed = ", ".join(names(state)) or "none"
         raise PipelineError(f"there is no checkpoint of {name!r}; there are {listed}")
-    commits = tuple(number for number, _ in _numbered(path / "commits"))
+    commits = tuple(number for number, _ in _numbered_files(path / "commits"))
     # Each kind of state store has names of its own; queries without state have no file there.
     stateful = any(file.is_file() for file in (path / "state").rglob("*"))
     sources = made_for(path).get("sources", {})
@@ -92,7 +93,7 @@ def _outline(state: State, name: str) -> Checkpoint:
     return Checkpoint(name, path, checkpoint_id(path), {}, commits, stateful, queues)
 
 
-def described(
+def describe_checkpoints(
     state: State, query: str | None, queries: Collection[str] | None = None
 ) -> Iterator[str]:
     """Return the contents of the checkpoints in lines; ``queries`` are the file's queries."""
@@ -108,7 +109,7 @@ def described(
             yield "  the file has no such query any more"
         for number in sorted(checkpoint.offsets)[-SHOWN_MAX:]:
             mark = "done" if number in checkpoint.commits else "planned"
-            yield f"  batch {number}, {mark}: up to {_told(checkpoint.offsets[number])}"
+            yield f"  batch {number}, {mark}: up to {_format_ends(checkpoint.offsets[number])}"
 
 
 def positions(texts: Sequence[str]) -> dict[str, int]:
@@ -137,12 +138,15 @@ def plan(state: State, name: str, batch: int | None, at: dict[str, int]) -> Plan
         ends = checkpoint.offsets[batch]
         again = _between(ends, checkpoint.offsets[checkpoint.done])
         text = f"{name}: go back from batch {checkpoint.done} to the end of batch {batch}"
-        text += f", up to {_told(ends)}"
+        text += f", up to {_format_ends(ends)}"
         return Plan(checkpoint, f"{text}: {again} read again, and written again", batch)
-    ends = _moved(checkpoint.offsets[checkpoint.done], at, name)
+    ends = _move_positions(checkpoint.offsets[checkpoint.done], at, name)
     again = _between(ends, checkpoint.offsets[checkpoint.done])
     return Plan(
-        checkpoint, f"{name}: go on at {_told(ends)}: {again} read again", checkpoint.done, ends
+        checkpoint,
+        f"{name}: go on at {_format_ends(ends)}: {again} read again",
+        checkpoint.done,
+        ends,
     )
 
 
@@ -161,7 +165,7 @@ def apply(state: State, plan: Plan) -> Path:
     made = state.checkpoints / f".{checkpoint.name}.{uuid.uuid4().hex[:6]}"
     shutil.copytree(checkpoint.path, made)
     for folder in ("offsets", "commits"):
-        for number, file in _numbered(made / folder):
+        for number, file in _numbered_files(made / folder):
             if number > plan.batch:
                 file.unlink()
                 (file.parent / f".{number}.crc").unlink(missing_ok=True)
@@ -188,7 +192,7 @@ def _check_rewindable(checkpoint: Checkpoint) -> None:
         )
 
 
-def _numbered(folder: Path) -> list[tuple[int, Path]]:
+def _numbered_files(folder: Path) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
     files = [(int(path.name), path) for path in folder.iterdir() if path.name.isdigit()]
@@ -201,7 +205,7 @@ def _positions(offset: Json) -> dict[str, int] | None:
     return None
 
 
-def _told(ends: Ends) -> str:
+def _format_ends(ends: Ends) -> str:
     return "; ".join(_told_one(offset) for offset in ends.by_source.values())
 
 
@@ -227,7 +231,7 @@ def _between(start: Ends, end: Ends) -> str:
     return f"{count} records are"
 
 
-def _moved(ends: Ends, at: dict[str, int], name: str) -> Ends:
+def _move_positions(ends: Ends, at: dict[str, int], name: str) -> Ends:
     """Return the ends with other positions of some streams; PipelineError if none reads one."""
     given = {source: _positions(offset) for source, offset in ends.by_source.items()}
     if any(

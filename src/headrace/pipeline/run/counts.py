@@ -40,7 +40,7 @@ class Count:
         return self.failed / self.checked if self.checked else 0.0
 
 
-Found = Mapping[str, Count]  # By rule.
+RuleCounts = Mapping[str, Count]  # By rule.
 
 
 class Counts:
@@ -68,7 +68,7 @@ class Counts:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return  # Figures: a damaged file must not end the pipeline.
 
-    def take(self, batch: int, counts: Found) -> bool:
+    def take(self, batch: int, counts: RuleCounts) -> bool:
         """Keep the counts of a batch; False for a batch before the last, which is counted."""
         if self.batch is not None and batch < self.batch:
             return False
@@ -106,7 +106,7 @@ class Counts:
         }
 
 
-def _said(counts: Found) -> dict[str, list[int]]:
+def _said(counts: RuleCounts) -> dict[str, list[int]]:
     return {rule: [count.checked, count.failed] for rule, count in counts.items()}
 
 

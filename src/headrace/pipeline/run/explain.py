@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.pipeline.config.errors import PipelineError, redacted
+from headrace.pipeline.config.errors import PipelineError, redact
 from headrace.pipeline.config.settings import AmqpSource, Pipeline
 from headrace.pipeline.run import graph
 from headrace.pipeline.run.progress import reason
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def described(pipeline: Pipeline) -> Iterator[str]:
+def describe_pipeline(pipeline: Pipeline) -> Iterator[str]:
     """Return the sources, steps and sinks, without addresses of brokers."""
     yield f"pipeline {pipeline.head.name}, state in {pipeline.state}"
     for name, source in pipeline.sources.items():
@@ -61,7 +61,7 @@ def plans(spark: SparkSession, pipeline: Pipeline, *, extended: bool) -> Iterato
         frames = patiently(lambda: graph.build(spark, pipeline, sources, tables))
         for name in pipeline.sinks:
             plan = _plan(graph.of_sink(pipeline, frames, name), extended=extended)
-            yield name, redacted(plan)
+            yield name, redact(plan)
     except PipelineError:
         raise
     except Exception as error:  # noqa: BLE001  # Spark has many; its sentence is shown.

@@ -23,7 +23,7 @@ from headrace.pipeline.config.settings import (
     Step,
 )
 from headrace.pipeline.run.progress import reason
-from headrace.pipeline.run.rules import Asked, ask, letter
+from headrace.pipeline.run.rules import RuleResults, ask, letter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ class Frames:
     """The views by name, and what their rules refused and counted."""
 
     views: dict[str, DataFrame] = field(default_factory=dict)
-    asked: Asked = field(default_factory=Asked)
+    asked: RuleResults = field(default_factory=RuleResults)
 
 
 def source_frames(
@@ -160,7 +160,7 @@ def _source(
         if source.columns is not None:
             reader = reader.schema(columns_of(source.columns))
         return reader.load()
-    path = pipeline.located(source.path)
+    path = pipeline.resolve_path(source.path)
     options = spark_options(source.options)
     schema: Json = source.ddl
     if schema is None:
@@ -187,7 +187,7 @@ def _static(spark: SparkSession, pipeline: Pipeline, table: AnyStatic) -> DataFr
     if isinstance(table, StaticIceberg):
         return iceberg_frame(spark, pipeline, table)
     if isinstance(table, StaticFiles):
-        path = pipeline.located(table.path)
+        path = pipeline.resolve_path(table.path)
         options = spark_options(table.options)
         if table.type == "delta":
             return delta_frame(spark, path)

@@ -7,7 +7,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from headrace.pipeline.config.errors import redacted
+from headrace.pipeline.config.errors import redact
 from headrace.pipeline.run.counts import Count
 from headrace.spark.schema.observed import checked_rows, rejected_rows, warned_rows
 
@@ -112,4 +112,4 @@ def reason(text: str) -> str:
         chosen = causes[-1].removeprefix("Caused by: ")
     else:
         chosen = lines[0] if lines else ""
-    return redacted(chosen.strip())[:REASON_CHARACTERS_MAX]
+    return redact(chosen.strip())[:REASON_CHARACTERS_MAX]

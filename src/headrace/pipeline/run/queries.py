@@ -72,7 +72,7 @@ def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
     }
     made: JsonObject = {"sources": sources, "sinks": sinks}
     before = made_for(folder)
-    if is_named(pipeline, folder):
+    if names_its_sources(pipeline, folder):
         made[GONE] = _gone(before, sources, query)
         if before.get("sinks", sinks) == sinks:
             before = made
@@ -89,7 +89,7 @@ def remember(pipeline: Pipeline, query: Query, folder: Path) -> None:
         write_whole(folder / MADE_FOR, json.dumps(made, sort_keys=True))
 
 
-def is_named(pipeline: Pipeline, folder: Path) -> bool:
+def names_its_sources(pipeline: Pipeline, folder: Path) -> bool:
     """Return True if a checkpoint knows its sources by their names, so that others may come.
 
     One that Spark began without names goes on without them.

@@ -19,14 +19,14 @@ MESSAGE_COLUMNS = ("body", "properties", "headers", "routing_key")
 
 
 @dataclass
-class Asked:
+class RuleResults:
     """Results of the rules of some views: refused rows, and the counts of each rule by batch."""
 
     refused: dict[str, DataFrame] = field(default_factory=dict)
     counts: dict[str, DataFrame] = field(default_factory=dict)  # One row: checked, rows.
 
 
-def ask(frame: DataFrame, rule: Rule, asked: Asked) -> DataFrame:
+def ask(frame: DataFrame, rule: Rule, asked: RuleResults) -> DataFrame:
     """Return the rows that go on. A stream observes how many it asked; of a batch `asked` has it.
 
     Spark reports the observed metrics of a batch only to the query that computes it.

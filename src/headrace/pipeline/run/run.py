@@ -27,18 +27,23 @@ from headrace.pipeline.config.settings import (
     Pipeline,
 )
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.counts import Counts, Found
-from headrace.pipeline.run.judge import apply_rules, judge, observed, of_batch
+from headrace.pipeline.run.counts import Counts, RuleCounts
 from headrace.pipeline.run.parts import graph_of
 from headrace.pipeline.run.progress import take
 from headrace.pipeline.run.queries import (
     BY_BATCH,
     BY_SPARK,
     Query,
-    is_named,
+    names_its_sources,
     queries_of,
     remember,
     write_as,
+)
+from headrace.pipeline.run.rule_checks import (
+    apply_rules,
+    check_batch_rules,
+    enforce_rules,
+    observed_counts,
 )
 from headrace.pipeline.run.session import STARTS_MAX, is_slow_start, patiently
 from headrace.pipeline.run.state import QueryStatus, State, Status, checkpoint_id
@@ -94,7 +99,7 @@ class Run:
             self._watch(show)
         except BaseException as error:
             status.state = "failed"
-            status.error = _told(error)
+            status.error = _error_text(error)
             if _is_of_spark(error):  # Its texts show whole plans, with the options of sources.
                 raise PipelineError(status.error) from None
             raise
@@ -138,7 +143,9 @@ class Run:
         pipeline = self.pipeline
         tables = graph.static_frames(self.spark, pipeline)
         queries = queries_of(pipeline)
-        named = {query.name: is_named(pipeline, self._checkpoint(query)) for query in queries}
+        named = {
+            query.name: names_its_sources(pipeline, self._checkpoint(query)) for query in queries
+        }
         for query in queries:
             remember(pipeline, query, self._checkpoint(query))
         for has_names in sorted(set(named.values())):
@@ -200,7 +207,7 @@ class Run:
             if not held_up:
                 self._told_by_spark.add(query.name)
                 options = amqp_sink_options(self.pipeline, sink)
-                return _started(writer.format("amqp").options(**options))
+                return _start_query(writer.format("amqp").options(**options))
         output = output_of(self.pipeline, query.sinks[0], self._checkpoint(query))
 
         def write(batch: DataFrame, number: int) -> None:
@@ -209,22 +216,24 @@ class Run:
                 if not held_up:
                     output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
                     if rules:
-                        self._count(query, checkpoint, number, observed(self.spark, checkpoint))
+                        self._count(
+                            query, checkpoint, number, observed_counts(self.spark, checkpoint)
+                        )
                     return
                 batch.persist()
                 try:
                     pass_over(batch)  # Then all rows have been asked.
-                    by_rule = observed(self.spark, checkpoint)
-                    by_rule |= of_batch(rules, {str(sink.source): batch})
+                    by_rule = observed_counts(self.spark, checkpoint)
+                    by_rule |= check_batch_rules(rules, {str(sink.source): batch})
                     self._count(query, checkpoint, number, by_rule)
-                    judge(rules, by_rule, number)
+                    enforce_rules(rules, by_rule, number)
                     output.write(batch, f"{checkpoint}-{query.sinks[0]}", number)
                 finally:
                     batch.unpersist()
 
-        return _started(writer.foreachBatch(write))
+        return _start_query(writer.foreachBatch(write))
 
-    def _count(self, query: Query, checkpoint: str, number: int, by_rule: Found) -> None:
+    def _count(self, query: Query, checkpoint: str, number: int, by_rule: RuleCounts) -> None:
         counts, status = self._counts[query.name], self._status(query.name)
         counts.open(checkpoint)
         if query.queue is not None and number != counts.batch:
@@ -259,7 +268,7 @@ class Run:
                     frames = graph.build(batch.sparkSession, part, {queue: batch}, tables)
                     by_rule = apply_rules(part, frames.asked.counts, frames.views, query.sinks)
                     self._count(query, self._id(query), number, by_rule)
-                    judge(part.rules, by_rule, number)
+                    enforce_rules(part.rules, by_rule, number)
                     for sink, output in outputs.items():
                         rows = graph.of_sink(part, frames, sink)
                         output.write(rows, f"{self._id(query)}-{sink}", number)
@@ -268,7 +277,7 @@ class Run:
 
         frame = sources[query.queue]
         writer = self._writer(query, frame, "append", triggers.pop())
-        return _started(writer.foreachBatch(write))
+        return _start_query(writer.foreachBatch(write))
 
     def _write_static(self, query: Query, frame: DataFrame, frames: Frames) -> None:
         """A sink that only static tables feed is written once: as batch 0 of its checkpoint."""
@@ -282,7 +291,7 @@ class Run:
             writer = writer_file.read_text("utf-8")
             by_rule = apply_rules(self.pipeline, frames.asked.counts, frames.views, query.sinks)
             self._count(query, writer, 0, by_rule)
-            judge(self.pipeline.rules_before(name), by_rule, 0)
+            enforce_rules(self.pipeline.rules_before(name), by_rule, 0)
             output = output_of(self.pipeline, name, self._checkpoint(query))
             output.write(frame, writer, 0)
             write_whole(done, "")
@@ -342,7 +351,7 @@ class Run:
                     self._queries[status.name] = self._starters[status.name]()
                     active = True
                     continue
-                status.state, status.error = "failed", _told(failure)
+                status.state, status.error = "failed", _error_text(failure)
                 raise PipelineError(f"{status.name}: {status.error}")
             status.state = "finished"
         return active
@@ -384,7 +393,7 @@ class Run:
             if self._interrupted or Stopping.__name__ in str(failure):
                 continue
             if failure is not None:
-                status.state, status.error = "failed", _told(failure)
+                status.state, status.error = "failed", _error_text(failure)
                 raise PipelineError(f"{status.name}: {status.error}")
 
     def _end(self) -> None:
@@ -395,7 +404,7 @@ class Run:
                 status.state = "stopped"
 
 
-def _started(writer: Json) -> StreamingQuery:
+def _start_query(writer: Json) -> StreamingQuery:
     query: StreamingQuery = writer.start()
     return query
 
@@ -412,7 +421,7 @@ def _batch(query: StreamingQuery) -> int:
     return -1 if progress is None else int(progress["batchId"])
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """The cause of a failure in a line: Spark's own wrapping left out."""
     from headrace.pipeline.run.progress import reason
 

@@ -104,7 +104,11 @@ def _jars(pipeline: Pipeline) -> dict[str, str]:
     """The drivers of databases that sources and sinks name."""
     tables = [*pipeline.tables.values(), *pipeline.sinks.values()]
     jars = sorted(
-        {pipeline.located(str(jar)) for table in tables if (jar := getattr(table, "jar", None))}
+        {
+            pipeline.resolve_path(str(jar))
+            for table in tables
+            if (jar := getattr(table, "jar", None))
+        }
     )
     return {"spark.jars": ",".join(jars)} if jars else {}
 

@@ -50,7 +50,7 @@ def compact(root: Path, target_bytes: int, files_min: int, *, dry_run: bool = Fa
     ledger = Ledger(root)
     done = Compacted()
     for folder in _partitions(root):
-        with ledger.locked():
+        with ledger.lock():
             shutil.rmtree(ledger.home / "compacting", ignore_errors=True)
             files = _data(folder)
             small = [path for path in files if path.stat().st_size < target_bytes // 2]

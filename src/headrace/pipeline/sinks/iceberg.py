@@ -10,7 +10,7 @@ from headrace.pipeline.config.check import spark_options
 from headrace.pipeline.config.errors import PipelineError
 from headrace.pipeline.iceberg import upkeep
 from headrace.pipeline.iceberg.catalogs import about
-from headrace.pipeline.iceberg.files import described, layout_of, written
+from headrace.pipeline.iceberg.files import describe_offsets, layout_of, written
 from headrace.pipeline.iceberg.layout import columns_of
 from headrace.pipeline.iceberg.table import (
     Change,
@@ -19,7 +19,7 @@ from headrace.pipeline.iceberg.table import (
     last_batch,
 )
 from headrace.pipeline.sinks.frames import pass_over
-from headrace.pipeline.sinks.notes import note_of
+from headrace.pipeline.sinks.table_marker import table_marker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,7 @@ class IcebergOutput:
     def __init__(self, pipeline: Pipeline, sink: IcebergSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
         self.table = IcebergTable(pipeline, sink.catalog, sink.table)
-        self.note = note_of(checkpoint, name, self.table.what)
+        self.note = table_marker(checkpoint, name, self.table.what)
         self.checkpoint = checkpoint
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
@@ -90,5 +90,5 @@ class IcebergOutput:
             text = (self.checkpoint / "offsets" / str(batch)).read_text("utf-8")
         except FileNotFoundError:  # Only static tables feed the sink.
             return words
-        words["headrace-offsets"] = described(text.splitlines()[2:], OFFSETS_CHARS_MAX)
+        words["headrace-offsets"] = describe_offsets(text.splitlines()[2:], OFFSETS_CHARS_MAX)
         return words

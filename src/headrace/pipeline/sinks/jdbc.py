@@ -39,14 +39,14 @@ class Database:
     def write(self, frame: DataFrame, writer: str, batch: int) -> bool:
         """Add the rows of a batch; False when the table has them already."""
         writer = re.sub(r"[^A-Za-z0-9_-]", "", writer)[:64]
-        with self._connected() as connection:
+        with self._connect() as connection:
             self._prepare(connection)
             last = self._number(connection, f"SELECT batch FROM {NOTES} WHERE writer = '{writer}'")
             if last is not None and last >= batch:
                 return False
             self._load(frame)
             self._make_table(connection, frame)
-            columns = ", ".join(self._quoted(connection, name) for name in frame.columns)
+            columns = ", ".join(self._quote(connection, name) for name in frame.columns)
             statements = [
                 f"INSERT INTO {self.sink.table} ({columns}) SELECT {columns} FROM {self.staging}",
                 f"INSERT INTO {NOTES} (writer, batch) VALUES ('{writer}', {batch})"
@@ -89,7 +89,7 @@ class Database:
         finally:
             statement.close()
 
-    def _quoted(self, connection: Java, name: str) -> str:
+    def _quote(self, connection: Java, name: str) -> str:
         mark = str(connection.getMetaData().getIdentifierQuoteString()).strip()
         if mark and mark in name:
             raise PipelineError(f"column {name!r} cannot be quoted for this database")
@@ -108,7 +108,7 @@ class Database:
             statement.close()
 
     @contextmanager
-    def _connected(self) -> Iterator[Java]:
+    def _connect(self) -> Iterator[Java]:
         """A connection of the driver's JVM, with transactions."""
         try:
             jvm: Java = self.spark._jvm

@@ -55,7 +55,7 @@ class Ledger:
         return self.home / "staging" / writer
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Be the only one that moves files here; waits for others."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a") as file:
@@ -72,7 +72,7 @@ class Ledger:
 
     def finish(self, writer: str) -> None:
         """Go on with a batch that was recorded and perhaps not moved as a whole."""
-        with self.locked():
+        with self.lock():
             record = self._record(writer)
             if record is not None and record["state"] == "moving":
                 moves = [Move(*pair) for pair in record["files"]]
@@ -82,7 +82,7 @@ class Ledger:
         """Move the staged files of a batch into their places, whatever happens in between."""
         for move in moves:
             atomic_files.sync_file(self.root / move.source)
-        with self.locked():
+        with self.lock():
             pairs = [[move.source, move.target] for move in moves]
             self._write(writer, {"batch": batch, "state": "moving", "files": pairs})
             self._move(writer, batch, moves)

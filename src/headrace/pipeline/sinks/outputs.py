@@ -29,8 +29,8 @@ from headrace.pipeline.sinks.frames import pass_over
 from headrace.pipeline.sinks.iceberg import IcebergOutput
 from headrace.pipeline.sinks.jdbc import Database
 from headrace.pipeline.sinks.ledger import Ledger, Move
-from headrace.pipeline.sinks.notes import note_of
 from headrace.pipeline.sinks.staged import write_staged
+from headrace.pipeline.sinks.table_marker import table_marker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ class FileOutput:
 
     def __init__(self, pipeline: Pipeline, sink: FileSink) -> None:
         self.sink = sink
-        self.root = Path(pipeline.located(sink.path))
+        self.root = Path(pipeline.resolve_path(sink.path))
         self.ledger = Ledger(self.root)
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
@@ -77,8 +77,8 @@ class DeltaOutput:
 
     def __init__(self, pipeline: Pipeline, sink: DeltaSink, name: str, checkpoint: Path) -> None:
         self.sink = sink
-        self.path = pipeline.located(sink.path)
-        self.note = note_of(checkpoint, name, f"the table {sink.path}")
+        self.path = pipeline.resolve_path(sink.path)
+        self.note = table_marker(checkpoint, name, f"the table {sink.path}")
 
     def write(self, frame: DataFrame, writer: str, batch: int) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema

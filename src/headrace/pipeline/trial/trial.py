@@ -22,7 +22,7 @@ from headrace.pipeline.config.errors import PipelineError, Problem
 from headrace.pipeline.config.settings import AmqpSource, Pipeline, StaticRows
 from headrace.pipeline.ready.dead_letters import browse
 from headrace.pipeline.run import graph
-from headrace.pipeline.run.judge import apply_rules
+from headrace.pipeline.run.rule_checks import apply_rules
 from headrace.pipeline.run.session import patiently
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Outcome:
     counts: Mapping[str, Count]
 
 
-def tried(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Outcome:
+def run_trial(spark: SparkSession, pipeline: Pipeline, cases: Cases, url: str) -> Outcome:
     """Run the pipeline on samples by way of an empty broker; a source without one has no rows."""
     pipeline = _with_tables(pipeline, cases)
     sources = {}

@@ -14,8 +14,8 @@ from headrace.columns.schema.offsets import split
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.columns.archive.border import Border
     from headrace.columns.archive.index import Archive, Run
+    from headrace.columns.archive.split import ArchiveSplit
     from headrace.columns.options.options import ReadOptions
     from headrace.columns.schema.columns import Wanted
     from headrace.columns.schema.offsets import Range
@@ -46,16 +46,16 @@ class StreamBatchReader(DataSourceReader):
         """The ranges to read, cut into partitions."""
         from headrace.columns.survey import archived_ranges, stream_ranges
 
-        options, archive, border = self.options, None, None
+        options, archive, archive_split = self.options, None, None
         if options.archive:
             from headrace.columns.archive.index import Archive
 
             archive = Archive(options.archive)
-            ranges, border = archived_ranges(options, archive)
+            ranges, archive_split = archived_ranges(options, archive)
         else:
             ranges = stream_ranges(options)
         # Spark reads one partition even of nothing.
-        return list(plan(options, ranges, archive, border) or [RangePartition(None)])
+        return list(plan(options, ranges, archive, archive_split) or [RangePartition(None)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One range, as Arrow batches."""
@@ -66,11 +66,11 @@ def plan(
     options: ReadOptions,
     ranges: list[Range],
     archive: Archive | None = None,
-    border: Border | None = None,
+    archive_split: ArchiveSplit | None = None,
 ) -> list[RangePartition]:
-    """The partitions of some ranges; the same for the same ranges and border."""
-    if border is not None:
-        ranges = border.cut(ranges)
+    """The partitions of some ranges; the same for the same ranges and split."""
+    if archive_split is not None:
+        ranges = archive_split.cut(ranges)
     most = options.partition_records_max
     if options.partitions_min is not None:
         pieces = split(ranges, options.partitions_min, size_max=most)
@@ -78,8 +78,8 @@ def plan(
         pieces = split(ranges, partitions_default(), PARTITION_RECORDS_MIN, most)
     partitions = [RangePartition(piece) for piece in pieces]
     for partition, piece in zip(partitions, pieces, strict=True):
-        if archive is not None and border is not None and border.has(piece):
-            from headrace.columns.archive.border import runs_of
+        if archive is not None and archive_split is not None and archive_split.has(piece):
+            from headrace.columns.archive.split import runs_of
 
             partition.runs = tuple(runs_of(archive, piece))
     return partitions
@@ -97,7 +97,7 @@ def read_partition(
 
     `source` is the queue whose leases they are; with `browse` it is a queue that is looked at.
     """
-    from headrace.columns.read.piece import read_piece
+    from headrace.columns.read.read_range import read_range
 
     assert isinstance(partition, RangePartition), partition
     piece = partition.piece
@@ -112,7 +112,7 @@ def read_partition(
         if not rejecting:
             rejects.clear()
             rejects = None
-    return read_piece(
+    return read_range(
         options,
         columns,
         piece,

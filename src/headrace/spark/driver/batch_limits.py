@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Protocol
 from headrace.columns.schema.offsets import ranges
 
 if TYPE_CHECKING:
-    from headrace.columns.positions import Measured
+    from headrace.columns.positions import RangeSize
     from headrace.columns.schema.offsets import Range
 
 
 class Measure(Protocol):
     """Measures records of a stream at the broker."""
 
-    def __call__(self, piece: Range, octets_max: int | None) -> Measured:
+    def __call__(self, piece: Range, octets_max: int | None) -> RangeSize:
         """Measure the first records of a range, up to a number of bytes, but at least one."""
 
 
-def shared(demands: Mapping[str, int], most: int) -> dict[str, int]:
+def share_limit(demands: Mapping[str, int], most: int) -> dict[str, int]:
     """Share `most` among demands in proportion; none gets more than its demand.
 
     While there is enough for one each, each gets at least one.
@@ -42,16 +42,20 @@ def shared(demands: Mapping[str, int], most: int) -> dict[str, int]:
     return given
 
 
-def limited(start: Mapping[str, int], end: Mapping[str, int], records_max: int) -> dict[str, int]:
+def limit_records(
+    start: Mapping[str, int], end: Mapping[str, int], records_max: int
+) -> dict[str, int]:
     """Move from `start` towards `end` by at most `records_max` records, shared by backlog."""
-    steps = shared({backlog.stream: len(backlog) for backlog in ranges(start, end)}, records_max)
+    steps = share_limit(
+        {backlog.stream: len(backlog) for backlog in ranges(start, end)}, records_max
+    )
     return {
         stream: start[stream] + steps[stream] if stream in steps else position
         for stream, position in end.items()
     }
 
 
-def limited_octets(
+def limit_bytes(
     start: Mapping[str, int], end: Mapping[str, int], octets_max: int, measure: Measure
 ) -> dict[str, int]:
     """Move from `start` towards `end` by records of at most `octets_max`, shared by backlog.
@@ -62,7 +66,7 @@ def limited_octets(
     sizes = {backlog.stream: measure(backlog, None).octets for backlog in backlogs}
     if sum(sizes.values()) <= octets_max:
         return dict(end)
-    shares = shared(sizes, octets_max)
+    shares = share_limit(sizes, octets_max)
     reached = dict(end)
     rest = 0  # No record is cut, so a share is seldom used up: the next stream has what is left.
     for backlog in sorted(backlogs, key=lambda backlog: (shares[backlog.stream], backlog.stream)):

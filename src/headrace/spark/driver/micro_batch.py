@@ -143,10 +143,10 @@ class StreamReader(MicroBatchReader):
         first = first_of(Offset.from_json(start), last)
         pieces = ranges(first, last.positions)
         if last.archived:
-            from headrace.columns.archive.border import Border
+            from headrace.columns.archive.split import ArchiveSplit
 
             archive = cast("Planner", self.planner).archive
-            planned = plan(self.options, pieces, archive, Border.of(last))
+            planned = plan(self.options, pieces, archive, ArchiveSplit.of(last))
         else:
             planned = plan(self.options, pieces)
         for partition in planned:

@@ -14,24 +14,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.columns.archive.border import border_of
+from headrace.columns.archive.split import split_ranges
 from headrace.columns.archived_broker import ArchivedBroker
 from headrace.columns.errors import DataLossError
 from headrace.columns.options.kinds import Edge
 from headrace.columns.positions import positions
 from headrace.columns.schema.offsets import Offset, OffsetError, first_of, ranges
-from headrace.spark.driver.batch_limits import limited, limited_octets
+from headrace.spark.driver.batch_limits import limit_bytes, limit_records
 
 if TYPE_CHECKING:
     from headrace.columns.archive.index import Archive
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.positions import Broker, Place
+    from headrace.columns.positions import Broker, StreamBounds
 
 log = logging.getLogger(__name__)
 
 
-class Keeper(Protocol):
-    """Keeper of the committed offsets of a group of readers, for operators to see."""
+class OffsetStore(Protocol):
+    """The committed offsets of a group of readers, for operators to see."""
 
     def begin(self, start: Mapping[str, int], ids: Mapping[str, int]) -> dict[str, int]:
         """Remember where the group begins in each stream; return where it began at first."""
@@ -56,7 +56,7 @@ class Planner:
         options: ReadOptions,
         broker: Broker,
         clock: Callable[[], float],
-        keeper: Keeper | None = None,
+        keeper: OffsetStore | None = None,
         archive: Archive | None = None,
     ) -> None:
         """`clock` tells seconds and never goes back; a query without a group has no `keeper`.
@@ -70,7 +70,7 @@ class Planner:
         self._keeper = keeper
         self._owner = ""  # The name under which this process owns the group.
         self._kept: dict[str, int] = {}  # The group's position in each stream.
-        self._target: dict[str, Place] | None = None
+        self._target: dict[str, StreamBounds] | None = None
         self._waiting_since: float | None = None  # For records, as there are too few.
         self._begun: Mapping[str, int] | None = None  # Where the batch begins that is at work.
         self._counted = False  # What its tasks found gone.
@@ -114,10 +114,10 @@ class Planner:
         places = self._broker.places()
         self._check_identity(before, places)
         if self._keeper is not None:
-            before = self._joined(before, places)
+            before = self._join_group(before, places)
         skipped_before = before.skipped
         if not self.options.fail_on_data_loss:
-            before = self._with_skipped(before, places)
+            before = self._count_skipped(before, places)
         before = replace(before, archived={}, gaps={})  # Those of the batch before.
         end = self._end(before, places, unlimited=unlimited)
         if end is None and before.skipped != skipped_before:
@@ -133,12 +133,12 @@ class Planner:
         """The batch that ends there is in the sink."""
         if self._keeper is not None:
             places = self._broker.places()
-            joined = self._joined(end, places)
+            joined = self._join_group(end, places)
             done = {stream: at for stream, at in end.positions.items() if stream in places}
             if done:
                 self._kept.update(self._keeper.commit(joined.owner, done, _ids(places)))
 
-    def _joined(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+    def _join_group(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
         """Claim the group on all streams, under the query's name in the checkpoint."""
         assert self._keeper is not None
         owner = before.owner or self._owner or uuid.uuid4().hex
@@ -154,7 +154,7 @@ class Planner:
         return replace(before, owner=owner)
 
     def _end(
-        self, before: Offset, places: Mapping[str, Place], *, unlimited: bool
+        self, before: Offset, places: Mapping[str, StreamBounds], *, unlimited: bool
     ) -> Offset | None:
         """Return the end of a batch with records; None if there are none, or too few yet."""
         start = self._start(before, places)
@@ -172,7 +172,7 @@ class Planner:
         if not unlimited and self._must_wait(backlog):
             return None
         if not unlimited:
-            end = self._limited(first, end)
+            end = self._apply_limits(first, end)
         if end == before.positions:
             return None
         if self.archive is not None:
@@ -182,7 +182,7 @@ class Planner:
         origin = {stream: at for stream, at in start.origin.items() if stream in end}
         return replace(start, positions=end, origin=origin, ids=_ids(places))
 
-    def _with_skipped(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+    def _count_skipped(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
         """Count what the tasks of the last batch found gone, if that can be: a batch has ended."""
         owner = before.owner or uuid.uuid4().hex
         before = replace(before, owner=owner)
@@ -199,7 +199,7 @@ class Planner:
         skipped = self._broker.skipped(owner, places)
         return replace(before, skipped={**before.skipped, **skipped})
 
-    def _start(self, before: Offset, places: Mapping[str, Place]) -> Offset:
+    def _start(self, before: Offset, places: Mapping[str, StreamBounds]) -> Offset:
         """Return the beginning of a batch; `origin` has the streams that begin anew."""
         origin = {stream: at for stream, at in before.begun().items() if stream in places}
         lost = dict(before.lost)
@@ -226,21 +226,21 @@ class Planner:
         start: Offset,
         end: dict[str, int],
         first: Mapping[str, int],
-        places: Mapping[str, Place],
+        places: Mapping[str, StreamBounds],
         archive: Archive,
     ) -> tuple[Offset, dict[str, int]]:
-        """Return the border and the gaps of a batch, and its end: before too many gaps."""
+        """Return where a batch is split, its gaps, and its end: before too many gaps."""
         oldest = {stream: place.first for stream, place in places.items()}
         fail = self.options.fail_on_data_loss
-        border = border_of(archive, oldest, ranges(first, end), fail=fail)
+        split = split_ranges(archive, oldest, ranges(first, end), fail=fail)
         end = {
-            stream: border.archived[stream] if stream in border.cut_short else at
+            stream: split.archived[stream] if stream in split.cut_short else at
             for stream, at in end.items()
         }
         lost = dict(start.lost)
-        for stream, records in border.lost().items():
+        for stream, records in split.lost().items():
             lost[stream] = lost.get(stream, 0) + records
-        return replace(start, lost=lost, archived=border.archived, gaps=border.gaps), end
+        return replace(start, lost=lost, archived=split.archived, gaps=split.gaps), end
 
     def _lose(self, what: str) -> None:
         if self.options.fail_on_data_loss:
@@ -249,7 +249,7 @@ class Planner:
             )
         log.warning("%s; going on without them", what)
 
-    def _check_identity(self, before: Offset, places: Mapping[str, Place]) -> None:
+    def _check_identity(self, before: Offset, places: Mapping[str, StreamBounds]) -> None:
         identity = self._broker.identity()
         if before.broker is not None and before.broker != identity:
             raise OffsetError(
@@ -275,14 +275,14 @@ class Planner:
             self._waiting_since = now
         return now - self._waiting_since < self.options.trigger_delay_s
 
-    def _limited(self, first: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
+    def _apply_limits(self, first: Mapping[str, int], end: dict[str, int]) -> dict[str, int]:
         records, octets = self.options.records_per_trigger_max, self.options.octets_per_trigger_max
         if records is not None:
-            end = limited(first, end, records)
+            end = limit_records(first, end, records)
         if octets is not None:
-            end = limited_octets(first, end, octets, self._broker.measure)
+            end = limit_bytes(first, end, octets, self._broker.measure)
         return end
 
 
-def _ids(places: Mapping[str, Place]) -> dict[str, int]:
+def _ids(places: Mapping[str, StreamBounds]) -> dict[str, int]:
     return {stream: place.id for stream, place in places.items() if place.id}

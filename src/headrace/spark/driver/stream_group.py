@@ -25,7 +25,7 @@ CLAIM_PAUSE_S: Final = 0.25
 
 
 class StreamGroup:
-    """One group on the streams of one query; see `planner.Keeper`."""
+    """One group on the streams of one query; see `planner.OffsetStore`."""
 
     def __init__(
         self,

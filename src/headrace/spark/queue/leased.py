@@ -28,7 +28,7 @@ OWNER_GONE_S: Final = 30  # How long an owner whose connection is gone stays the
 
 
 class Leased:
-    """The lease of one queue for one group; see `planner.Lessor`."""
+    """The lease of one queue for one group; see `planner.QueueLease`."""
 
     def __init__(
         self,

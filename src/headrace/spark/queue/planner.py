@@ -40,7 +40,7 @@ class LeaseState(NamedTuple):
     ready: int
 
 
-class Lessor(Protocol):
+class QueueLease(Protocol):
     """Lender of the messages of one queue to one group, until they are settled."""
 
     def claim(self, owner: str) -> LeaseState:
@@ -65,7 +65,9 @@ class Lessor(Protocol):
 class QueuePlanner:
     """Decides what each micro-batch of one query covers."""
 
-    def __init__(self, options: ReadOptions, lessor: Lessor, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, options: ReadOptions, lessor: QueueLease, clock: Callable[[], float]
+    ) -> None:
         """`clock` tells seconds and never goes back."""
         self.options = options
         self._lessor = lessor

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.blocking.loop_thread import LOOP
-from headrace.client.bulk.consumer import PREFETCH_MAX, BulkConsumer, Drawn
+from headrace.client.bulk.consumer import PREFETCH_MAX, BulkConsumer, DrainedMessage
 from headrace.client.errors import (
     ChannelClosed,
     ConnectionClosed,
@@ -38,7 +38,7 @@ SLOW_S: Final = 5.0  # Wait for a message if the broker reports ready ones.
 
 
 class Spooled:
-    """The spool of one queue for one group; see `planner.Lessor`."""
+    """The spool of one queue for one group; see `planner.QueueLease`."""
 
     rejects = 0  # Rejects in advance are for leases only.
 
@@ -82,7 +82,7 @@ class Spooled:
 
     def take(self, owner: str, first: int, records: int, octets: int) -> int:
         """Give the numbers from `first` on; return the one behind the last."""
-        spool = self._opened()
+        spool = self._claimed_spool()
         records = min(records, BATCH_MAX)
         if first < spool.next:
             return min(spool.next, first + records)
@@ -90,17 +90,17 @@ class Spooled:
         octets_before = spool.octets
         room = min(octets, self.options.spool_octets_max - octets_before)
         while spool.next - first < records and spool.octets - octets_before < room:
-            taken = self._draw(min(TAKE_MAX, records - (spool.next - first)))
+            taken = self._drain_messages(min(TAKE_MAX, records - (spool.next - first)))
             if not taken:
                 break
             for drawn in taken:
-                self._keep(spool, drawn)
+                self._append(spool, drawn)
         spool.sync()
         return spool.next
 
     def settle(self, owner: str, upto: int) -> int:
         """Be done with all numbers below `upto`: first in the spool, then at the broker."""
-        spool = self._opened()
+        spool = self._claimed_spool()
         if self._drain is None:
             self._owed += [entry for entry in spool.entries if entry.number < upto]
         spool.settle(upto)
@@ -108,7 +108,7 @@ class Spooled:
         while self._tags and self._tags[0][1] < upto:
             tag = self._tags.popleft()[0]
         if tag and self._drain is not None:
-            LOOP.run(self._acked(self._drain, tag))
+            LOOP.run(self._ack(self._drain, tag))
         return spool.settled
 
     def close(self) -> None:
@@ -120,7 +120,7 @@ class Spooled:
             self._spool.close()
             self._spool = None
 
-    def _opened(self) -> Spool:
+    def _claimed_spool(self) -> Spool:
         assert self._spool is not None, "it was not claimed"
         return self._spool
 
@@ -166,13 +166,13 @@ class Spooled:
             self._drain, self._connection = drain, connection
             self._tags.clear()  # All that was not acked comes again.
             again: dict[bytes, deque[int]] = defaultdict(deque)
-            for entry in (*self._owed, *self._opened().entries):
+            for entry in (*self._owed, *self._claimed_spool().entries):
                 again[entry.digest].append(entry.number)
             self._again = again
 
         patiently(self.options.uri, self.options.reconnect_timeout_s, begin, Purpose.READ)
 
-    def _draw(self, most: int) -> list[Drawn]:
+    def _drain_messages(self, most: int) -> list[DrainedMessage]:
         """Return the next messages of the queue; an empty list if none is ready."""
         drain = self._drain
         if drain is None:
@@ -186,7 +186,7 @@ class Spooled:
             return []
         return taken
 
-    def _keep(self, spool: Spool, drawn: Drawn) -> None:
+    def _append(self, spool: Spool, drawn: DrainedMessage) -> None:
         """Append a message, unless it is there already."""
         header, body = drawn.header, drawn.body
         where, key = drawn.exchange.encode(), drawn.routing_key.encode()
@@ -199,5 +199,5 @@ class Spooled:
         self._tags.append((drawn.tag, number))
 
     @staticmethod
-    async def _acked(drain: BulkConsumer, tag: int) -> None:
+    async def _ack(drain: BulkConsumer, tag: int) -> None:
         drain.ack_up_to(tag)

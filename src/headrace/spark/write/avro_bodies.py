@@ -80,7 +80,9 @@ def _fault(schema: JsonObject, value: Json, error: Exception) -> str:
 
 def _check(schema: spark.StructType, expected: StructType) -> None:
     value_type = {field.name: field.dataType for field in schema.fields}.get(VALUE)
-    if value_type is None or _sorted(from_spark(value_type, nulls=False)) != _sorted(expected):
+    if value_type is None or _sort_fields(from_spark(value_type, nulls=False)) != _sort_fields(
+        expected
+    ):
         got = "none" if value_type is None else value_type.simpleString()
         raise SchemaError(
             f"column 'value' must be of type {expected.text()}, which option 'valueSchema' "
@@ -88,27 +90,27 @@ def _check(schema: spark.StructType, expected: StructType) -> None:
         )
 
 
-def _sorted(kind: DataType) -> DataType:
+def _sort_fields(kind: DataType) -> DataType:
     """The type with its fields in the order of their names: Avro's rows go by name."""
     if isinstance(kind, StructType):
-        fields = [StructField(field.name, _sorted(field.kind)) for field in kind.fields]
+        fields = [StructField(field.name, _sort_fields(field.kind)) for field in kind.fields]
         return StructType(sorted(fields, key=lambda field: field.name))
     if isinstance(kind, ArrayType):
-        return ArrayType(_sorted(kind.element))
+        return ArrayType(_sort_fields(kind.element))
     if isinstance(kind, MapType):
-        return MapType(kind.key, _sorted(kind.value))
+        return MapType(kind.key, _sort_fields(kind.value))
     return kind
 
 
 def _mark(options: EncodeOptions) -> bytes:
     """Return the bytes before each datum."""
     if options.registry is not None:
-        number = _registered(options)
+        number = _schema_id(options)
         return b"\0" + number.to_bytes(4) if options.framing == "registry" else b""
     return frame(read_schema(options.text)) if options.framing == "single-object" else b""
 
 
-def _registered(options: EncodeOptions) -> int:
+def _schema_id(options: EncodeOptions) -> int:
     """The id of the schema; the registry checks that it is compatible with its subject."""
     assert options.registry is not None
     key = (options.registry.url, options.subject, options.text)

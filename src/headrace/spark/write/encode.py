@@ -229,7 +229,7 @@ def _properties(
     flags |= np.uint16(constant)
     head: Arrow = pa.scalar(constant.to_bytes(2, "big"), pa.binary())
     if np.any(flags != constant):
-        head = _fixed(flags.astype(">u2"), 2)
+        head = _fixed_width_column(flags.astype(">u2"), 2)
     return Octets.arrow(pc.binary_join_element_wise(head, *pieces, b""))
 
 
@@ -241,7 +241,7 @@ def _piece(name: str, column: pa.Array) -> pa.Array:
         return _BYTE.take(column.cast(pa.int32()))
     if name == "timestamp":
         micros = np.asarray(pc.fill_null(column.cast(pa.timestamp("us")).cast(pa.int64()), 0))
-        seconds = _fixed((micros // 1_000_000).astype(">u8"), 8)
+        seconds = _fixed_width_column((micros // 1_000_000).astype(">u8"), 8)
         return pc.if_else(pc.is_valid(column), seconds, pa.scalar(None, pa.binary()))
     text = column.cast(pa.binary())
     return pc.binary_join_element_wise(_BYTE.take(pc.binary_length(text)), text, b"")
@@ -255,7 +255,7 @@ def _table(column: pa.MapArray) -> pa.Array:
     heads = np.empty((len(names), 5), np.uint8)
     heads[:, 0] = ord("S")
     heads[:, 1:] = lengths.view(np.uint8).reshape(len(names), 4)
-    kinds: Arrow = _fixed(heads, 5)
+    kinds: Arrow = _fixed_width_column(heads, 5)
     if values.null_count:
         kinds = pc.if_else(pc.is_null(values), pa.scalar(b"V", pa.binary()), kinds)
         values = pc.fill_null(values, b"")
@@ -266,12 +266,12 @@ def _table(column: pa.MapArray) -> pa.Array:
     whole = pa.Array.from_buffers(
         pa.binary(), len(column), [None, pa.py_buffer(ends.tobytes()), entries.buffers()[2]]
     )
-    sizes = _fixed(np.diff(ends).astype(">u4"), 4)
+    sizes = _fixed_width_column(np.diff(ends).astype(">u4"), 4)
     tables = pc.binary_join_element_wise(sizes, whole, b"")
     return pc.if_else(pa.array(np.diff(ends) > 0), tables, pa.scalar(b"", pa.binary()))
 
 
-def _fixed(values: Arrow, width: int) -> pa.Array:
+def _fixed_width_column(values: Arrow, width: int) -> pa.Array:
     """Octets of the same length in every row as a column of binary."""
     count = len(values)
     ends = np.arange(0, (count + 1) * width, width, dtype=np.int32)

@@ -43,7 +43,7 @@ class SinkTakenError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StagedPartition:
     """The messages that one task staged; the driver hands it to `commit`."""
 
     sink: str
@@ -53,7 +53,7 @@ class Part:
     already: bool = False  # The batch had been committed before.
 
 
-NOTHING: Final = Part("", 0, "", 0)
+NOTHING: Final = StagedPartition("", 0, "", 0)
 
 
 def stage(
@@ -65,7 +65,7 @@ def stage(
     run: str,
     batch: int,
     task: Task,
-) -> Part:
+) -> StagedPartition:
     """Stage the rows of one partition; PublishError when any of them was not taken.
 
     A connection that breaks is made again as long as the rows so far are still known.
@@ -77,8 +77,8 @@ def stage(
     if last is not None and last >= batch:
         for _ in batches:  # What a query remembers between batches needs all of them computed.
             pass
-        return Part(sink, epoch, "", 0, already=True)
-    rows = _Kept(first, batches)
+        return StagedPartition(sink, epoch, "", 0, already=True)
+    rows = _ReplayableBatches(first, batches)
     breaks = 0
     while True:
         try:
@@ -91,8 +91,8 @@ def stage(
 
 
 def _stage_once(
-    options: WriteOptions, kept: _Kept, sink: str, epoch: int, batch: int, task: Task
-) -> Part:
+    options: WriteOptions, kept: _ReplayableBatches, sink: str, epoch: int, batch: int, task: Task
+) -> StagedPartition:
     from headrace.spark.write.encode import encode
 
     rows = Rows(task.partition)
@@ -125,7 +125,7 @@ def _stage_once(
             rows.fail(error.index, kept.row_error(options, error.index, error.reason))
             rows.check()
             raise
-    return Part(sink, epoch, staged.branches, staged.messages, staged.already)
+    return StagedPartition(sink, epoch, staged.branches, staged.messages, staged.already)
 
 
 def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int, int | None]:
@@ -156,7 +156,7 @@ def _begin(options: WriteOptions, sink: str, owner: str, run: str) -> tuple[int,
     return patiently(options.uri, options.reconnect_timeout_s, ask, Purpose.ASK, known=True)
 
 
-def commit(options: WriteOptions, parts: Sequence[Part], batch: int) -> None:
+def commit(options: WriteOptions, parts: Sequence[StagedPartition], batch: int) -> None:
     """Make a batch visible: the work of these tasks and no other. Again, it does nothing."""
     staged = [part for part in parts if part.branches]
     if not staged:
@@ -197,7 +197,7 @@ def _try(options: WriteOptions, ask: Callable[[blocking.Connection], None], othe
         log.info("%s: %s", otherwise, error)
 
 
-class _Kept:
+class _ReplayableBatches:
     """The batches of a partition; the first of them are kept, to be gone through again."""
 
     def __init__(self, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> None:

@@ -156,7 +156,7 @@ async def _publish_each(
                     await _publish_row(channel, options, row, outcome.expect(rows.seen, row))
                 rows.seen += 1
             batch = await asyncio.to_thread(next, batches, None)
-        await outcome.settled()
+        await outcome.wait_settled()
 
 
 async def _publish_row(
@@ -193,7 +193,7 @@ class _Outcome:
 
         return settle
 
-    async def settled(self) -> None:
+    async def wait_settled(self) -> None:
         """Wait until the outcome of every row is known."""
         while self._open:
             self._changed.clear()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.spark.write.avro_bodies import Encoder
-    from headrace.spark.write.exactly_once import Part
+    from headrace.spark.write.exactly_once import StagedPartition
 
 
 BATCHES: Final = "batch writes"  # The owner of a sink that no query has.
@@ -38,7 +38,7 @@ class Published(WriterCommitMessage):
     """The number of messages of one task that the broker confirmed or staged, and their stage."""
 
     count: int
-    part: Part | None = None
+    part: StagedPartition | None = None
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -142,7 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 abort(self.options, sink, batchId)
 
 
-def _parts(messages: list[WriterCommitMessage | None]) -> list[Part]:
+def _parts(messages: list[WriterCommitMessage | None]) -> list[StagedPartition]:
     """Return the stages of the tasks; tasks without rows have none."""
     return [
         message.part

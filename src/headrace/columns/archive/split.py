@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The border of a read: up to where records come from the archive, and from where the broker."""
+"""The split of a read between the archive, for earlier records, and the broker, for later ones."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ GAPS_MAX: Final = 100  # Of a stream in one batch; its end is before the next.
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class ArchiveSplit:
     """By stream the end of the archived part, and the gaps in it that are passed over."""
 
     archived: Mapping[str, int] = field(default_factory=dict)
     gaps: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
-    cut_short: frozenset[str] = frozenset()  # Streams whose batch ends where the border is.
+    cut_short: frozenset[str] = frozenset()  # Streams whose batch ends at the split.
 
     @classmethod
-    def of(cls, end: Offset) -> Border:
-        """Return the border of the batch that ends there."""
+    def of(cls, end: Offset) -> ArchiveSplit:
+        """Return the split of the batch that ends there."""
         return cls(end.archived, end.gaps)
 
     def cut(self, ranges: Iterable[Range]) -> list[Range]:
@@ -53,10 +53,10 @@ class Border:
         }
 
 
-def border_of(
+def split_ranges(
     archive: Archive, oldest: Mapping[str, int], ranges: Iterable[Range], *, fail: bool
-) -> Border:
-    """The border of some ranges; `oldest` are the first offsets that the broker still has.
+) -> ArchiveSplit:
+    """Return the split of some ranges; `oldest` are the first offsets that the broker still has.
 
     ArchiveError when the archive lacks a record or has one twice and that is to `fail`.
     """
@@ -78,7 +78,7 @@ def border_of(
         archived[piece.stream] = end
         if cover.holes:
             gaps[piece.stream] = [list(hole) for hole in cover.holes]
-    return Border(archived, gaps, frozenset(short))
+    return ArchiveSplit(archived, gaps, frozenset(short))
 
 
 def runs_of(archive: Archive, piece: Range) -> list[Run]:

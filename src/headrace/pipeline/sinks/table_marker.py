@@ -17,7 +17,7 @@ from headrace.pipeline.config.errors import PipelineError
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TableMarker:
     """The note about the table of one sink, a file in the checkpoint's directory."""
 
     path: Path
@@ -50,6 +50,6 @@ class Note:
         write_whole(self.path, json.dumps({"table": table, "batch": batch}))
 
 
-def note_of(checkpoint: Path, sink: str, what: str) -> Note:
+def table_marker(checkpoint: Path, sink: str, what: str) -> TableMarker:
     """Return the note of a checkpoint about the table of a sink."""
-    return Note(checkpoint / f"table-{sink}.json", what)
+    return TableMarker(checkpoint / f"table-{sink}.json", what)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.pipeline.config.errors import PipelineError
-from headrace.pipeline.run.counts import Count, Found
+from headrace.pipeline.run.counts import Count, RuleCounts
 from headrace.spark.schema.observed import REJECTED, WARNED
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.config.settings import Pipeline, Rule
 
 
-def observed(spark: SparkSession, query: str) -> dict[str, Count]:
+def observed_counts(spark: SparkSession, query: str) -> dict[str, Count]:
     """Return what the batch that a query is in has observed so far, by rule.
 
     Spark tells progress after it has committed a batch; a kill in between would lose the counts.
@@ -56,10 +56,10 @@ def apply_rules(
     """Evaluate the rules of some sinks for a batch, whose views are not streaming."""
     rules = {rule.name: rule for sink in sinks for rule in pipeline.rules_before(sink)}
     of_rows = counts_of({name: counts[name] for name in counts if name in rules})
-    return of_rows | of_batch(rules.values(), views)
+    return of_rows | check_batch_rules(rules.values(), views)
 
 
-def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
+def check_batch_rules(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str, Count]:
     """Ask the rules over batches; of `having` one thing is checked, the batch.
 
     A batch without rows is not asked.
@@ -85,7 +85,7 @@ def of_batch(rules: Iterable[Rule], views: Mapping[str, DataFrame]) -> dict[str,
     return counts
 
 
-def judge(rules: Iterable[Rule], counts: Found, batch: int) -> None:
+def enforce_rules(rules: Iterable[Rule], counts: RuleCounts, batch: int) -> None:
     """PipelineError for the first rule that does not let the batch be written."""
     for rule in rules:
         count = counts.get(rule.name)

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Result = TypeVar("Result")
 
 
-class Owed(Generic[Result]):
+class ShieldedTask(Generic[Result]):
     """Work that must finish once its first method is sent: the broker accepts no other before."""
 
     def __init__(self, work: Coroutine[object, None, Result]) -> None:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
     from headrace.columns.archive.index import Run
     from headrace.columns.options.options import ReadOptions
-    from headrace.columns.read.decoded_rows import Judge
+    from headrace.columns.read.decoded_rows import RejectRecorder
     from headrace.columns.schema.columns import Wanted
     from headrace.columns.schema.offsets import Range
 
 
-def read_piece(
+def read_range(
     options: ReadOptions,
     columns: Wanted,
     piece: Range,
@@ -27,7 +27,7 @@ def read_piece(
     *,
     browse: bool = False,
     reader: str = "",
-    rejects: Judge | None = None,
+    rejects: RejectRecorder | None = None,
     lane: int = 0,
     batch_records_max: int = BLOCK_RECORDS_MAX,
     runs: Sequence[Run] = (),
