@@ -289,6 +289,18 @@ class Broker:
             serving=self.node.serving,
             brokers=self.node.brokers,
         )
+        from headrace.server.cluster_relay.links import Links
+        from headrace.server.management.forwarded_requests import ForwardedRequests
+
+        managed.links = self.relays.links = Links(
+            self.relays,
+            managed.context,
+            managed.reactor,
+            self.login,
+            secret=managed.storage.secret,
+            broker=self.node.name,
+            serve=ForwardedRequests(managed).serve,
+        )
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses
         managed.alarms.database_is_full = self.node.is_full

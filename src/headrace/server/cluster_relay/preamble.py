@@ -4,6 +4,9 @@
 The relaying broker sends a header of its own in the place of AMQP's, and gets a challenge. Its
 answer is the length of a text of JSON (4 octets), the text, and an HMAC of challenge and text under
 a key of the cluster. A challenge is used once, so nothing can be sent again.
+
+The same begins a link (:mod:`headrace.server.cluster_relay.links`), with an operator in the place
+of the client, under another key: neither can be taken for the other.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ CHALLENGE_SIZE = 16
 MAC_SIZE = 32
 TEXT_BYTES_MAX = 65536
 PURPOSE = b"relayed connections"
+LINKS = b"links of operators"
 DEPTH_MAX = 8  # Of tables in a client's properties.
 
 
@@ -47,9 +51,9 @@ class Preamble:
     expires_s: float | None = None  # Unix time.
 
 
-def key_of(secret: bytes) -> bytes:
-    """Return the key of relays, from the secret that all brokers of a cluster have."""
-    return hmac.digest(secret, PURPOSE, "sha256")
+def key_of(secret: bytes, purpose: bytes = PURPOSE) -> bytes:
+    """Return the key of relays, or of links, from the secret that all brokers have."""
+    return hmac.digest(secret, purpose, "sha256")
 
 
 def pack(key: bytes, challenge: bytes, preamble: Preamble) -> bytes:
@@ -68,13 +72,18 @@ def pack(key: bytes, challenge: bytes, preamble: Preamble) -> bytes:
     return len(text).to_bytes(4, "big") + text + mac
 
 
+def is_proved(key: bytes, challenge: bytes, text: bytes, mac: bytes) -> bool:
+    """Return True if the answer to a challenge was made with the key."""
+    return hmac.compare_digest(hmac.digest(key, challenge + text, "sha256"), mac)
+
+
 def unpack(key: bytes, challenge: bytes, text: bytes, mac: bytes) -> Preamble:
     """Read the answer to a challenge.
 
     Raises:
         PreambleError: it was not made with the key.
     """
-    if not hmac.compare_digest(hmac.digest(key, challenge + text, "sha256"), mac):
+    if not is_proved(key, challenge, text, mac):
         raise PreambleError("a relayed connection does not know the secret of the cluster")
     try:
         return Preamble(**json.loads(text))

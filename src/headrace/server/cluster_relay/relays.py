@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from headrace.gateway.oauth.scopes import ScopeError, Scopes
 from headrace.gateway.security.remote_peer import RemotePeer
@@ -57,6 +57,23 @@ CHALLENGES = 1000  # The last ones are kept: a broker that gets its own has conn
 VERSIONS = {version.label: version for version in (V0_8, V0_9, V0_9_1)}
 
 
+class AcceptsLinks(Protocol):
+    """Links, as the port knows them; see :class:`headrace.server.cluster_relay.links.Links`."""
+
+    def is_proved(self, opening: RelayedOpening, text: bytes, mac: bytes) -> bool:
+        """Return True if a broker of the cluster begins a link, not a relayed connection."""
+
+    def accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint:
+        """Return the end of a link, which is served from now on.
+
+        Raises:
+            PreambleError, ScopeError: it is not accepted.
+        """
+
+    def close(self) -> None:
+        """End the links of other brokers."""
+
+
 class Relays:
     """See the module."""
 
@@ -83,6 +100,7 @@ class Relays:
         self._broker = broker
         self.serving = serving
         self.brokers = brokers
+        self.links: AcceptsLinks | None = None  # Which begin in the same way.
         self._tasks: set[asyncio.Task[None]] = set()
         self._challenges: deque[bytes] = deque(maxlen=CHALLENGES)
         context.make_relayed = self.make_opening
@@ -91,6 +109,8 @@ class Relays:
         """Cancel the connections that are being made."""
         for task in self._tasks:
             task.cancel()
+        if self.links is not None:
+            self.links.close()
 
     def _begin(self, work: asyncio.Task[None]) -> None:
         self._tasks.add(work)
@@ -188,6 +208,21 @@ class Relays:
             OSError: it cannot be reached, does not know relays, or is this broker.
             PreambleError: the client's properties are too long.
         """
+        sock, challenge = await self.reach(broker)
+        try:
+            introduction = self._introduction(connection, vhost, challenge)
+            await self._reactor.loop.sock_sendall(sock, introduction)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    async def reach(self, broker: ServingBroker) -> tuple[socket.socket, bytes]:
+        """Connect to another broker; return its challenge, too.
+
+        Raises:
+            OSError: it cannot be reached, does not know relays, or is this broker.
+        """
         loop = self._reactor.loop
         (resolved, *_) = await loop.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
         sock = socket.socket(resolved[0], socket.SOCK_STREAM)
@@ -204,11 +239,10 @@ class Relays:
                 challenge += got
             if challenge in self._challenges:
                 raise ConnectionError("that address leads back here: set its cluster_address")
-            await loop.sock_sendall(sock, self._introduction(connection, vhost, challenge))
         except BaseException:
             sock.close()
             raise
-        return sock
+        return sock, challenge
 
     def _introduction(self, connection: RelayableClient, vhost: str, challenge: bytes) -> bytes:
         """Return the answer to a challenge, and the client's last two methods again."""
@@ -249,14 +283,17 @@ class Relays:
         return RelayedOpening(context.pool, number, challenge, self._accept)
 
     def _accept(self, opening: RelayedOpening, text: bytes, mac: bytes) -> Endpoint | None:
-        """Return the connection of a client that another broker has logged in."""
+        """Return the connection of a client that another broker has logged in, or a link."""
         number = opening.number
+        links = self.links
         try:
+            if links is not None and links.is_proved(opening, text, mac):
+                return links.accept(opening, text, mac)
             preamble = unpack(self._key, opening.challenge, text, mac)
             peer = RemotePeer(
                 preamble.host, preamble.port, preamble.loopback, encrypted=preamble.encrypted
             )
-            user = self._user(preamble, peer)
+            user = self.user_of(preamble, peer)
             if preamble.version not in VERSIONS:
                 raise PreambleError(f"version '{preamble.version}' is not known here")
         except (PreambleError, ScopeError) as error:
@@ -276,7 +313,7 @@ class Relays:
         transport.sock = with_peer(transport.sock, (preamble.host, preamble.port))
         return connection
 
-    def _user(self, preamble: Preamble, peer: RemotePeer) -> User:
+    def user_of(self, preamble: Preamble, peer: RemotePeer) -> User:
         """Return the user that another broker has logged in.
 
         Raises:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.model.errors import ModelError, NotRecorded, ResourceError
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from headrace.server.definitions.plan import Plan
 
 
-def apply(plan: Plan) -> Iterator[Finding | None]:
+def apply(plan: Plan, left_out: Collection[str] = ()) -> Iterator[Finding | None]:
     """Create exchanges, queues and bindings, one a step; accounts were changed before.
+
+    Those of the virtual hosts ``left_out`` are created elsewhere.
 
     A step yields a finding where the object differs from the plan: a client may have
     declared it meanwhile.
@@ -25,6 +27,8 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
     """
     target = plan.target
     for exchange in plan.exchanges:
+        if exchange.vhost in left_out:
+            continue
         try:
             target.vhost(exchange.vhost).declare_exchange(
                 exchange.name,
@@ -41,6 +45,8 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
         else:
             yield None
     for queue in plan.queues:
+        if queue.vhost in left_out:
+            continue
         vhost = target.vhost(queue.vhost)
         reserved = queue.name.startswith("amq.") and queue.name not in vhost.queues
         try:
@@ -58,6 +64,8 @@ def apply(plan: Plan) -> Iterator[Finding | None]:
         else:
             yield None
     for binding in plan.bindings:
+        if binding.vhost in left_out:
+            continue
         try:
             target.vhost(binding.vhost).bind(
                 binding.source,
@@ -95,6 +103,15 @@ class Report:
         """Count an element as different that the plan would have created."""
         self.counts[finding.section][CREATED] -= 1
         self.add(finding)
+
+    def merge(self, counts: Mapping[str, Mapping[str, int]], findings: Iterable[Finding]) -> None:
+        """Add the counts and the findings of the report of another broker."""
+        for section, outcomes in counts.items():
+            mine = self.counts.setdefault(section, {})
+            for outcome, count in outcomes.items():
+                mine[outcome] = mine.get(outcome, 0) + count
+        for finding in findings:
+            self._keep(finding)
 
     def total(self, outcome: str) -> int:
         """Return the number of elements with an outcome."""

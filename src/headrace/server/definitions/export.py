@@ -81,7 +81,7 @@ def export(
             yield "parameters", {**at, "component": key.component, "name": key.name, "value": value}
     for name, virtual_host in list(target.vhosts.items()):
         if vhost is None or name == vhost:
-            yield from _topology(virtual_host, {} if vhost is not None else {"vhost": name})
+            yield from topology(virtual_host, {} if vhost is not None else {"vhost": name})
 
 
 def _vhost(name: str, metadata: Mapping[str, object], default_type: str) -> dict[str, object]:
@@ -147,7 +147,8 @@ def is_exported(queue: Queue) -> bool:
     )
 
 
-def _topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None]:
+def topology(vhost: VirtualHost, at: dict[str, str]) -> Iterator[Exported | None]:
+    """Yield the queues, exchanges and bindings of a virtual host, with the fields of ``at``."""
     for queue in vhost.queues_in_order:
         if not is_exported(queue) or queue.deleted:
             yield None

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.model.events import Events
     from headrace.model.vhost.virtual_host import VirtualHost
     from headrace.server.cluster.node import ClusterNode
+    from headrace.server.cluster_relay.links import Links
     from headrace.server.config.logs import Logs
     from headrace.server.config.settings import Settings
     from headrace.server.data.storage import Storage
@@ -55,7 +56,8 @@ class ManagedBroker:
     trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
     reload: Callable[[], ReloadResult | None]  # None: the settings have no source to read again.
     loop_delay: LoopDelay
-    node: ClusterNode | None = None  # In a cluster.
+    node: ClusterNode | None = None  # In a cluster,
+    links: Links | None = None  # to its other brokers.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.
     backing_up: bool = False
     sampler: object = None  # The operation "sample" makes it when the first client asks.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,31 +13,84 @@ from headrace.model.errors import ResourceError
 from headrace.server.config.process import freeze_objects
 from headrace.server.definitions.apply import Report, apply
 from headrace.server.definitions.document import ELEMENTS_MAX, DocumentError
-from headrace.server.definitions.export import export
-from headrace.server.definitions.outcomes import CREATED, NO_EQUIVALENT, refused
+from headrace.server.definitions.export import export, topology
+from headrace.server.definitions.held_elements import RULES, TOPOLOGY, HeldElements
+from headrace.server.definitions.outcomes import (
+    CREATED,
+    DIFFERENT,
+    NO_EQUIVALENT,
+    Finding,
+    refused,
+)
 from headrace.server.definitions.plan import Plan
 from headrace.server.definitions.target import Running
 from headrace.server.definitions.user_passwords import UserPasswords
+from headrace.server.management.call import OperationRefused
+from headrace.server.management.forwarding import (
+    NotReached,
+    forward,
+    is_elsewhere,
+    named_vhost,
+)
 from headrace.server.management.operation_table import OperationTable
 from headrace.user_tags import ADMINISTER
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from headrace.server.definitions.outcomes import Finding
     from headrace.server.management.call import Answer, Call, Steps
+    from headrace.server.management.forwarding import Forwarded
 
 operation = OperationTable()
 
 SLICE_S = 0.003  # Then the loop serves others.
+BUSY_S = 10.0  # After so long the operator is told that the operation goes on.
+OWNER_S = 12.0  # How long the owner of a virtual host is waited for: longer than a takeover,
+NEW_OWNER_S = 30.0  # and that of one which the import makes.
+NAMED_MAX = 10  # Virtual hosts that are named in an error.
 Step = TypeVar("Step")
 
 
 @operation("export definitions", ADMINISTER, fields="`vhost`, `for_rabbitmq`")
 async def export_definitions(call: Call) -> Steps:
-    """List each element with its section."""
+    """List each element with its section.
+
+    In a cluster, exchanges, queues and bindings come from the brokers that serve their virtual
+    hosts. A broker that is asked for them by another one lists nothing else.
+    """
     await call.broker.accounts.poll()
-    return exported(call)
+    if call.forwarded:
+        return exported_topology(call)
+    vhost = named_vhost(call)
+    others: list[str] = []
+    for name in list(call.broker.access.snapshot.vhosts):
+        if vhost in (None, name) and is_elsewhere(call, name):
+            others += await topology_elsewhere(call, name)
+    return exported(call, vhost, others)
+
+
+async def topology_elsewhere(call: Call, vhost: str) -> list[str]:
+    """Return the lines of a virtual host that another broker serves; none if this one does by now.
+
+    Raises:
+        OperationRefused: its owner did not answer.
+    """
+    request = {"do": "export definitions", "vhost": vhost}
+    try:
+        answer = await forward(call, vhost, request, wait_s=OWNER_S)
+    except NotReached as error:
+        call.refuse("internal", f"the export would lack a virtual host: {error}; try again")
+    return [] if answer is None else answer.items
+
+
+def exported_topology(call: Call) -> Steps:
+    """Yield the exchanges, queues and bindings of a virtual host for another broker."""
+    vhost = call.vhost()
+    count = 0
+    for element in topology(vhost, {"vhost": vhost.name}):
+        count += element is not None
+        yield None if element is None else {"section": element[0], "value": element[1]}
+    return {"items": count}
 
 
 def running(call: Call) -> Running:
@@ -51,17 +105,21 @@ def running(call: Call) -> Running:
     )
 
 
-def exported(call: Call) -> Steps:
-    """Yield the elements, one a step."""
-    vhost = call.vhost_filter()
-    name = None if vhost is None else vhost.name
+def exported(call: Call, vhost: str | None, others: list[str]) -> Steps:
+    """Yield the elements, one a step; ``others`` are lines of other brokers."""
     count = 0
-    for element in export(running(call), name, for_rabbitmq=call.flag("for_rabbitmq")):
+    for element in export(running(call), vhost, for_rabbitmq=call.flag("for_rabbitmq")):
         if element is None:
             yield None
             continue
         count += 1
         yield {"section": element[0], "value": element[1]}
+    for text in others:
+        item = json.loads(text)["item"]
+        if vhost is not None:
+            del item["value"]["vhost"]
+        count += 1
+        yield item
     return {"items": count}
 
 
@@ -74,15 +132,17 @@ def exported(call: Call) -> Steps:
 async def import_definitions(call: Call) -> Answer:
     """Import the elements that follow the request; if one is wrong, none.
 
-    Each line has a section, the index of its first element, and a list of elements.
+    Each line has a section, the index of its first element, and a list of elements. In a cluster,
+    exchanges, queues and bindings are imported by the brokers that serve their virtual hosts.
     """
     began = time.monotonic()
-    vhost = call.vhost_filter()
+    vhost = named_vhost(call)
     dry_run = call.flag("dry_run")
     outcomes = refused(strict=call.flag("strict"), known=call.flag("known"))
     await call.broker.accounts.poll()
     target = running(call)
-    plan, report = Plan(target, None if vhost is None else vhost.name), Report()
+    plan, report = Plan(target, vhost), Report()
+    held = HeldElements(vhost)
     passwords = UserPasswords(target.snapshot().accounts)
     try:
         count = 0
@@ -101,25 +161,38 @@ async def import_definitions(call: Call) -> Answer:
                 if passwords.is_in(section, element[2]):
                     value = await asyncio.to_thread(passwords.replaced, *element)
                     elements[at] = (section, first + at, value)
+            elements = kept_here(call, plan, held, elements)
             async for finding in sliced(call, planned(plan, elements)):
                 report.add(finding)
     except DocumentError as error:
         call.refuse("bad-request", f"{error}; nothing was changed")
     if refusal := report.refusal(outcomes):
         call.refuse("precondition", refusal)
+    known_elsewhere = [name for name in held.vhosts() if name not in plan.changes.vhosts]
+    for name in known_elsewhere:
+        await judge_elsewhere(call, name, held, report if dry_run else None)
     if not dry_run:
         call.log(f"imports definitions: {report.total(CREATED)} elements to create")
         if plan.changes:
             await call.broker.accounts.change(plan.changes, call.actor)
+        lacking: list[str] = []
+        left_out = await import_elsewhere(call, plan, held, report, lacking)
         steps = 0
         try:
-            async for step in sliced(call, apply(plan)):
+            async for step in sliced(call, apply(plan, left_out)):
                 steps += 1
                 if step is not None:
                     report.correct(step)
         except ResourceError as error:
             text = f"{error.text}; {steps} steps were done before: import again to continue"
             call.refuse("resource", text)
+        if lacking:
+            more = f" and {len(lacking) - NAMED_MAX} more" if len(lacking) > NAMED_MAX else ""
+            call.refuse(
+                "internal",
+                "exchanges, queues and bindings were not imported, but everything else was: "
+                f"{'; '.join(lacking[:NAMED_MAX])}{more}; import again to continue",
+            )
     async for _ in sliced(call, plan.release()):
         pass
     for finding in report.lines:
@@ -132,6 +205,110 @@ async def import_definitions(call: Call) -> Answer:
     }
 
 
+def kept_here(
+    call: Call, plan: Plan, held: HeldElements, elements: list[tuple[str, int, object]]
+) -> list[tuple[str, int, object]]:
+    """Return the elements to plan here; hold those of virtual hosts that are not served here.
+
+    The topology of a virtual host that the import makes is both: it is judged here, before there
+    is an owner.
+    """
+    broker = call.broker
+    if broker.node is None or call.forwarded:
+        return elements
+    here = []
+    for element in elements:
+        section, _, value = element
+        vhost = held.vhost_of(section, value)
+        is_ours = vhost is None or vhost in broker.vhosts
+        is_new = vhost in plan.changes.vhosts
+        if vhost is not None and not is_ours and (is_new or is_elsewhere(call, vhost)):
+            held.add(vhost, *element)
+            if section in TOPOLOGY and not is_new:
+                continue
+        here.append(element)
+    return here
+
+
+async def judge_elsewhere(
+    call: Call, vhost: str, held: HeldElements, report: Report | None
+) -> None:
+    """Let the broker that serves a virtual host judge its elements; add them to a report.
+
+    Raises:
+        OperationRefused: it refuses them, or does not answer; nothing was changed.
+    """
+    request = import_request(call, vhost, dry_run=True)
+    try:
+        lines = held.lines(vhost, RULES + TOPOLOGY)
+        answer = await forward(call, vhost, request, lines, wait_s=OWNER_S)
+    except NotReached as error:
+        call.refuse("internal", f"{error}; nothing was changed")
+    if answer is None:
+        call.refuse("internal", f"virtual host '{vhost}' moves between brokers: import again")
+    if report is not None:
+        take_report(report, answer)
+
+
+async def import_elsewhere(
+    call: Call, plan: Plan, held: HeldElements, report: Report, lacking: list[str]
+) -> list[str]:
+    """Import held topology at the brokers that serve its virtual hosts.
+
+    Returns the virtual hosts that another broker serves, or none; adds those whose topology was
+    not imported, and why, to ``lacking``.
+    """
+    elsewhere = []
+    until = time.monotonic() + NEW_OWNER_S
+    for vhost in held.vhosts():
+        is_new = vhost in plan.changes.vhosts
+        request = import_request(call, vhost, dry_run=False)
+        if is_new:  # It was judged here.
+            request.update(strict=False, known=False)
+        wait_s = max(0.0, until - time.monotonic()) if is_new else OWNER_S
+        try:
+            answer = await forward(call, vhost, request, held.lines(vhost, TOPOLOGY), wait_s=wait_s)
+        except NotReached as error:
+            lacking.append(str(error))
+        except OperationRefused as error:
+            lacking.append(error.text)
+        else:
+            if answer is None and is_new:
+                continue  # This broker serves it: the plan has its elements.
+            if answer is None:
+                lacking.append(f"virtual host '{vhost}' moves between brokers")
+            elif is_new:
+                for finding in findings_of(answer):
+                    if finding.outcome == DIFFERENT:  # A client was faster.
+                        report.correct(finding)
+            else:
+                take_report(report, answer)
+        elsewhere.append(vhost)
+    return elsewhere
+
+
+def import_request(call: Call, vhost: str, *, dry_run: bool) -> dict[str, object]:
+    """Return the request for the part of an import that is for one virtual host."""
+    flags = {"strict": call.flag("strict"), "known": call.flag("known"), "dry_run": dry_run}
+    return {"do": "import definitions", "vhost": vhost, **flags}
+
+
+def findings_of(answer: Forwarded) -> list[Finding]:
+    """Return the findings of another broker about topology."""
+    findings = [Finding(**json.loads(text)["item"]) for text in answer.items]
+    return [finding for finding in findings if finding.section in TOPOLOGY]
+
+
+def take_report(report: Report, answer: Forwarded) -> None:
+    """Add what another broker reports about topology."""
+    counts = answer.done.get("counts")
+    omitted = answer.done.get("omitted")
+    assert isinstance(counts, dict)
+    assert isinstance(omitted, int)
+    report.merge({name: counts[name] for name in TOPOLOGY if name in counts}, findings_of(answer))
+    report.omitted += omitted
+
+
 def planned(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Finding]:
     """Add elements to a plan one by one."""
     for element in elements:
@@ -141,6 +318,7 @@ def planned(plan: Plan, elements: list[tuple[str, int, object]]) -> Iterator[Fin
 async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
     """Yield the steps; let the loop serve others every ``SLICE_S``."""
     until = time.monotonic() + SLICE_S
+    busy_at = time.monotonic() + BUSY_S
     while True:
         with call.acting():
             try:
@@ -153,6 +331,9 @@ async def sliced(call: Call, steps: Iterator[Step]) -> AsyncIterator[Step]:
             freeze_objects()
             await asyncio.sleep(0)
             until = time.monotonic() + SLICE_S
+            if until > busy_at:
+                await call.busy()
+                busy_at = until + BUSY_S
     call.broker.reactor.turn()
 
 

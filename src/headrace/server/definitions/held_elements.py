@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements of an import for virtual hosts that this broker of a cluster does not serve.
+
+They are kept as they are in the file, to be sent to the brokers that serve these virtual hosts.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOPOLOGY = ("exchanges", "queues", "bindings")
+RULES = ("vhosts", "parameters", "policies")  # The topology is judged by these.
+LINE_CHARACTERS = 256 << 10  # Of elements in one line.
+
+
+class HeldElements:
+    """See the module."""
+
+    def __init__(self, default_vhost: str | None) -> None:
+        """``default_vhost`` is that of elements that name none."""
+        self._default = default_vhost
+        self._elements: dict[str, list[tuple[str, int, object]]] = {}  # In their order.
+
+    def vhost_of(self, section: str, value: object) -> str | None:
+        """Return the virtual host of an element; None if it is of none, or wrong."""
+        if not isinstance(value, dict) or section not in RULES + TOPOLOGY:
+            return None
+        name = value.get("name") if section == "vhosts" else value.get("vhost", self._default)
+        return name if isinstance(name, str) else None
+
+    def add(self, vhost: str, section: str, index: int, value: object) -> None:
+        """Keep an element of a virtual host."""
+        self._elements.setdefault(vhost, []).append((section, index, value))
+
+    def vhosts(self) -> list[str]:
+        """Return the virtual hosts that have exchanges, queues or bindings here."""
+        return [
+            vhost
+            for vhost, elements in self._elements.items()
+            if any(section in TOPOLOGY for section, _, _ in elements)
+        ]
+
+    def lines(self, vhost: str, sections: tuple[str, ...]) -> Iterator[dict[str, object]]:
+        """Yield the elements of these sections, as lines of the operation of an import."""
+        within, first, size = "", 0, 0
+        values: list[object] = []
+        for section, index, value in self._elements.get(vhost, ()):
+            if section not in sections:
+                continue
+            size += len(json.dumps(value))
+            follows = section == within and index == first + len(values)
+            if values and not (follows and size <= LINE_CHARACTERS):
+                yield {"section": within, "first": first, "values": values}
+                values = []
+            if not values:
+                within, first, size = section, index, len(json.dumps(value))
+            values.append(value)
+        if values:
+            yield {"section": within, "first": first, "values": values}

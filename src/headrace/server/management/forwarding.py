@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests about a virtual host that another broker of the cluster serves.
+
+The broker that an operator asks opens a link (:mod:`headrace.server.cluster_relay.links`) to the
+serving one, sends the request and its lines, and gets the answer, as on the management socket. The
+serving broker (:mod:`.forwarded_requests`) forwards nothing, so no request goes round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.server.cluster_relay.preamble import PreambleError
+from headrace.server.definitions.document import ELEMENTS_MAX
+from headrace.server.management.call import Answer, Call, OperationRefused
+from headrace.server.observe.account_events import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from headrace.gateway.connection.cluster_port import ServingBroker
+    from headrace.server.cluster_relay.links import Link
+
+POLL_S = 0.1  # How often a virtual host without an owner is looked at.
+BUSY_S = 10.0  # How often the operator is told that the operation goes on.
+
+
+class NotReached(Exception):
+    """No broker that serves a virtual host answered; the text has the name, and why."""
+
+
+class Forwarded(NamedTuple):
+    """The answer of another broker."""
+
+    items: list[str]  # Each an object of JSON.
+    done: Answer
+
+
+def is_elsewhere(call: Call, vhost: str) -> bool:
+    """Return True if a virtual host is one of the cluster that this broker does not serve."""
+    broker = call.broker
+    return (
+        broker.node is not None
+        and not call.forwarded
+        and vhost not in broker.vhosts
+        and vhost in broker.access.snapshot.vhosts
+        and call.sees_vhost(vhost)
+    )
+
+
+def named_vhost(call: Call) -> str | None:
+    """Return the virtual host of a request, wherever it is served; None if it names none.
+
+    Raises:
+        OperationRefused: there is none of this name, or the user does not see it.
+    """
+    if call.request.get("vhost") is None:
+        return None
+    name = call.text("vhost")
+    return name if is_elsewhere(call, name) else call.vhost().name
+
+
+async def forward(
+    call: Call,
+    vhost: str,
+    request: Mapping[str, object],
+    lines: Iterable[Mapping[str, object]] | None = None,
+    *,
+    wait_s: float,
+) -> Forwarded | None:
+    """Send a request to the broker that serves a virtual host; return its answer.
+
+    ``lines`` follow the request. Waits ``wait_s`` for an owner of the virtual host that can be
+    reached. Returns None, and sends nothing, if that is this broker by then.
+
+    Raises:
+        NotReached: no such broker answered in time.
+        OperationRefused: the broker refused the request; the text names the virtual host.
+    """
+    async with kept_busy(call):
+        reached = await _link_to(call, vhost, wait_s)
+        if reached is None:
+            return None
+        link, owner = reached
+        at = f"virtual host '{vhost}' (broker '{owner.name}' at {owner})"
+        try:
+            await link.send(json.dumps(request))
+            if lines is not None:
+                for line in lines:
+                    await link.send(json.dumps(line))
+                await link.send(json.dumps({"end": True}))
+            return await _answer_of(link, at)
+        except (OSError, TimeoutError) as error:
+            raise NotReached(f"{at}: {str(error) or 'no answer'}") from None
+        finally:
+            link.close()
+
+
+async def _answer_of(link: Link, at: str) -> Forwarded:
+    """Read an answer to its end.
+
+    Raises:
+        OSError, TimeoutError: it has none.
+        OperationRefused: it is an error.
+    """
+    items: list[str] = []
+    while text := await link.receive():
+        if text.startswith('{"item"'):
+            items.append(text)
+            if len(items) > ELEMENTS_MAX:
+                raise OperationRefused("limit", f"{at}: more than {ELEMENTS_MAX} elements")
+            continue
+        answer = json.loads(text)
+        if "error" in answer:
+            raise OperationRefused(str(answer["code"]), f"{at}: {answer['error']}")
+        if "done" in answer:
+            return Forwarded(items, answer["done"])
+    raise ConnectionError("it closed the link without an answer")
+
+
+async def _link_to(call: Call, vhost: str, wait_s: float) -> tuple[Link, ServingBroker] | None:
+    """Open a link to the broker that serves a virtual host; return None if that is this broker.
+
+    Raises:
+        NotReached: none could be opened in time.
+    """
+    broker = call.broker
+    assert broker.node is not None
+    assert broker.links is not None
+    until_s = broker.node.loop.time() + wait_s
+    trouble = "no broker serves it"
+    while True:
+        if vhost in broker.vhosts:
+            return None
+        owner = broker.node.serving(vhost)
+        if owner is not None:
+            try:
+                actor = call.actor
+                name = "" if actor is None else actor.name
+                address = actor.peer if isinstance(actor, Operator) else ""
+                link = await broker.links.open(owner, call.user, call.operator, name, address)
+            except (OSError, TimeoutError, PreambleError) as error:
+                trouble = f"broker '{owner.name}' at {owner}: {str(error) or 'no answer'}"
+            else:
+                return link, owner
+        if broker.node.loop.time() >= until_s:
+            raise NotReached(f"virtual host '{vhost}': {trouble}")
+        await asyncio.sleep(POLL_S)
+
+
+@contextlib.asynccontextmanager
+async def kept_busy(call: Call) -> AsyncIterator[None]:
+    """Tell the operator now and then that the operation goes on; nothing else is sent meanwhile."""
+
+    async def tell() -> None:
+        while True:
+            await asyncio.sleep(BUSY_S)
+            await call.busy()
+
+    task = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, OSError, TimeoutError):
+            await task
