@@ -108,8 +108,8 @@ def test_rights_are_those_of_the_user_at_the_owner(pair: tuple[Served, Served]) 
 
 
 def test_an_operator_is_told_who_serves_a_virtual_host(pair: tuple[Served, Served]) -> None:
-    """And an import there changes nothing: neither users, nor what it cannot reach."""
-    _, other = pair
+    """An import there is made by that broker; what it refuses changes nothing, here or there."""
+    owner, other = pair
     with operator(other) as client:
         for do in ("list queues", "show vhost"):
             with pytest.raises(
@@ -121,15 +121,20 @@ def test_an_operator_is_told_who_serves_a_virtual_host(pair: tuple[Served, Serve
     file = other.home / "definitions.json"
     policy = {"vhost": "/", "name": "p", "pattern": "x", "definition": {"max-length": 5}}
     queue = {"vhost": "/", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}
-    file.write_text(json.dumps({"policies": [policy], "queues": [queue]}))
+    lost = {**queue, "name": "lost", "arguments": {"x-max-length": -1}}
+    file.write_text(json.dumps({"policies": [policy], "queues": [queue, lost]}))
     with pytest.raises(subprocess.CalledProcessError) as caught:
         other.administer("definitions", "import", str(file))
-    why = b"virtual host '/' is not served by this broker; nothing was changed"
-    assert why in caught.value.stderr
-    with operator(other) as client:
-        assert client.items("list policies") == []
-    file.write_text(json.dumps({"policies": [policy]}))
-    other.administer("definitions", "import", str(file))
+    for why in (b"virtual host '/' (broker 'a' at ", b"$.queues[1]", b"; nothing was changed"):
+        assert why in caught.value.stderr
+    with operator(other) as client, operator(owner) as at_owner:
+        assert "policies" not in [item["section"] for item in client.items("export definitions")]
+        assert at_owner.items("list queues") == []
+        file.write_text(json.dumps({"policies": [policy], "queues": [queue]}))
+        other.administer("definitions", "import", str(file))
+        assert [row["name"] for row in at_owner.items("list queues")] == ["q"]
+        found = [item["section"] for item in client.items("export definitions")]
+        assert [found.count(section) for section in ("policies", "queues")] == [1, 1]
 
 
 ISSUER = "https://issuer.example"
