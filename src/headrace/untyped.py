@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names for values that no annotation can tell apart, each with the reason.
 
-They are the only places where these rooms say `Any`. The code that reads such a value checks it.
+Only these names have `Any` in the server, the console and the commands. The code that reads such a
+value checks it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bodies that could not be decoded, published to the dead-letter exchange that the options name.
 
-A message keeps its octets and its properties, and says in headers where it was and what is wrong.
-Its message id is made from where it was, so that of two that a batch published when it ran twice
-everybody can tell that they are one. A task goes on when the broker has confirmed all of its own.
+A dead letter has the body and the properties of the message; headers name its source and the error.
+Its message id is derived from the source, so a consumer can discard the second copy of a batch that
+ran twice. A task ends its batch when the broker has confirmed all dead letters of the task.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connections of this process to brokers, and what happens when they break.
 
-Spark uses its Python workers again, so connections are kept: one for what is read, one for what is
-written, and one for what is asked, since a broker that is short of memory stops reading from who
-publishes anything but requests. But for the one that writes they do not reconnect by themselves:
-all work goes through `patiently`, which does it again on a new connection until a broker that was
-there before has been away for too long.
+Spark reuses its Python workers, so connections are kept: one for reads, one for writes, and one for
+requests. A broker that is short of memory stops reading from connections that publish messages, but
+serves requests. Only the connection for writes reconnects by itself. All other work goes through
+`patiently`, which repeats it on a new connection until the broker has been away for too long.
 """
 
 from __future__ import annotations

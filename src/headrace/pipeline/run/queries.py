@@ -129,7 +129,7 @@ def write_as(query: Query, folder: Path, way: str) -> None:
         return
     if is_pending(folder):
         raise PipelineError(
-            f"{query.name!r} has begun a batch that a rule with 'fail_above', 'having' or "
-            "'unique' would judge now, or does no more; run it once with the rules it had"
+            f"{query.name!r} has an unfinished batch, and rules with 'fail_above', 'having' or "
+            "'unique' were added or removed since it began; run it once with the former rules"
         )
     write_whole(path, way)

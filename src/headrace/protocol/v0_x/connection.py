@@ -8,9 +8,10 @@ channel, order) before an octet of its payload is looked at. Then
 * a publish or delivery that lies whole in the buffer and a ``basic.ack`` take a fast path: one
   call with offsets, no objects (:mod:`headrace.protocol.v0_x.content_frames`);
 * every other method is decoded into its typed class and, when it carries content, waits on its
-  channel for header and body frames;
-** both paths end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so the split of the
-  octets into reads makes no difference.
+  channel for header and body frames.
+
+Both paths end in the same calls (:mod:`headrace.protocol.v0_x.upcalls`), so the split of the bytes
+into reads makes no difference.
 
 An error of the peer is an AmqpError, raised where the rule is broken and turned into a close in one
 place, :meth:`Connection.fail`. A channel that we closed ignores everything but the answer; so does

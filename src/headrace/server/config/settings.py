@@ -170,7 +170,7 @@ class Settings:
     cluster_size_max: int = setting(
         0,
         "Size of the cluster's database above which publishers wait; 0: no limit.",
-        unit="octets",
+        unit="bytes",
         low=0,
         high=1 << 50,
     )
