@@ -20,7 +20,7 @@ TAGS = (MANAGEMENT, POLICYMAKER, MONITORING, ADMINISTRATOR, VIEWER)
 LOOK: Tags = frozenset(TAGS)
 #: These change queues, exchanges and bindings, and read and publish messages, as far as their
 #: permissions go. A viewer sees no payloads: operations that show them need one of these, and
-#: routes of the console say so by ``payloads=True``.
+#: routes of the console say so by ``shows_payloads=True``.
 USE: Tags = LOOK - {VIEWER}
 MONITOR: Tags = frozenset((MONITORING, ADMINISTRATOR, VIEWER))
 POLICY: Tags = frozenset((POLICYMAKER, ADMINISTRATOR))

@@ -76,7 +76,7 @@ def test_every_route_by_every_tag(console: LocalConsole, route: Route, tag: str)
     method = "HEAD" if route.media == EVENTS else "GET"  # A stream of events does not end.
     answer = console.ask(method, path_of(route), user=(tag, SECRET))
     allowed = route.tag == NOBODY or tag in ALLOWED[route.tag]
-    if route.payloads and tag == VIEWER:
+    if route.shows_payloads and tag == VIEWER:
         allowed = False
     assert (answer.status != 401) is allowed, answer.body
     if not allowed:
@@ -174,7 +174,7 @@ def test_a_viewer_reads_why_a_request_is_refused(console, method, path, reason) 
 
 
 def test_only_browsing_shows_payloads() -> None:
-    shown = {route.path for route in ROUTES if route.payloads}
+    shown = {route.path for route in ROUTES if route.shows_payloads}
     start = "/api/headrace/queues/{vhost}/{queue}"
     browsing = {f"{start}/messages", f"{start}/messages/{{position}}/body"}
     assert shown == {*browsing, f"{start}/dead-letters"}

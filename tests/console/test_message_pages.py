@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from headrace.console.api import jobs
-from headrace.console.pages.messages.payloads import in_hex, render_payload
+from headrace.console.pages.messages.payload_forms import in_hex, render_payload
 from support.console_browser import Browser
 
 if TYPE_CHECKING:

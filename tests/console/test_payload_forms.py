@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.console.pages.messages.payloads import JSON, TEXT, in_form
+from headrace.console.pages.messages.payload_forms import JSON, TEXT, in_form
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from headrace.console.metrics.families import FAMILIES
-from headrace.console.state.broker_process import BrokerProcess
 from headrace.console.state.history_file import together
+from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.measures import (
     CHANNEL_COUNTS,
     CHURN,
@@ -95,7 +95,7 @@ def test_the_console_measures_the_process_by_the_table() -> None:
     since = "2026-01-01T00:00:00+00:00"
     known = {"pid": 0, "memory_used": 0, "journal_groups": 0, "data": None, "since": since}
     status = cast("Status", known)
-    assert tuple(BrokerProcess(status).numbers()) == columns(MEASURES[NODE])
+    assert tuple(ProcessNumbers(status).numbers()) == columns(MEASURES[NODE])
 
 
 @pytest.mark.parametrize(

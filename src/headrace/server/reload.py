@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict
 
-from headrace.gateway.apply_consumer_timeout import retime
+from headrace.gateway.retime_consumers import retime
 from headrace.server.config.identity import introduction
 from headrace.server.config.networks import contains, networks_of
 from headrace.server.config.offers import offers_of

@@ -7,10 +7,10 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.gateway.apply_consumer_timeout import retime
 from headrace.gateway.conversion.contents import Contents
 from headrace.gateway.requests.pipeline import Pipeline
 from headrace.gateway.requests.transactions import Coordinator
+from headrace.gateway.retime_consumers import retime
 from headrace.model.interceptor.stamps import Stamps
 from headrace.model.policy.rules import Rules, rules_of
 from headrace.model.vhost.virtual_host import VirtualHost

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.gateway.apply_consumer_timeout import retime
+from headrace.gateway.retime_consumers import retime
 from headrace.model.policy.policy import Policies
 from headrace.model.policy.rules import Rules
 from support.brokers.in_memory_broker import Rig

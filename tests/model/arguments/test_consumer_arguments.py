@@ -41,7 +41,7 @@ class Taker(Consumer):
         self.numbers: list[int] = []
         self.end = ""
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:
@@ -126,10 +126,10 @@ def test_messages_that_no_selector_matches_are_read_in_slices(scene: Scene) -> N
     last = attach(scene.queue, Taker(scene.queue, f"n = {3 * LOOKS_MAX - 1}"))
     assert scene.contents.looks <= LOOKS_MAX
     assert last.numbers == []
-    assert last.looking
+    assert last.scanning
     scene.later()
     assert last.numbers == [3 * LOOKS_MAX - 1]
-    assert not last.looking
+    assert not last.scanning
     assert scene.contents.looks == 3 * LOOKS_MAX
 
 

@@ -341,7 +341,7 @@ class Idle(Consumer):
 
     room = 1
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Any) -> None:

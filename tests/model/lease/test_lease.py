@@ -403,7 +403,7 @@ def test_consumers_go_first() -> None:
     host = Host()
 
     class Greedy(Consumer):
-        def can(self) -> bool:
+        def can_take(self) -> bool:
             return True
 
     host.queue.add_consumer(Greedy(host.queue, "", True))

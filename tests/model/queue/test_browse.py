@@ -20,7 +20,7 @@ class Looker(Consumer):
         self.room = room
         self.shown: list[Message] = []
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

@@ -284,7 +284,7 @@ class Sharing(Consumer):
 
     room = 1
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return Sharing.room > 0
 
     def deliver(self, message: Message) -> None:

@@ -39,7 +39,7 @@ class Reader(Consumer):
         stream.add_consumer(self)
         stream.drain()
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

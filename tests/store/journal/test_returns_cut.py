@@ -46,7 +46,7 @@ class Taker(Consumer):
         self.held_to = 0
         self.got: list[tuple[Message, int]] = []  # With what must be durable first.
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return len(self.got) < ROOM
 
     def hold(self, position: int) -> None:
@@ -159,7 +159,7 @@ class Run(Lives):
                 if queue.backoff is not None:
                     wait_ms = min(10, message.deliveries) * STEP_MS
                     self.due[number] = rig.store.appended + 1, rig.counters.now_ms + wait_ms
-        if taker.parked and taker.can():
+        if taker.parked and taker.can_take():
             queue.unpark(taker)
 
     def see(self, number: int) -> None:

@@ -79,7 +79,7 @@ class Taker(Consumer):
         self.held: list[Message] = []
         self.got: list[str] = []
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return self.room > 0
 
     def deliver(self, message: Message) -> None:

@@ -45,7 +45,7 @@ ROUTES = Routes()
     tag=MANAGEMENT,
     permission=READ,
     query=QUERY,
-    payloads=True,
+    shows_payloads=True,
 )
 async def browse(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return messages in the order of delivery or position; ``next`` is the next position."""
@@ -107,7 +107,7 @@ async def page_of_messages(
     tag=MANAGEMENT,
     permission=READ,
     media=OCTETS,
-    payloads=True,
+    shows_payloads=True,
 )
 async def download(call: HttpCall, vhost: str, queue: str, position: str) -> Text:
     """Return the body of the message at a position, as a download."""

@@ -48,7 +48,7 @@ class Group:
     },
     tag=MANAGEMENT,
     permission=READ,
-    payloads=True,
+    shows_payloads=True,
 )
 async def show(call: HttpCall, vhost: str, queue: str) -> Answer:
     """Return the groups, the largest first, and the numbers of messages by hour."""

@@ -17,7 +17,7 @@ from headrace.console.api.schemas.parts import TEXT
 from headrace.console.api.schemas.rabbitmq import MEMORY_PARTS
 from headrace.console.http.answers import Listed
 from headrace.console.http.routes import Routes
-from headrace.console.state.broker_process import BrokerProcess
+from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.console.state.table import SampledObject
 from headrace.node_name import node_name
 from headrace.user_tags import ADMINISTRATOR, MANAGEMENT, MONITORING
@@ -83,7 +83,7 @@ async def node_now(call: HttpCall) -> JsonObject:
     """Return the node as RabbitMQ describes it."""
     await call.state.refresh()
     status = await call.state.status()
-    process = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(ProcessNumbers, status)
     sources = sources_of(await active_alarms(call))
     node = {
         "name": node_name(),
@@ -152,7 +152,7 @@ async def show_memory(call: HttpCall, node: str) -> JsonObject:
 async def memory(call: HttpCall) -> JsonObject:
     """Return the memory as RabbitMQ describes it: of messages, and the rest."""
     status = await call.state.status()
-    process = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(ProcessNumbers, status)
     resident, messages = process.resident, status["memory_used"]
     total = {"rss": resident, "allocated": resident, "erlang": resident}
     parts = dict.fromkeys(MEMORY_PARTS, 0)

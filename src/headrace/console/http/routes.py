@@ -90,7 +90,7 @@ class Route:
     body_max: int = BODY_BYTES_MAX  # Bytes.
     paged: bool = False  # The answer is a list with filter, order and pages.
     aliases: tuple[str, ...] = ()  # Other paths with the same handler.
-    payloads: bool = False  # The answer shows payloads, which viewers do not see.
+    shows_payloads: bool = False  # Viewers may not see them.
     page: bool = False  # HTML for a browser, which has a session instead of a password.
     is_free: bool = False  # Cheap, such as a health check: no limit counts its requests.
 
@@ -112,7 +112,7 @@ class Route:
         if self.tag == NOBODY:
             return True
         held = set(tags)
-        if self.method not in SAFE or self.payloads:
+        if self.method not in SAFE or self.shows_payloads:
             held.discard(VIEWER)
         return not ALLOWED[self.tag].isdisjoint(held)
 
@@ -145,7 +145,7 @@ class Options(TypedDict, total=False):
     body_max: int
     paged: bool
     aliases: tuple[str, ...]
-    payloads: bool
+    shows_payloads: bool
     page: bool
     is_free: bool
 

@@ -25,7 +25,7 @@ from headrace.console.metrics.exposition import (
     several,
 )
 from headrace.console.metrics.journals import of_store
-from headrace.console.state.broker_process import BrokerProcess
+from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.measures import (
     CHURN,
     COUNTER,
@@ -122,7 +122,7 @@ async def identity(call: HttpCall, endpoint: str) -> dict[str, str]:
 async def of_node(call: HttpCall, prefix: str) -> str:
     """Return the metrics of the broker's process, its alarms, and created and closed objects."""
     status = await call.state.status()
-    process = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(ProcessNumbers, status)
     alarms = await active_alarms(call)
     sources = sources_of(alarms)
     totals = call.state.totals.table
@@ -332,7 +332,7 @@ async def memory_breakdown(call: HttpCall) -> Text:
     """Return the memory of messages and the rest of the resident memory."""
     await call.state.refresh()
     status = await call.state.status()
-    process = await asyncio.to_thread(BrokerProcess, status)
+    process = await asyncio.to_thread(ProcessNumbers, status)
     messages = status["memory_used"]
     kinds = {
         "messages": ("Memory that queued messages count for", messages),

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Generic, cast
 from headrace import measures
 from headrace.console.broker.errors import BrokerGone, OperationRefused
 from headrace.console.broker.lists import GLOBAL_PARAMETERS, POLICIES, ListOperation, Row
-from headrace.console.state.broker_process import BrokerProcess
 from headrace.console.state.frames import SAMPLE_S
 from headrace.console.state.history import History
+from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.console.state.snapshot import Snapshot
 from headrace.console.state.table import SampledObject, Table
 
@@ -187,7 +187,7 @@ class BrokerMirror:
         while True:
             try:
                 await self._read(self._begun + 1)
-                process = await asyncio.to_thread(BrokerProcess, await self.status())
+                process = await asyncio.to_thread(ProcessNumbers, await self.status())
                 self._collect(self.snapshot.sample_node(process))
             except (BrokerGone, OperationRefused) as error:
                 log.debug("no sample: %s", error)

@@ -18,7 +18,7 @@ PAGE_BYTES = resource.getpagesize()
 MS = 1000
 
 
-class BrokerProcess:
+class ProcessNumbers:
     """The broker's process: its memory, open files, sockets, threads and free disk."""
 
     def __init__(self, status: Status) -> None:

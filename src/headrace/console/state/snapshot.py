@@ -35,7 +35,7 @@ from headrace.measures import (
 
 if TYPE_CHECKING:
     from headrace.console.broker.link import BrokerLink
-    from headrace.console.state.broker_process import BrokerProcess
+    from headrace.console.state.process_numbers import ProcessNumbers
     from headrace.untyped import JsonObject
 
 MIB = 1 << 20
@@ -116,7 +116,7 @@ class Snapshot:
             await slices.step()
         now_ms = time.time_ns() // 1_000_000
         into = self.tables
-        if done["everything"]:
+        if done["everything"]:  # The first sample, or the broker was restarted.
             self._vhosts, self._users = sums()
             into = {**tables(), NODE: self.tables[NODE]}
         for kind in into.keys() - {NODE}:
@@ -139,7 +139,7 @@ class Snapshot:
         self.now_ms = now_ms
         return frames
 
-    def sample_node(self, process: BrokerProcess) -> dict[str, Frame]:
+    def sample_node(self, process: ProcessNumbers) -> dict[str, Frame]:
         """Add the numbers of the broker's process as a sample of the node."""
         table = self.tables[NODE]
         new = () if table.now_ms else ((1, NODE),)

@@ -81,8 +81,8 @@ class FileConsumer(Consumer):
         self.selective = self.filters = True  # Rejected files are not delivered again.
         self.publisher = files.number
 
-    def can(self) -> bool:
-        return self.files.can(self)
+    def can_take(self) -> bool:
+        return self.files.can_take(self)
 
     def accepts(self, message: Message) -> int:
         if self.no_local and self.publisher == message.publisher:
@@ -250,7 +250,7 @@ class FileClass(FilePort):
     # --- Deliveries -----------------------------------------------------------------------------
 
     # Keeps 0-9/file.qos.prefetch-count#01, 0-10/s208.
-    def can(self, consumer: FileConsumer) -> bool:
+    def can_take(self, consumer: FileConsumer) -> bool:
         """Return True if one more file may be delivered to a consumer."""
         if self.ended or self.transfer is not None or not self.ready(consumer.queue):
             return False

@@ -49,7 +49,7 @@ def takes_at_once(lane: Queue, message: Message) -> bool:
     if lane.ready_count:
         return False
     return any(
-        c.can()
+        c.can_take()
         and c.accepts(message) == 1
         and (
             c.selector is None

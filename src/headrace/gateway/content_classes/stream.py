@@ -57,8 +57,8 @@ class StreamConsumer(Consumer):
         self.packets = packets
         self.publisher = packets.number
 
-    def can(self) -> bool:
-        return self.packets.can(self)
+    def can_take(self) -> bool:
+        return self.packets.can_take(self)
 
     def accepts(self, message: Message) -> int:
         return 0 if self.no_local and self.publisher == message.publisher else 1
@@ -162,7 +162,7 @@ class PacketClass(ContentClassPort):
         elif mandatory:
             self.send_return(NO_ROUTE, "NO_ROUTE", message)
 
-    def can(self, consumer: StreamConsumer) -> bool:
+    def can_take(self, consumer: StreamConsumer) -> bool:
         """Return True if a packet may be delivered to a consumer now."""
         if self.ended or not self.ready(consumer.queue):
             return False

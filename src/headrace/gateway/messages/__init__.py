@@ -6,5 +6,5 @@
 - `pending_confirms`: the queue of confirms that wait for the disk
 - `delay_header`, `publishing_id`, `stream_headers`, `direct_reply_to`: headers that the broker uses
 
-When a policy changes a timeout, `headrace.gateway.apply_consumer_timeout` applies it to consumers.
+When a policy changes a timeout, `headrace.gateway.retime_consumers` applies it to consumers.
 """

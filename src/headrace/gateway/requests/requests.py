@@ -212,7 +212,7 @@ class Service(Consumer):
         self.number = 0
         queue.add_consumer(self)
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return len(self.taken) < REQUESTS_MAX and self.sliced < SLICED_MAX
 
     def deliver(self, message: Message) -> None:

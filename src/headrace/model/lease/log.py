@@ -87,7 +87,7 @@ class LeaseLog(StreamLog):
     def pour(self, offset: int, end: int, consumer: Consumer) -> int:
         entries = self.read(offset, POUR_SIZE)
         for seq, data, address_len, _, arrived_ms in entries:
-            if seq >= end or not consumer.can():
+            if seq >= end or not consumer.can_take():
                 break
             consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
             offset = seq + 1

@@ -22,7 +22,7 @@ cdef class QueueView(Stream):
     cpdef present(self, Consumer consumer, Message message)
     cpdef unpark(self, Consumer consumer)
     cpdef drain(self)
-    @cython.locals(batch=list, looking=cython.bint)
+    @cython.locals(batch=list, scanning=cython.bint)
     cdef show_some(self, Consumer consumer)
     @cython.locals(source=Queue, entries=list, messages=list, message=Message,
                    first=cython.ulonglong, last=cython.ulonglong, read_size=Py_ssize_t,

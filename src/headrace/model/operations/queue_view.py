@@ -115,12 +115,12 @@ class QueueView(Stream):
 
     def show_some(self, consumer: Consumer) -> None:
         """Deliver to one reader while it has room; end it after its range."""
-        looking = consumer.looking
+        scanning = consumer.scanning
         while True:
             batch = self.fetched.get(consumer)
             if not batch:
                 batch = self.prepare(consumer)
-                if consumer.looking:
+                if consumer.scanning:
                     self.vhost.scheduler.put(("look", self), self.counters.now_ms + 1, self.go_on)
                     return
                 if not batch:
@@ -128,27 +128,27 @@ class QueueView(Stream):
                     consumer.ended()
                     return
                 self.fetch(consumer, batch)
-            if not consumer.can():
+            if not consumer.can_take():
                 self.deactivate(consumer)
-                if looking:
-                    consumer.looked()
+                if scanning:
+                    consumer.on_scan_end()
                 return
             self.hand_out(consumer, batch)
 
     def prepare(self, consumer: Consumer) -> list[Entry]:
         """Return the next messages for a reader, as records of a stream.
 
-        If there are none, the reader is ``looking`` or has read its range.
+        If there are none, the reader is ``scanning`` or has read its range.
         """
         source = self.source
         last = self.ends[consumer]
         entries: list[Entry] = []
         read_size = READ_SIZE if consumer.selector is None else SELECT_READ
         left = SELECT_SIZE
-        consumer.looking = False
+        consumer.scanning = False
         while not entries:
             if left <= 0:
-                consumer.looking = True
+                consumer.scanning = True
                 break
             if consumer.selector is not None:
                 left -= read_size

@@ -115,11 +115,11 @@ class Browsing:
             if other.parked or other.cursor is not None:
                 continue
             if not other.selective:
-                if other is consumer or other.can():
+                if other is consumer or other.can_take():
                     return other
                 continue
             verdict = other.accepts(message)
-            if verdict == 1 and (other is consumer or other.can()):
+            if verdict == 1 and (other is consumer or other.can_take()):
                 return other
             if verdict == 0:
                 self.queue.start_filtering(other)
@@ -190,22 +190,22 @@ class Browsing:
         if consumer.cursor is not None:
             consumer.cursor.looks = 0
         if not complete:
-            consumer.looking = True
+            consumer.scanning = True
             hosted = queue.vhost is not None
             if hosted:
                 when_ms = queue.counters.now_ms + LOOK_PAUSE_MS
                 queue.vhost.scheduler.put(("look", queue), when_ms, self.go_on)
             else:
                 queue.wake()
-        elif consumer.looking:
-            consumer.looking = False
-            consumer.looked()
+        elif consumer.scanning:
+            consumer.scanning = False
+            consumer.on_scan_end()
 
     def go_on(self, now_ms: int) -> int:
         """Continue the scans of the filters."""
         self.queue.drain()
         for consumer in list(self.filters):
-            if consumer.looking and not consumer.can():
+            if consumer.scanning and not consumer.can_take():
                 self.end_scan(consumer, True)  # It has no more room.
         return 0
 
@@ -255,7 +255,7 @@ class Browsing:
         cursor = consumer.cursor
         assert cursor is not None
         while not queue.deleted:
-            if not consumer.can():
+            if not consumer.can_take():
                 consumer.parked = True
                 self.end_scan(consumer, True)
                 return

@@ -20,7 +20,7 @@ cdef class Consumer:
     cdef public bint auto_close
     cdef public object selector
     cdef public Cursor cursor
-    cdef public bint looking
+    cdef public bint scanning
     cdef public bint parked
     cdef public bint browses
     cdef public int priority
@@ -28,7 +28,7 @@ cdef class Consumer:
     cdef public unsigned int publisher
     cdef public dict arguments
 
-    cpdef bint can(self) except -1
+    cpdef bint can_take(self) except -1
     cpdef int accepts(self, Message message) except -1
     cpdef deliver(self, Message message)
     cdef int put(
@@ -44,7 +44,7 @@ cdef class Consumer:
     cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
-    cpdef looked(self)
+    cpdef on_scan_end(self)
     cpdef ended(self)
     cpdef failed(self, object error)
 

@@ -63,7 +63,7 @@ class LengthGuard(Protocol):
 
 
 class Consumer:
-    """A consumer, as its queue sees it; gateways override ``can``, ``deliver`` and ``put``."""
+    """A consumer, as its queue sees it; gateways override ``can_take``, ``deliver`` and ``put``."""
 
     def __init__(self, queue: "Queue", tag: str, no_ack: bool) -> None:
         self.queue = queue
@@ -76,7 +76,7 @@ class Consumer:
         self.selector: Selector | None = None  # Of the messages that it takes.
         self.auto_close = False  # It ends at the end of the queue.
         self.cursor: Cursor | None = None  # How far it has read, while it filters or browses.
-        self.looking = False  # It has not read the whole queue, and goes on in a moment.
+        self.scanning = False  # It has not read the whole queue yet, and continues in a later turn.
         self.priority = 0
         self.family = 0  # The kind of content that its ``put`` takes: see model/message.py.
         self.publisher = 0  # The number of its connection, as in Message.publisher.
@@ -84,7 +84,7 @@ class Consumer:
         self.browses = False  # Is shown messages without acquiring them.
         self.arguments: Mapping[str, object] = {}
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         """Return True if there is room for one more message."""
         return False
 
@@ -133,14 +133,14 @@ class Consumer:
         offset: int,
         arrived_ms: int,
     ) -> int:
-        """Send a record of a stream, laid out in ``d[lo:end]`` as in Message.data."""
+        """Send a record of a stream, laid out in ``d[start:end]`` as in Message.data."""
         return 0
 
     def cancelled(self) -> None:
         """Called when the queue is deleted, or serves this consumer no longer."""
 
-    def looked(self) -> None:
-        """Called when this consumer, which was ``looking``, has read the whole queue."""
+    def on_scan_end(self) -> None:
+        """Called when this consumer, which was ``scanning``, has read the whole queue."""
 
     def ended(self) -> None:
         """Called when this consumer reached its end, and was removed from its queue."""
@@ -244,7 +244,7 @@ class ConsumerRound:
             if self.next_index >= n:
                 self.next_index = 0
             consumer = cython.cast(Consumer, active[self.next_index])  # Nothing else is in there.
-            if consumer.can():
+            if consumer.can_take():
                 self.next_index += 1
                 return consumer
             consumer.parked = True
@@ -265,7 +265,7 @@ class ConsumerRound:
             if self.next_index >= last:
                 self.next_index = 0
             consumer = active[self.next_index]
-            if consumer.can():
+            if consumer.can_take():
                 self.next_index += 1
                 return consumer
             consumer.parked = True
@@ -371,8 +371,8 @@ class Destination:
         self.single_active = False  # x-single-active-consumer: only one gets messages.
         self.traced = False  # The virtual host is shown each delivery.
         self.waking = False  # It is drained at the end of this turn.
-        self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced;
-        self.stopped = False  # now they are, by flow control, until its guard lets them go on.
+        self.pace_above = PACE_ABOVE  # Ready messages above which publishers are paced.
+        self.stopped = False  # Publishers are paced, until the guard of flow control resumes them.
         self.waiters: dict[PacedPublisher, None] | None = None  # Paced publishers.
         self.tally = QueueTally()
         self.sampled: object = None  # State of a sampler; the model does not use it.

@@ -168,7 +168,7 @@ class GroupedQueue(InspectingQueue):
             del eager[consumer]
             if consumer.parked or consumer not in self.group_list.alive:
                 continue
-            if consumer.can():
+            if consumer.can_take():
                 eager[consumer] = None  # Behind the others.
                 return consumer
             self.deactivate(consumer)

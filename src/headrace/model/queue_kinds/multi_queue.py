@@ -67,9 +67,9 @@ class Feeder(Consumer):
         """Return an attribute of the consumer that gateways read, such as its channel."""
         return getattr(self.head, name)
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         """Return True if the consumer has room; else its feeders are unparked once it has."""
-        if self.head.can():
+        if self.head.can_take():
             return True
         self.head.parked = True
         return False
@@ -106,11 +106,11 @@ class Feeder(Consumer):
         if self.pool.lose(self):
             self.head.cancelled()
 
-    def looked(self) -> None:
+    def on_scan_end(self) -> None:
         """Note that this queue was read; after the last one, call the consumer."""
-        if self.head.looking and not any(feeder.looking for feeder in self.pool.feeders):
-            self.head.looking = False
-            self.head.looked()
+        if self.head.scanning and not any(feeder.scanning for feeder in self.pool.feeders):
+            self.head.scanning = False
+            self.head.on_scan_end()
 
     def ended(self) -> None:
         """Leave the pool; the last feeder ends the consumer."""
@@ -189,8 +189,8 @@ class MultiQueue(Queue):
         for feeder in list(self.feeders):
             feeder.queue.drain()
         for feeder in self.feeders:
-            if feeder.looking:
-                feeder.head.looking = True
+            if feeder.scanning:
+                feeder.head.scanning = True
 
     def start_filtering(self, consumer: Consumer) -> None:
         """Let the consumer pass messages over from now on."""

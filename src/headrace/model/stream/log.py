@@ -148,7 +148,7 @@ class StreamLog:
         Return the offset to continue with: ``offset`` if none was delivered.
         """
         index = max(offset, self.first_offset) - self.first_offset
-        while index < len(self.records) and self.first_offset + index < end and consumer.can():
+        while index < len(self.records) and self.first_offset + index < end and consumer.can_take():
             data, address_len, _, arrived_ms = self.records[index]
             offset = self.first_offset + index
             consumer.put_record(data, 0, address_len, len(data), offset, arrived_ms)

@@ -295,10 +295,10 @@ class Stream(Queue):
         if self.round is not None:
             for consumer in list(self.round.active):
                 if consumer in self.readers:
-                    looking = consumer.looking
+                    scanning = consumer.scanning
                     self.serve_filtered(consumer)
-                    if looking and not consumer.looking:
-                        consumer.looked()
+                    if scanning and not consumer.scanning:
+                        consumer.on_scan_end()
                 elif consumer in self.cursors:
                     self.serve(consumer)
         if self.log.committed_offset < self.log.next_offset and self.round is not None:
@@ -307,7 +307,7 @@ class Stream(Queue):
     def serve(self, consumer: Consumer) -> None:
         """Deliver records to a reader while it has room."""
         while True:
-            if not consumer.can():
+            if not consumer.can_take():
                 self.deactivate(consumer)
                 return
             batch = self.fetched.get(consumer)
@@ -342,7 +342,7 @@ class Stream(Queue):
 
     def hand_out(self, consumer: Consumer, batch: list[tuple[int, bytes, int, int, int]]) -> None:
         """Deliver the records of a batch, the last one first, as long as the reader has room."""
-        while batch and consumer.can():
+        while batch and consumer.can_take():
             offset, data, address_len, body_size, arrived_ms = batch.pop()
             self.cursors[consumer] = offset + 1
             message = new_message(data, address_len, body_size)
@@ -367,19 +367,19 @@ class Stream(Queue):
         reader: StreamReader = self.readers[consumer]
         log = self.log
         looked = 0
-        consumer.looking = False
+        consumer.scanning = False
         while True:
             batch = self.fetched.get(consumer)
             if not batch and 0 <= reader.last <= reader.next:
                 self.remove_consumer(consumer)
                 consumer.ended()
                 return
-            if not consumer.can():
+            if not consumer.can_take():
                 self.deactivate(consumer)
                 return
             if not batch:
                 if looked >= SCAN_SIZE:
-                    consumer.looking = True
+                    consumer.scanning = True
                     self.vhost.scheduler.put(
                         ("scan", self), self.counters.now_ms + SCAN_PAUSE_MS, self.go_on
                     )

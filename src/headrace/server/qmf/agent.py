@@ -89,7 +89,7 @@ class Agent(Service):
         vhost.bind(DIRECT, (QUEUE, SERVICE), KEY, owner=self)
         direct.agent = self
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         return len(self.taken) + self.sliced < AT_ONCE_MAX
 
     def close(self) -> None:

@@ -408,7 +408,7 @@ class DiskStreamLog(StreamLog):
         """See :class:`StreamLog`."""
         if offset < self.first_offset:
             offset = self.first_offset
-        if offset >= end or not consumer.can():
+        if offset >= end or not consumer.can_take():
             return offset
         try:
             after = self.reader.pour(offset, end, self.tail, consumer)
@@ -421,7 +421,7 @@ class DiskStreamLog(StreamLog):
     def pour_one_by_one(self, offset: int, end: int, consumer: Consumer) -> int:
         """Deliver like :meth:`pour` for large records, damaged places and converted records."""
         for seq, data, address_len, _, arrived_ms in self.read(offset, 1):
-            if seq >= end or not consumer.can():
+            if seq >= end or not consumer.can_take():
                 break
             consumer.put_record(data, 0, address_len, len(data), seq, arrived_ms)
             offset = seq + 1

@@ -103,7 +103,7 @@ class StreamReader:
                     if seq >= end:
                         break
                     if seq >= offset:
-                        if not consumer.can():
+                        if not consumer.can_take():
                             break
                         start = at + C_MESSAGE_HEAD
                         end_of_data = start + get32(d, at + 48) - tail

@@ -14,7 +14,7 @@ from headrace.console.http_errors import HttpError, not_found, of_refusal
 from headrace.console.pages.columns import Column
 from headrace.console.pages.command_lines import line
 from headrace.console.pages.exports import FORMATS, file_of
-from headrace.console.pages.messages.payloads import AUTO, FORMS, render_payload
+from headrace.console.pages.messages.payload_forms import AUTO, FORMS, render_payload
 from headrace.console.pages.objects.queues import named_queue_address
 from headrace.console.pages.rendering import page
 from headrace.console.pages.texts import (
@@ -65,7 +65,7 @@ def messages_address(vhost: str, queue: str) -> str:
     tag=MANAGEMENT,
     permission=READ,
     query=browse.QUERY,
-    payloads=True,
+    shows_payloads=True,
     page=True,
 )
 async def show_list(call: HttpCall, vhost: str, queue: str) -> object:
@@ -136,7 +136,7 @@ async def listed_messages(
     {f"{PATH}/{{position}}": "One message."},
     tag=MANAGEMENT,
     permission=READ,
-    payloads=True,
+    shows_payloads=True,
     page=True,
 )
 async def show_message(call: HttpCall, vhost: str, queue: str, position: str) -> object:

@@ -75,7 +75,7 @@ TABLES = (
     tag=MANAGEMENT,
     permission="read on the queue",
     query=QUERY,
-    payloads=True,
+    shows_payloads=True,
     page=True,
 )
 async def show(call: HttpCall, vhost: str, queue: str) -> object:

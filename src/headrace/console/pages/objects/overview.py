@@ -13,7 +13,7 @@ from headrace.console.http.routes import ALLOWED, Routes
 from headrace.console.pages.columns import Column
 from headrace.console.pages.inner_tables import QUERY, InnerTable, file_of_table, tables_of
 from headrace.console.pages.rendering import page
-from headrace.console.state.broker_process import BrokerProcess
+from headrace.console.state.process_numbers import ProcessNumbers
 from headrace.user_tags import MANAGEMENT, MONITORING
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def rates(name: str) -> str:
 
 def node_of(totals: JsonObject, status: Status) -> list[tuple[str, object, str]]:
     """Return the facts of the node: label, value and kind of each."""
-    process = BrokerProcess(status)
+    process = ProcessNumbers(status)
     return [
         ("Node", totals["node"], "text"),
         ("Version", totals["product_version"], "text"),

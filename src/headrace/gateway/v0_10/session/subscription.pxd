@@ -60,7 +60,7 @@ cdef class Subscription(Consumer):
     cdef public bint cancelled_by_client
 
     @cython.locals(connection=SessionConnection, starving=dict)
-    cpdef bint can(self) except -1
+    cpdef bint can_take(self) except -1
     cpdef int accepts(self, Message message) except -1
     @cython.locals(data=bytes, at=Py_ssize_t, size=Py_ssize_t)
     cpdef long long size_of(self, Message message) except -1
@@ -86,6 +86,6 @@ cdef class Subscription(Consumer):
     cpdef redelivers(self)
     cpdef hold(self, unsigned long long position)
     cpdef cancelled(self)
-    cpdef looked(self)
+    cpdef on_scan_end(self)
     cpdef ended(self)
     cpdef failed(self, object error)

@@ -113,7 +113,7 @@ class Subscription(Consumer):
 
     # --- Credit -------------------------------------------------------------------------------
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         if self.credit_messages == 0 or self.credit_bytes == 0:
             return False
         connection = self.session.connection
@@ -297,7 +297,7 @@ class Subscription(Consumer):
     def cancelled(self) -> None:
         self.session.subscription_cancelled(self)
 
-    def looked(self) -> None:
+    def on_scan_end(self) -> None:
         if self.flushing >= 0:
             self.session.end_flush(self)
 

@@ -36,7 +36,7 @@ cdef class BasicConsumer(Consumer):
     cdef Py_ssize_t prefix_len
 
     @cython.locals(connection=Peer, channel=Deliveries, waiting=Py_ssize_t)
-    cpdef bint can(self) except -1
+    cpdef bint can_take(self) except -1
     @cython.locals(channel=Deliveries)
     cpdef int accepts(self, Message message) except -1
     @cython.locals(channel=Deliveries, redelivered=cython.int, data=bytes)

@@ -69,7 +69,7 @@ class BasicConsumer(Consumer):
         self.prefix_len = len(self.prefix)
 
     # Keeps 0-9-1/s096, 0-9/basic.qos.prefetch-count#01, 0-9/message.qos.prefetch-count#01.
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         connection = self.connection
         waiting = connection.tail - connection.head + connection.chained
         # Like `is_full`, without a call.

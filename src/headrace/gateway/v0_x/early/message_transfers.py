@@ -180,10 +180,10 @@ class MessageConsumer(BasicConsumer):
         self.transfers = transfers
         self.automatic = automatic
 
-    def can(self) -> bool:
+    def can_take(self) -> bool:
         """Return True if one more message may be sent; prefetch does not limit automatic ones."""
         if not self.automatic:
-            return BasicConsumer.can(self)
+            return BasicConsumer.can_take(self)
         connection = self.transfers.connection
         if connection.is_full():
             connection.starve(self.queue)

@@ -62,7 +62,7 @@ REFUSED_MAX = 65536  # Rejected messages of a channel that are not delivered to 
 def qos(connection: GatewayConnection, channel: Channel, method: BasicQos) -> MethodBase:
     """Limit the unsettled deliveries: of a consumer, a channel, or the whole connection.
 
-    The limits are applied by ``can`` and ``accepts`` of
+    The limits are applied by ``can_take`` and ``accepts`` of
     :class:`headrace.gateway.v0_x.channel.consumer.BasicConsumer`.
     """
     count = method.prefetch_count
