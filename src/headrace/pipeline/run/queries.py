@@ -130,6 +130,6 @@ def write_as(query: Query, folder: Path, way: str) -> None:
     if is_pending(folder):
         raise PipelineError(
             f"{query.name!r} has an unfinished batch, and rules with 'fail_above', 'having' or "
-            "'unique' were added or removed since it began; run it once with the former rules"
+            "'unique' were added or removed since it began; run it once with the rules it had"
         )
     write_whole(path, way)
