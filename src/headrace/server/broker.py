@@ -290,7 +290,7 @@ class Broker:
             brokers=self.node.brokers,
         )
         from headrace.server.cluster_relay.links import Links
-        from headrace.server.management.forwarded_requests import ForwardedRequests
+        from headrace.server.management import forwarded_requests
 
         managed.links = self.relays.links = Links(
             self.relays,
@@ -299,7 +299,7 @@ class Broker:
             self.login,
             secret=managed.storage.secret,
             broker=self.node.name,
-            serve=ForwardedRequests(managed).serve,
+            serve=partial(forwarded_requests.serve, managed),
         )
         managed.alarms.lag_max = self.settings.cluster_lag_max
         managed.alarms.lost = self.node.losses

@@ -23,6 +23,7 @@ from headrace.client import AuthenticationFailed, ConnectionClosed
 from headrace.client.blocking import connect
 from headrace.management_socket import short_address
 from headrace.server.login import account_changes
+from headrace.server.management import client
 from headrace.server.management import socket as management
 from headrace.server.management.call import SLICE_S
 from headrace.server.management.operation_table import OperationTable
@@ -121,12 +122,12 @@ def test_a_stranger_is_refused(
     """The kernel says who is there; were it another user, nothing would be done."""
     other = management.CREDENTIALS.pack(1, 12345, 12345)
 
-    class Stranger(management.Client):
+    class Stranger(management.SocketClient):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            self.pid, self.uid, _ = management.CREDENTIALS.unpack(other)
+            _, self.uid, _ = management.CREDENTIALS.unpack(other)
 
-    monkeypatch.setattr(management, "Client", Stranger)
+    monkeypatch.setattr(management, "SocketClient", Stranger)
     answers = talk(data / "management.sock", b'{"do":"list users"}\n')
     assert answers == [
         {"error": "only the broker's own user and root are served", "code": "refused"}
@@ -136,7 +137,7 @@ def test_a_stranger_is_refused(
 def test_a_client_that_is_refused_while_it_sends_reads_its_answer(
     broker: LocalBroker, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(management.Client, "is_trusted", lambda self: False)
+    monkeypatch.setattr(management.SocketClient, "is_trusted", lambda self: False)
     with socket.socket(socket.AF_UNIX) as end:
         end.settimeout(PATIENCE_S)
         with short_address(data / "management.sock") as address:
@@ -224,7 +225,7 @@ def test_long_lists_are_made_in_slices(
     add_operation(monkeypatch, "list many", many)
     rows = sum(1 for _ in list_items(data / "management.sock", "list many"))
     assert rows == 50_000
-    assert len(taken) >= 100_000 // management.STEPS_PER_SLICE
+    assert len(taken) >= 100_000 // client.STEPS_PER_SLICE
 
 
 def test_who_was_deleted_is_closed_however_many_they_are(
@@ -269,7 +270,7 @@ def test_a_long_search_says_that_it_goes_on_and_ends_with_who_asked(
         yield {"n": 1}
         return {}
 
-    monkeypatch.setattr(management, "BUSY_S", 0.01)
+    monkeypatch.setattr(client, "BUSY_S", 0.01)
     add_operation(monkeypatch, "search", search)
     add_operation(monkeypatch, "slow", slow)
     with socket.socket(socket.AF_UNIX) as first, first.makefile("rb") as answers:

@@ -51,13 +51,14 @@ class HeldElements:
         for section, index, value in self._elements.get(vhost, ()):
             if section not in sections:
                 continue
-            size += len(json.dumps(value))
+            length = len(json.dumps(value))
+            size += length
             follows = section == within and index == first + len(values)
             if values and not (follows and size <= LINE_CHARACTERS):
                 yield {"section": within, "first": first, "values": values}
                 values = []
             if not values:
-                within, first, size = section, index, len(json.dumps(value))
+                within, first, size = section, index, length
             values.append(value)
         if values:
             yield {"section": within, "first": first, "values": values}

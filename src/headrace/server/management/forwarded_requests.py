@@ -9,13 +9,11 @@ and logged with the operator's name at the broker that forwards.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.exact_json import read_json
-from headrace.server.management.call import Answer, Call, OperationRefused
+from headrace.server.management.call import Call, OperationRefused
+from headrace.server.management.client import Client
 from headrace.server.management.resources import definitions
-from headrace.server.management.socket import Client, ManagementSocket
 from headrace.server.observe.account_events import Operator
 
 if TYPE_CHECKING:
@@ -25,40 +23,34 @@ if TYPE_CHECKING:
 
 SERVED_S = 12.0  # How long a virtual host that this broker takes is waited for.
 POLL_S = 0.05
+FORWARDED: dict[str, OperationRow] = {row.name: row for row in definitions.operation.rows}
 
 
-class ForwardedRequests:
-    """See the module."""
+async def serve(broker: ManagedBroker, link: Link, asker: Asker) -> None:
+    """Serve the request of a link.
 
-    def __init__(self, broker: ManagedBroker) -> None:
-        rows: dict[str, OperationRow] = {row.name: row for row in definitions.operation.rows}
-        self._owner = ManagementSocket(broker, Path(), rows)  # It is never opened.
+    Raises:
+        OSError, TimeoutError: the other broker is gone.
+    """
+    await ForwardedClient(broker, link, asker).serve()
 
-    async def serve(self, link: Link, asker: Asker) -> None:
-        """Serve the request of a link.
+
+class ForwardedClient(Client):
+    """An operator of another broker."""
+
+    def __init__(self, broker: ManagedBroker, link: Link, asker: Asker) -> None:
+        """``link`` is that of the broker that forwards, ``asker`` the operator."""
+        operator = f"{asker.words}, at broker '{asker.broker}'"
+        super().__init__(broker, FORWARDED, operator, Operator(asker.name, asker.address))
+        self.link = link
+        self.user = asker.user
+
+    async def serve(self) -> None:
+        """Serve the request, and read the lines that follow it: the answer would be lost else.
 
         Raises:
             OSError, TimeoutError: the other broker is gone.
         """
-        await ForwardedClient(self._owner, link, asker).serve()
-
-
-class ForwardedClient(Client):
-    """An operator of another broker, instead of one at the socket."""
-
-    def __init__(self, owner: ManagementSocket, link: Link, asker: Asker) -> None:
-        # Not that of an operator of this machine, whom the kernel names.
-        self.owner = owner
-        self.link = link
-        self.user = asker.user
-        self.operator = f"{asker.words}, at broker '{asker.broker}'"
-        self.actor = Operator(asker.name, asker.address)
-        self.current = {}
-        self.has_unread_lines = False
-        self.acting = None
-
-    async def serve(self) -> None:
-        """Serve the request, and read what was sent with it: the answer would be lost else."""
         try:
             request = await self.receive()
         except OperationRefused as error:
@@ -73,41 +65,26 @@ class ForwardedClient(Client):
 
     async def _await_vhost(self, name: object) -> None:
         """Wait until a virtual host is served that this broker is taking."""
-        broker = self.owner.broker
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SERVED_S
-        await broker.accounts.poll()
-        while name not in broker.vhosts and loop.time() < until_s:
-            if name not in broker.access.snapshot.vhosts or broker.server(str(name)) != "no broker":
-                return  # It is refused with this as the reason.
+        await self.broker.accounts.poll()
+        while name not in self.broker.vhosts and loop.time() < until_s:
+            is_known = name in self.broker.access.snapshot.vhosts
+            if not is_known or self.broker.server(str(name)) != "no broker":
+                return  # The request is refused with this as the reason.
             await asyncio.sleep(POLL_S)
 
-    async def receive(self) -> Answer | None:
-        """Return the object of the next line; None at the end, or at ``{"end": true}``.
-
-        Raises:
-            OperationRefused: the line is no object.
-            OSError, TimeoutError: there is none.
-        """
-        text = await self.link.receive()
-        try:
-            request = read_json(text) if text else {"end": True}
-        except ValueError:
-            request = None
-        if not isinstance(request, dict):
-            raise OperationRefused("bad-request", "each line must be a JSON object")
-        if request.get("end") is True and len(request) == 1:
-            self.has_unread_lines = False
-            return None
-        return request
+    async def read_line(self) -> str:
+        """Return the next line; see :class:`Client`."""
+        return await self.link.receive()
 
     def act_as(self, call: Call) -> None:
-        """Act as the operator's user; what is asked here is not forwarded."""
+        """Act as the operator's user; the request is not forwarded again."""
         if "vhost" not in call.request:
             raise OperationRefused("bad-request", "a forwarded request is for one virtual host")
         call.user = self.user
         call.forwarded = True
 
     async def send(self, *lines: str) -> None:
-        """Send lines, and wait while too much is unread."""
+        """Send lines; see :class:`Client`."""
         await self.link.send(*lines)

@@ -31,31 +31,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
-import json
 import logging
 import os
 import socket
 import stat
 import struct
-import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.exact_json import UnfitValue, read_json
-from headrace.gateway.messages.pending_confirms import NOT_DURABLE
-from headrace.gateway.requests.requests import refusal_code
 from headrace.management_socket import FILE_NAME, short_address
-from headrace.model.errors import ModelError
-from headrace.model.policy.accounts import AccountError
-from headrace.server.definitions.document import DocumentError
-from headrace.server.management.call import SLICE_S, Answer, Call, OperationRefused, Steps
-from headrace.server.management.resources.logins import peer_of
-from headrace.server.net.transport import clock_ms
+from headrace.server.management.call import Answer, OperationRefused
+from headrace.server.management.client import Client
 from headrace.server.observe.account_events import Operator
-from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
-from headrace.store.errors import StoreError
 
 if TYPE_CHECKING:
     from headrace.server.management.managed_broker import ManagedBroker
@@ -69,10 +57,6 @@ IDLE_S = 300.0  # The longest time between two requests of a client.
 READ_S = 60.0  # The longest time that an answer may stay unread.
 ACCEPT_TURNS = 3  # Turns of the loop until asyncio reports an accepted connection.
 LINGER_S = 1.0  # The time for which input after the last answer is read.
-STEPS_PER_SLICE = 64  # Steps of a list, within SLICE_S, before the loop serves others.
-BUSY_S = 10.0  # Seconds without output before a busy line is sent.
-# Fields that the audit log has under other names, or must not have.
-UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
 CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group.
 
 
@@ -157,7 +141,7 @@ class ManagementSocket:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            client = Client(self, reader, writer)
+            client = SocketClient(self, reader, writer)
             if len(self.clients) > CLIENTS_MAX and self.idle and client.is_trusted():
                 longest_idle = next(iter(self.idle))
                 del self.idle[longest_idle]
@@ -176,23 +160,22 @@ class ManagementSocket:
             pass  # Closed, or idle for too long.
 
 
-class Client:
-    """The connection of one operator."""
+class SocketClient(Client):
+    """The connection of one operator of this machine, whose user the kernel names."""
 
     def __init__(
         self, owner: ManagementSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
+        end = writer.get_extra_info("socket")
+        raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+        pid, self.uid, _ = CREDENTIALS.unpack(raw)
+        user, process = f"system user {self.uid}", f"process {pid}"
+        super().__init__(
+            owner.broker, owner.operations, f"{user}, {process}", Operator(user, process)
+        )
         self.owner = owner
         self.reader = reader
         self.writer = writer
-        end = writer.get_extra_info("socket")
-        raw = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-        self.pid, self.uid, _ = CREDENTIALS.unpack(raw)
-        self.operator = f"system user {self.uid}, process {self.pid}"
-        self.actor = Operator(f"system user {self.uid}", f"process {self.pid}")
-        self.current: Answer = {}  # The request that is served.
-        self.has_unread_lines = False  # Lines follow the request that are not read yet.
-        self.acting: Operator | None = None  # The user of the request; None: the system user.
 
     def is_trusted(self) -> bool:
         """Return True if the peer's user is ours, or root."""
@@ -217,173 +200,19 @@ class Client:
             if self.has_unread_lines:
                 return  # The lines are data, and may look like requests.
 
-    async def receive(self) -> Answer | None:
-        """Return the object of the next line; None at the end, or at ``{"end": true}``.
-
-        Raises:
-            OperationRefused: the line is too long, or is not an object.
-        """
-        try:
-            line = await asyncio.wait_for(self.reader.readline(), IDLE_S)
-        except ValueError:
-            raise OperationRefused("limit", f"a line has {LINE_SIZE_MAX} bytes at most") from None
-        if not line:
-            return None
-        try:
-            request = read_json(line)
-        except UnfitValue as error:
-            raise OperationRefused(
-                "bad-request", f"each line must be a JSON object: {error}"
-            ) from None
-        except ValueError:
-            raise OperationRefused("bad-request", "each line must be a JSON object") from None
-        if not isinstance(request, dict):
-            raise OperationRefused("bad-request", "each line must be a JSON object")
-        if request.get("end") is True and len(request) == 1:
-            self.has_unread_lines = False
-            return None
-        return request
-
     async def run(self, request: Answer) -> None:
-        """Run a request, and answer it."""
+        """Run a request, which may have a former name of its operation."""
         name = request.get("do")
         if isinstance(name, str) and name in self.owner.former_names:
-            name = self.owner.former_names[name]
-            request = {**request, "do": name}
-        self.current = request
-        operation = self.owner.operations.get(name) if isinstance(name, str) else None
-        self.has_unread_lines = request.get("lines") is True or (
-            operation is not None and operation.takes_lines
-        )
-        if operation is None:
-            await self.fail("bad-request", f"there is no operation {name!r}")
-            return
-        broker = self.owner.broker
-        if name not in QUIET_COMMANDS | REPAIRS and (reason := broker.audit.refusal()):
-            await self.fail("precondition", f"command {reason}")
-            return
-        broker.counters.now_ms = clock_ms()
-        call = Call(
-            broker, request, operator=self.operator, actor=self.actor, send=self.send_item,
-            busy=self.busy, receive=self.receive,
-        )  # fmt: skip
+            request = {**request, "do": self.owner.former_names[name]}
+        await super().run(request)
+
+    async def read_line(self) -> bytes:
+        """Return the next line; see :class:`Client`."""
         try:
-            self.act_as(call)
-            operation.check(call)
-            with call.acting():
-                outcome = operation.run(call)
-            if inspect.isawaitable(outcome):
-                outcome = await outcome
-            if isinstance(outcome, Generator):
-                answer = await self.stream(call, outcome)
-            else:
-                answer = outcome
-        except OperationRefused as error:
-            await self.fail(error.code, error.text)
-        except ModelError as error:
-            broker.access.last_audited = ""  # It is for connections.
-            await self.fail(refusal_code(error), error.text)
-        except DocumentError as error:
-            await self.fail("bad-request", error.text)
-        except (AccountError, StoreError) as error:
-            await self.fail("precondition", str(error))
-        except (ConnectionError, TimeoutError):
-            raise  # The operator has disconnected.
-        except OSError as error:
-            await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
-        except Exception:
-            log.exception("management: %s failed", name)
-            await self.fail("internal", "internal error; see the broker's log")
-        else:
-            self.audit(request)
-            self.turn()
-            # Reading operations are answered while the disk fails, when operators need them.
-            if not is_read_only(operation.name) and not await broker.unsynced.wait():
-                await self.fail("precondition", NOT_DURABLE)
-                return
-            await self.send(json.dumps({"done": answer}))
-
-    def act_as(self, call: Call) -> None:
-        """Find the user of a request with a ticket.
-
-        Raises:
-            OperationRefused: the ticket is unknown, or has ended.
-        """
-        self.acting = None
-        if "as" not in call.request:
-            return
-        text = call.text("peer", "")
-        peer = peer_of(text)
-        if text and peer is None:
-            raise OperationRefused("bad-request", "'peer' is not an address with a port")
-        user = self.owner.broker.tickets.user_of(call.text("as"), peer)
-        if user is None:
-            raise OperationRefused("refused", "the ticket is unknown, or has ended")
-        call.user = user
-        call.actor = self.acting = Operator(user.name, str(peer or user.peer))
-        call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
-
-    def audit(self, request: Answer, reason: str = "") -> None:
-        """Audit a request, with the reason if it was refused."""
-        audit = self.owner.broker.audit
-        name = request.get("do")
-        if audit.active and (reason or is_audited(name, by_ticket=self.acting is not None)):
-            actor = self.acting or self.actor
-            audit.record(
-                "command",
-                user=actor,
-                peer=actor.peer,
-                allowed=not reason,
-                reason=reason,
-                command=name,
-                agent=request.get("agent"),
-                via=None if self.acting is None else "console",
-                request={name: value for name, value in request.items() if name not in UNAUDITED},
-            )
-
-    async def stream(self, call: Call, steps: Steps) -> Answer:
-        """Send the lines of a generator, slice by slice; return its result."""
-        sent_s = time.monotonic()
-        with contextlib.closing(steps):
-            while True:
-                lines: list[str] = []
-                began_s = time.monotonic()
-                for _ in range(STEPS_PER_SLICE):
-                    try:
-                        with call.acting():
-                            item = next(steps)
-                    except StopIteration as end:
-                        await self.send(*lines)
-                        return dict(end.value)
-                    if item is not None:
-                        lines.append(json.dumps({"item": item}))
-                    if time.monotonic() - began_s > SLICE_S:
-                        break
-                if lines:
-                    sent_s = began_s
-                elif began_s - sent_s > BUSY_S:
-                    sent_s = began_s
-                    lines.append(json.dumps({"busy": True}))
-                self.turn()
-                await self.send(*lines)
-                await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
-
-    async def send_item(self, item: Answer) -> None:
-        """Send one line of an answer."""
-        self.turn()
-        await self.send(json.dumps({"item": item}))
-
-    async def busy(self) -> None:
-        """Send a keep-alive line: the operation goes on."""
-        await self.send(json.dumps({"busy": True}))
-
-    async def fail(self, code: str, text: str) -> None:
-        """Answer with an error."""
-        doing, self.current = self.current, {}
-        if doing:
-            self.audit(doing, text)
-        self.turn()
-        await self.send(json.dumps({"error": text, "code": code}))
+            return await asyncio.wait_for(self.reader.readline(), IDLE_S)
+        except ValueError:
+            raise OperationRefused("limit", f"a line has {LINE_SIZE_MAX} bytes at most") from None
 
     async def end(self) -> None:
         """End the answers, and read further input of the client, up to a limit.
@@ -397,14 +226,10 @@ class Client:
                 unread -= len(read)
 
     async def send(self, *lines: str) -> None:
-        """Send lines, and wait while too much is unread."""
+        """Send lines; see :class:`Client`."""
         if lines:
             self.writer.write(("\n".join(lines) + "\n").encode())
             await asyncio.wait_for(self.writer.drain(), READ_S)
-
-    def turn(self) -> None:
-        """Send the output that the operation caused for clients of the broker."""
-        self.owner.broker.reactor.turn()
 
 
 def remove_stale(path: Path, address: str) -> None:

@@ -67,14 +67,14 @@ class Members:
     """This broker's row, and the rows of the others; calls block, from one thread at a time."""
 
     def __init__(self, cluster: Cluster, name: str, host: str, port: int, lease_s: float) -> None:
-        """Know a broker.
+        """Set the name and the address of this broker; nothing is opened.
 
         Args:
             cluster: the database.
             name: of the broker.
-            host: where other brokers and clients reach it,
-            port: and at which port.
-            lease_s: for how long its counter stands still until others may replace it.
+            host: at which other brokers and clients reach it.
+            port: at which other brokers and clients reach it.
+            lease_s: seconds without a heartbeat after which others may replace it.
         """
         self.cluster = cluster
         self.name = name
@@ -241,8 +241,8 @@ def text(value: bytes | None) -> str:
 
 def broker_of(row: Row) -> BrokerRow:
     """Return a row of headrace.broker."""
-    name, read_counter, host, port, state, lease_s = map(text, row)
-    return BrokerRow(name, int(read_counter), host, int(port), state, float(lease_s))
+    name, seen, host, port, state, lease_s = map(text, row)
+    return BrokerRow(name, int(seen), host, int(port), state, float(lease_s))
 
 
 def ledger_of(row: Row) -> LedgerRow:

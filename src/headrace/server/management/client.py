@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests of one operator, read as lines of JSON and answered by lines.
+
+The lines come from the management socket (:mod:`.socket`) or from another broker of the cluster
+(:mod:`.forwarded_requests`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.exact_json import UnfitValue, read_json
+from headrace.gateway.messages.pending_confirms import NOT_DURABLE
+from headrace.gateway.requests.requests import refusal_code
+from headrace.model.errors import ModelError
+from headrace.model.policy.accounts import AccountError
+from headrace.server.definitions.document import DocumentError
+from headrace.server.management.call import SLICE_S, Answer, Call, OperationRefused, Steps
+from headrace.server.management.resources.logins import peer_of
+from headrace.server.net.transport import clock_ms
+from headrace.server.observe.account_events import Operator
+from headrace.server.observe.audited_events import QUIET_COMMANDS, REPAIRS, is_audited, is_read_only
+from headrace.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from headrace.server.management.managed_broker import ManagedBroker
+    from headrace.server.management.operation_table import OperationRow
+
+log = logging.getLogger(__name__)
+
+STEPS_PER_SLICE = 64  # Steps of a list, within SLICE_S, before the loop serves others.
+BUSY_S = 10.0  # Seconds without output before a busy line is sent.
+# Fields that the audit log has under other names, or must not have.
+UNAUDITED = frozenset(("do", "as", "peer", "agent", "payload", "username", "password", "token"))
+
+
+class Client:
+    """An operator whose requests are served one after the other."""
+
+    def __init__(
+        self,
+        broker: ManagedBroker,
+        operations: Mapping[str, OperationRow],
+        operator: str,
+        actor: Operator,
+    ) -> None:
+        """Set who asks for what.
+
+        Args:
+            broker: the broker that serves the requests.
+            operations: each operation by its name.
+            operator: names the operator in the log.
+            actor: names the operator in events and in the audit log.
+        """
+        self.broker = broker
+        self.operations = operations
+        self.operator = operator
+        self.actor = actor
+        self.current: Answer = {}  # The request that is served.
+        self.has_unread_lines = False  # Lines follow the request that are not read yet.
+        self.acting: Operator | None = None  # The user of the request; None: the system user.
+
+    @abstractmethod
+    async def read_line(self) -> str | bytes:
+        """Return the next line; empty at the end.
+
+        Raises:
+            OperationRefused: the line is too long.
+            OSError, TimeoutError: there is none.
+        """
+
+    @abstractmethod
+    async def send(self, *lines: str) -> None:
+        """Send lines, and wait while too much is unread.
+
+        Raises:
+            OSError, TimeoutError: the operator is gone, or does not read.
+        """
+
+    async def receive(self) -> Answer | None:
+        """Return the object of the next line; None at the end, or at ``{"end": true}``.
+
+        Raises:
+            OperationRefused: the line is too long, or is not an object.
+            OSError, TimeoutError: there is none.
+        """
+        line = await self.read_line()
+        if not line:
+            return None
+        try:
+            request = read_json(line)
+        except UnfitValue as error:
+            raise OperationRefused(
+                "bad-request", f"each line must be a JSON object: {error}"
+            ) from None
+        except ValueError:
+            raise OperationRefused("bad-request", "each line must be a JSON object") from None
+        if not isinstance(request, dict):
+            raise OperationRefused("bad-request", "each line must be a JSON object")
+        if request.get("end") is True and len(request) == 1:
+            self.has_unread_lines = False
+            return None
+        return request
+
+    async def run(self, request: Answer) -> None:
+        """Run a request, and answer it."""
+        name = request.get("do")
+        self.current = request
+        operation = self.operations.get(name) if isinstance(name, str) else None
+        self.has_unread_lines = request.get("lines") is True or (
+            operation is not None and operation.takes_lines
+        )
+        if operation is None:
+            await self.fail("bad-request", f"there is no operation {name!r}")
+            return
+        broker = self.broker
+        if name not in QUIET_COMMANDS | REPAIRS and (reason := broker.audit.refusal()):
+            await self.fail("precondition", f"command {reason}")
+            return
+        broker.counters.now_ms = clock_ms()
+        call = Call(
+            broker, request, operator=self.operator, actor=self.actor, send=self.send_item,
+            busy=self.busy, receive=self.receive,
+        )  # fmt: skip
+        try:
+            self.act_as(call)
+            operation.check(call)
+            with call.acting():
+                outcome = operation.run(call)
+            if inspect.isawaitable(outcome):
+                outcome = await outcome
+            if isinstance(outcome, Generator):
+                answer = await self.stream(call, outcome)
+            else:
+                answer = outcome
+        except OperationRefused as error:
+            await self.fail(error.code, error.text)
+        except ModelError as error:
+            broker.access.last_audited = ""  # It is for connections.
+            await self.fail(refusal_code(error), error.text)
+        except DocumentError as error:
+            await self.fail("bad-request", error.text)
+        except (AccountError, StoreError) as error:
+            await self.fail("precondition", str(error))
+        except (ConnectionError, TimeoutError):
+            raise  # The operator has disconnected.
+        except OSError as error:
+            await self.fail("internal", f"{error.filename or 'disk'}: {error.strerror or error}")
+        except Exception:
+            log.exception("management: %s failed", name)
+            await self.fail("internal", "internal error; see the broker's log")
+        else:
+            self.audit(request)
+            self.turn()
+            # Reading operations are answered while the disk fails, when operators need them.
+            if not is_read_only(operation.name) and not await broker.unsynced.wait():
+                await self.fail("precondition", NOT_DURABLE)
+                return
+            await self.send(json.dumps({"done": answer}))
+
+    def act_as(self, call: Call) -> None:
+        """Find the user of a request with a ticket.
+
+        Raises:
+            OperationRefused: the ticket is unknown, or has ended.
+        """
+        self.acting = None
+        if "as" not in call.request:
+            return
+        text = call.text("peer", "")
+        peer = peer_of(text)
+        if text and peer is None:
+            raise OperationRefused("bad-request", "'peer' is not an address with a port")
+        user = self.broker.tickets.user_of(call.text("as"), peer)
+        if user is None:
+            raise OperationRefused("refused", "the ticket is unknown, or has ended")
+        call.user = user
+        call.actor = self.acting = Operator(user.name, str(peer or user.peer))
+        call.operator = f"user '{user.name}' from {call.actor.peer}, for {self.operator}"
+
+    def audit(self, request: Answer, reason: str = "") -> None:
+        """Audit a request, with the reason if it was refused."""
+        audit = self.broker.audit
+        name = request.get("do")
+        if audit.active and (reason or is_audited(name, by_ticket=self.acting is not None)):
+            actor = self.acting or self.actor
+            audit.record(
+                "command",
+                user=actor,
+                peer=actor.peer,
+                allowed=not reason,
+                reason=reason,
+                command=name,
+                agent=request.get("agent"),
+                via=None if self.acting is None else "console",
+                request={name: value for name, value in request.items() if name not in UNAUDITED},
+            )
+
+    async def stream(self, call: Call, steps: Steps) -> Answer:
+        """Send the lines of a generator, slice by slice; return its result."""
+        sent_s = time.monotonic()
+        with contextlib.closing(steps):
+            while True:
+                lines: list[str] = []
+                began_s = time.monotonic()
+                for _ in range(STEPS_PER_SLICE):
+                    try:
+                        with call.acting():
+                            item = next(steps)
+                    except StopIteration as end:
+                        await self.send(*lines)
+                        return dict(end.value)
+                    if item is not None:
+                        lines.append(json.dumps({"item": item}))
+                    if time.monotonic() - began_s > SLICE_S:
+                        break
+                if lines:
+                    sent_s = began_s
+                elif began_s - sent_s > BUSY_S:
+                    sent_s = began_s
+                    lines.append(json.dumps({"busy": True}))
+                self.turn()
+                await self.send(*lines)
+                await asyncio.sleep(0)  # Serve others first, even when all can be sent at once.
+
+    async def send_item(self, item: Answer) -> None:
+        """Send one line of an answer."""
+        self.turn()
+        await self.send(json.dumps({"item": item}))
+
+    async def busy(self) -> None:
+        """Send a keep-alive line: the operation goes on."""
+        await self.send(json.dumps({"busy": True}))
+
+    async def fail(self, code: str, text: str) -> None:
+        """Answer with an error."""
+        doing, self.current = self.current, {}
+        if doing:
+            self.audit(doing, text)
+        self.turn()
+        await self.send(json.dumps({"error": text, "code": code}))
+
+    def turn(self) -> None:
+        """Send the output that the operation caused for clients of the broker."""
+        self.broker.reactor.turn()
