@@ -272,13 +272,13 @@ class Sampler:
     def _logins(self) -> Iterator[None]:
         objects, attempts = self.kinds[LOGINS], self._broker.login.attempts
         sources = [*attempts.protocols.items(), *attempts.sources.items()]
-        for index, (source, outcomes) in enumerate(sources):
+        for index, (source, counts) in enumerate(sources):
             if not index % STEP:
                 yield
             sampled = objects.get(source)
             if sampled is None:
                 sampled = self._new(LOGINS, source, tuple(source), "")
-            self._set(sampled, (outcomes.succeeded, outcomes.failed))
+            self._set(sampled, (counts.succeeded, counts.failed))
         for gone in objects.keys() - dict(sources).keys():
             self._end(LOGINS, objects.pop(gone))
 
