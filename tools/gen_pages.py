@@ -19,7 +19,7 @@ DECISIONS = """# Decisions
 
 <!-- Generated from the pages of this folder by `make docs`; do not edit. -->
 
-Each page states a question, the options, the choice, and its price.
+Each page states a question, the options, the choice, and its consequences.
 
 """
 

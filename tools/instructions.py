@@ -195,8 +195,8 @@ def one_by_one(load: Load, settings: Settings, start: Start) -> None:
     if load.window:
         publisher.call(ConfirmSelect(), ConfirmSelectOk)
     consumer.call(BasicConsume(queue=queue_name(0), no_ack=not load.ack_every), BasicConsumeOk)
-    sheet = make_publish_buffer(load, 0, publisher.frame_max)
-    publish = sheet.data[: sheet.ends[0]]
+    buffer = make_publish_buffer(load, 0, publisher.frame_max)
+    publish = buffer.data[: buffer.ends[0]]
     start.forget_peak()
     for _ in range(load.count):
         publisher.socket.sendall(publish)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-IDLE_S = 15 * 60.0  # A login ends after its last request.
-LIFE_S = 8 * 3600.0  # A login ends after its begin.
+IDLE_S = 15 * 60.0  # The time from its last request to the end of a login.
+LIFE_S = 8 * 3600.0  # The longest time of a login.
 
 Login = TypeVar("Login")
 

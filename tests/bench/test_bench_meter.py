@@ -156,15 +156,15 @@ def test_broken_frames_are_refused(octets: bytes) -> None:
 
 
 def sender(load: Load) -> Sender:
-    sheet = make_publish_buffer(load, 0, FRAME_MAX)
+    buffer = make_publish_buffer(load, 0, FRAME_MAX)
     return Sender(
         0,
-        sheet.data,
-        sheet.ends,
-        sheet.bodies,
-        sheet.targets,
-        sheet.fans,
-        sheet.targets_count,
+        buffer.data,
+        buffer.ends,
+        buffer.bodies,
+        buffer.targets,
+        buffer.fans,
+        buffer.targets_count,
         load.window,
         FRAME_MAX,
     )
@@ -198,7 +198,7 @@ def test_publishes_are_numbered_by_queue() -> None:
     seen = []
     while len(seen) < 10:
         count = one.fill(1, 3, 1 << 20)
-        seen += published(bytes(one.sheet[one.lo : one.hi]))
+        seen += published(bytes(one.buffer[one.lo : one.hi]))
         assert one.sent == len(seen)
         assert count <= 3
     expected = [(f"hb.{i % 2}", i // 2, 5000) for i in range(len(seen))]
@@ -207,12 +207,12 @@ def test_publishes_are_numbered_by_queue() -> None:
 
 def test_a_sheet_ends_a_sending_and_starts_again() -> None:
     one = sender(Load())
-    total = len(one.sheet)
+    total = len(one.buffer)
     first = one.fill(1, 1 << 40, 1 << 30)
     assert (one.lo, one.hi) == (0, total)
     assert one.fill(1, 1, 1 << 30) == 1
     assert one.lo == 0
-    assert published(bytes(one.sheet[one.lo : one.hi])) == [("hb.0", first, 16)]
+    assert published(bytes(one.buffer[one.lo : one.hi])) == [("hb.0", first, 16)]
 
 
 def test_confirms_free_the_window() -> None:

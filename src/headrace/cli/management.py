@@ -165,12 +165,14 @@ def connection_error(path: Path, error: OSError) -> click.ClickException:
     """Return the error of a broker that cannot be reached."""
     with contextlib.suppress(OSError):  # The directory of the terminal is gone.
         path = path.absolute()  # So that a wrong directory is visible.
-    text = printable(str(path))
+    address = printable(str(path))
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return click.ClickException(f"no broker runs there: {text} does not exist; {ELSEWHERE}")
+        return click.ClickException(f"no broker runs there: {address} does not exist; {ELSEWHERE}")
     if isinstance(error, ConnectionRefusedError):
-        return click.ClickException(f"no broker runs there: nothing listens on {text}; {ELSEWHERE}")
+        return click.ClickException(
+            f"no broker runs there: nothing listens on {address}; {ELSEWHERE}"
+        )
     if isinstance(error, TimeoutError):
-        return click.ClickException(f"the broker at {text} does not answer")
+        return click.ClickException(f"the broker at {address} does not answer")
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return click.ClickException(f"the broker at {text} cannot be reached: {reason}")
+    return click.ClickException(f"the broker at {address} cannot be reached: {reason}")

@@ -307,8 +307,11 @@ def describe_change(row: Setting, before: Settings, after: Settings) -> SettingC
     """Return a setting with its old and its new value, unless it is secret."""
     if row.secret:
         return {"name": row.name}
-    values = json_value(getattr(before, row.name)), json_value(getattr(after, row.name))
-    return {"name": row.name, "before": values[0], "after": values[1]}
+    return {
+        "name": row.name,
+        "before": json_value(getattr(before, row.name)),
+        "after": json_value(getattr(after, row.name)),
+    }
 
 
 def json_value(value: object) -> object:

@@ -137,7 +137,7 @@ class SessionClient(RawSocket):
         self.send_bytes(self.machine.data_to_send())
 
     def pull(self) -> None:
-        """Take what comes next."""
+        """Read the next input."""
         if not self.receive():
             self.closed = True
             return
@@ -243,7 +243,7 @@ class RawSession:
             self.pull()
 
     def pull(self) -> None:
-        """Take what comes next; the session must not have ended."""
+        """Read the next input; the session must not have ended."""
         if self.exception is not None or self.detached is not None:
             raise self.client.make_error(f"the session failed: {self.exception or self.detached}")
         self._pull()

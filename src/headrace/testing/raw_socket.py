@@ -29,7 +29,7 @@ _open: set[RawSocket] = set()
 
 
 class Unexpected(Exception):
-    """The broker did something else than what was expected."""
+    """The broker did something unexpected."""
 
 
 class Tls(NamedTuple):
@@ -128,7 +128,7 @@ class RawSocket:
             self.socket.sendall(data)
 
     def end(self) -> None:
-        """Send no more; what the broker sends is still read."""
+        """End the output; the broker's output is still read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     # --- Receiving ------------------------------------------------------------------------------

@@ -79,13 +79,13 @@ class History:
     steps: list[tuple[Key, Key]] = field(default_factory=list)  # Unanswered: taken, published.
     branches: dict[bytes, Branch] = field(default_factory=dict)  # By global id.
     undone: set[Key] = field(default_factory=set)  # Published and rolled back.
-    broken: list[str] = field(default_factory=list)  # The broken rules, as sentences.
+    broken: list[str] = field(default_factory=list)  # The broken laws, as sentences.
     commits: int = 0
     redelivered: int = 0
     deliveries: int = 0
 
     def violation(self, text: str) -> None:
-        """Record a broken rule."""
+        """Record a broken law."""
         if len(self.broken) < 100:
             self.broken.append(text)
 

@@ -112,7 +112,8 @@ class SparkSoak:
     def run(self, kills: int, victims: tuple[str, ...] = ()) -> int:
         """Kill so often, the `victims` in turn or else any; return how many messages passed.
 
-        SoakError: the outcome is wrong; the text has the reason.
+        Raises:
+            SoakError: the outcome is wrong; the text has the reason.
         """
         with self.broker as broker:
             with blocking.connect(broker.url) as connection, connection.channel() as channel:

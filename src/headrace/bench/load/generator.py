@@ -41,7 +41,7 @@ from headrace.wire.frame import HEARTBEAT
 if TYPE_CHECKING:
     from headrace.client.url import Settings
 
-READ_OCTETS = 262144
+READ_SIZE = 262144  # Bytes.
 SEND_SIZE = 65536  # Bytes.
 TICK_S = 0.1
 UNLIMITED = 0xFFFFFFFF  # Credit.
@@ -122,11 +122,11 @@ class Publisher:
         self.view = memoryview(buffer.data)
         self.socket = self.link.socket
         self.socket.setblocking(False)
-        self.buffer = bytearray(READ_OCTETS if load.publishers < 16 else 2 * self.link.frame_max)
+        self.buffer = bytearray(READ_SIZE if load.publishers < 16 else 2 * self.link.frame_max)
         self.held = 0  # Octets of an incomplete frame at the start of the buffer.
 
     def push(self) -> bool:
-        """Send what is stamped; true when all of it went."""
+        """Send the stamped publishes; return True if all were sent."""
         sender = self.sender
         try:
             while sender.lo < sender.hi:
@@ -254,7 +254,7 @@ class Publishers:
                 self.by_fd[fd].pull()
 
     def finish(self) -> None:
-        """Send what is stamped and wait until the broker has taken it."""
+        """Send the stamped publishes, and wait until the broker has read them."""
         for publisher in self.all:
             publisher.socket.settimeout(CONFIRM_TIMEOUT_S)
             while publisher.sender.lo < publisher.sender.hi:
@@ -311,7 +311,7 @@ class Consumers:
             self.links.append(self.open(settings, number))
         self.beat_s = min(link.heartbeat_s for link in self.links) / 3
         self.beat_at_ns = time.monotonic_ns() + int(self.beat_s * 1e9)
-        self.buffer = bytearray(READ_OCTETS + max(link.frame_max for link in self.links))
+        self.buffer = bytearray(READ_SIZE + max(link.frame_max for link in self.links))
         self.view = memoryview(self.buffer)
 
     def open(self, settings: Settings, number: int) -> Link | Link010:
@@ -428,14 +428,14 @@ class Consumers:
             self.post()
 
     def read(self, i: int, sock: socket.socket) -> None:
-        """Read once behind what is left of the last reading."""
+        """Read once, behind the incomplete frame of the last reading."""
         tail = self.tails[i]
         if tail:
-            n = sock.recv_into(self.view[len(tail) :], READ_OCTETS)
+            n = sock.recv_into(self.view[len(tail) :], READ_SIZE)
             now = time.monotonic_ns()
             self.buffer[: len(tail)] = tail
         else:
-            n = sock.recv_into(self.buffer, READ_OCTETS)
+            n = sock.recv_into(self.buffer, READ_SIZE)
             now = time.monotonic_ns()
         if n == 0:
             raise BenchError("the broker closed a consumer's connection")
@@ -483,7 +483,7 @@ class Consumers:
                 select.select([], [sock], [], TICK_S)
 
     def flush(self, i: int) -> None:
-        """Acknowledge what is left when nothing more comes."""
+        """Acknowledge the remaining deliveries, when no more arrive."""
         self.receivers[i].flush()
         if self.receivers[i].acks_len:
             self.send_acks(i)

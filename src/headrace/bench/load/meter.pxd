@@ -25,7 +25,7 @@ cdef Py_ssize_t bucket_of(long long value) except -1
 
 cdef class Sender:
     cdef unsigned long long number
-    cdef readonly bytearray sheet
+    cdef readonly bytearray buffer
     cdef unsigned long long[::1] ends
     cdef unsigned long long[::1] bodies
     cdef unsigned long long[::1] targets
@@ -103,7 +103,7 @@ cdef class Receiver:
     cdef Py_ssize_t walk(
         self, const unsigned char* d, unsigned char* acks, Py_ssize_t n, long long now
     ) except -1
-    @cython.locals(tag_len=Py_ssize_t, i=Py_ssize_t, queue=cython.ulonglong, flags=cython.uchar)
+    @cython.locals(tag_len=Py_ssize_t, i=Py_ssize_t, queue=cython.ulonglong)
     cdef int method(self, const unsigned char* d, Py_ssize_t at, Py_ssize_t length) except -1
     @cython.locals(
         publisher=cython.ulonglong, seq=cython.ulonglong, place=Py_ssize_t,

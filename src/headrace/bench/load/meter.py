@@ -5,7 +5,7 @@ A body starts with 16 bytes in network order::
 
     | publisher (16 bits) and sequence number (48 bits) | monotonic time of sending, ns |
 
-A `Sender` owns a sheet of ready-made publishes and only overwrites these bytes before each
+A `Sender` owns a buffer of ready-made publishes and only overwrites these bytes before each
 sending; a `Receiver` walks the frames of deliveries and compares the numbers with those it waits
 for. Neither makes an object per message.
 """
@@ -94,12 +94,12 @@ def value_of(bucket: int) -> int:
 
 
 class Sender:
-    """One publishing connection: stamps publishes from its sheet and counts their confirms."""
+    """One publishing connection: stamps publishes from its buffer and counts their confirms."""
 
     def __init__(
         self,
         number: int,
-        sheet: bytearray,
+        buffer: bytearray,
         ends: "array[int]",
         bodies: "array[int]",
         targets: "array[int]",
@@ -109,8 +109,8 @@ class Sender:
         frame_max: int,
     ) -> None:
         self.number = number
-        self.sheet = sheet
-        self.ends = ends  # Where each publish of the sheet ends.
+        self.buffer = buffer
+        self.ends = ends  # Where each publish of the buffer ends.
         self.bodies = bodies  # Where its stamp is.
         self.targets = targets  # Which sequence of numbers it continues.
         self.fans = fans  # How many deliveries it must cause.
@@ -125,7 +125,7 @@ class Sender:
         self.confirmed = 0
         self.nacked = 0
         self.low = 0  # All tags up to here are confirmed.
-        self.lo = 0  # The bytes to send are sheet[lo:hi].
+        self.lo = 0  # The bytes to send are buffer[lo:hi].
         self.hi = 0
         self.measuring = False
         self.latency = Histogram()
@@ -142,10 +142,10 @@ class Sender:
 
     def fill(self, now: int, count_max: int, size_max: int) -> int:
         """Stamp the next publishes and set the range to send; return their number."""
-        return self.stamp(self.sheet, self.ring, now, count_max, size_max)
+        return self.stamp(self.buffer, self.ring, now, count_max, size_max)
 
     def stamp(self, d: bytearray, ring: bytearray, now: int, count_max: int, size_max: int) -> int:
-        """Do the work of `fill` on the sheet's and the ring's bytes."""
+        """Do the work of `fill` on the buffer's and the ring's bytes."""
         first = self.cursor
         start = self.ends[first - 1] if first > 0 else 0
         i = first
@@ -366,7 +366,7 @@ class Receiver:
         return 0
 
     def flush(self) -> None:
-        """Acknowledge what is left when nothing more comes."""
+        """Acknowledge the remaining deliveries, when no more arrive."""
         self.acks_len = 0
         if self.unacked > 0:
             self.ack(self.acks)

@@ -28,7 +28,7 @@ class Sender010(Sender):
     def __init__(
         self,
         number: int,
-        sheet: bytearray,
+        buffer: bytearray,
         ends: "array[int]",
         bodies: "array[int]",
         targets: "array[int]",
@@ -38,7 +38,7 @@ class Sender010(Sender):
         frame_max: int,
     ) -> None:
         Sender.__init__(
-            self, number, sheet, ends, bodies, targets, fans, targets_count, window, frame_max
+            self, number, buffer, ends, bodies, targets, fans, targets_count, window, frame_max
         )
         self.first = 0  # The command id of the first transfer.
 

@@ -134,7 +134,7 @@ def _measure(
     from headrace.client.url import parse_url
 
     url = served.url.replace("amqp://", "amqp://guest:guest@")
-    stage = spark_parts.BenchContext(
+    context = spark_parts.BenchContext(
         spark=session,
         settings=parse_url(url),
         url=url,
@@ -148,13 +148,13 @@ def _measure(
         "queue": spark_parts.queue_rate,
         "sink": spark_parts.sink_rates,
         "latency": spark_parts.latency,
-        "memory": lambda stage: spark_parts.memory(stage, minutes),
+        "memory": lambda context: spark_parts.memory(context, minutes),
     }
     figures: list[Figure] = []
     failures: dict[str, str] = {}
     for name in names:
         try:
-            for figure in run[name](stage):
+            for figure in run[name](context):
                 report(_line(figure))
                 figures.append(figure)
         except BenchError as error:

@@ -46,7 +46,7 @@ def declare(settings: Settings, queue: str, arguments: dict[str, Value] | None =
 
 
 def declare_stream(settings: Settings, queue: str, size_max: int = 0) -> None:
-    """Make a stream anew; with `size_max` it forgets what is older."""
+    """Make a new stream in place of the old one; `size_max` limits its bytes, 0: no limit."""
     arguments: dict[str, Value] = {"x-queue-type": "stream"}
     if size_max:
         arguments["x-max-length-bytes"] = size_max

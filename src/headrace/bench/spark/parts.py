@@ -78,61 +78,61 @@ class BenchContext:
         return str(self.scratch / uuid.uuid4().hex)
 
 
-def stream_rate(stage: BenchContext) -> list[Figure]:
+def stream_rate(context: BenchContext) -> list[Figure]:
     """A stream to noop, with all columns and with the two that most programs use."""
-    count = stage.rows(4_000_000)
-    declare_stream(stage.settings, "bench.stream")
-    stage.report(f"filling a stream with {count:,} messages")
-    fill_stream(stage.settings, stage.url, "bench.stream", count, SIZE)
+    count = context.rows(4_000_000)
+    declare_stream(context.settings, "bench.stream")
+    context.report(f"filling a stream with {count:,} messages")
+    fill_stream(context.settings, context.url, "bench.stream", count, SIZE)
     columns = {"stream_rows": None, "stream_rows_body_offset": "offset BIGINT, body BINARY"}
     figures = []
     for name, schema in columns.items():
-        stage.report(f"{name}: warming up")
-        _read(stage, {"stream": "bench.stream"}, schema, limit=count // 10, batches=3)
-        stage.report(f"{name}: reading")
-        rate, details = _read(stage, {"stream": "bench.stream"}, schema)
+        context.report(f"{name}: warming up")
+        _read(context, {"stream": "bench.stream"}, schema, limit=count // 10, batches=3)
+        context.report(f"{name}: reading")
+        rate, details = _read(context, {"stream": "bench.stream"}, schema)
         bar = 500_000 if schema is None else None
         figures.append(Figure(name, rate, "rows/s", bar, details=details))
-    remove(stage.settings, "bench.stream")
+    remove(context.settings, "bench.stream")
     return figures
 
 
-def queue_rate(stage: BenchContext) -> list[Figure]:
+def queue_rate(context: BenchContext) -> list[Figure]:
     """A queue to noop, through leases."""
-    count = stage.rows(1_000_000)
+    count = context.rows(1_000_000)
     for number, rows in enumerate((count // 5, count)):
-        declare(stage.settings, "bench.queue")
-        stage.report(f"queue_rows: filling a queue with {rows:,} messages")
-        fill(stage.settings, "bench.queue", rows, SIZE)
-        stage.report("queue_rows: reading" if number else "queue_rows: warming up")
+        declare(context.settings, "bench.queue")
+        context.report(f"queue_rows: filling a queue with {rows:,} messages")
+        fill(context.settings, "bench.queue", rows, SIZE)
+        context.report("queue_rows: reading" if number else "queue_rows: warming up")
         options = {"queue": "bench.queue", "group": f"bench-{number}"}
-        rate, details = _read(stage, options, None, limit=QUEUE_BATCH)
-        remove(stage.settings, "bench.queue")
+        rate, details = _read(context, options, None, limit=QUEUE_BATCH)
+        remove(context.settings, "bench.queue")
     return [Figure("queue_rows", rate, "rows/s", 150_000, details=details)]
 
 
-def sink_rates(stage: BenchContext) -> list[Figure]:
+def sink_rates(context: BenchContext) -> list[Figure]:
     """Both guarantees of the sink; rows come from Spark itself and go to a durable queue."""
-    least, details = _write(stage, "at-least-once")
+    least, details = _write(context, "at-least-once")
     figures = [Figure("sink_at_least_once", least, "rows/s", 100_000, details=details)]
-    exact, details = _write(stage, "exactly-once")
+    exact, details = _write(context, "exactly-once")
     figures.append(Figure("sink_exactly_once", exact, "rows/s", 60_000, details=details))
     share = exact / least if least else 0.0
     figures.append(Figure("sink_exactly_once_share", round(share, 3), "of at-least-once", 0.6))
     return figures
 
 
-def latency(stage: BenchContext) -> list[Figure]:
+def latency(context: BenchContext) -> list[Figure]:
     """Micro-batches of 100 rows: ours, and a Python data source that needs no broker."""
     from headrace.bench.spark.rate import RateSource
 
-    stage.spark.dataSource.register(RateSource)
+    context.spark.dataSource.register(RateSource)
     count = LATENCY_ROWS * (LATENCY_WARM + LATENCY_BATCHES) * 2
-    declare_stream(stage.settings, "bench.latency")
-    fill_stream(stage.settings, stage.url, "bench.latency", count, SIZE)
-    rate = stage.spark.readStream.format("headrace_rate").option("rows", LATENCY_ROWS)
-    ours = stage.spark.readStream.format("amqp").options(
-        uri=stage.url,
+    declare_stream(context.settings, "bench.latency")
+    fill_stream(context.settings, context.url, "bench.latency", count, SIZE)
+    rate = context.spark.readStream.format("headrace_rate").option("rows", LATENCY_ROWS)
+    ours = context.spark.readStream.format("amqp").options(
+        uri=context.url,
         stream="bench.latency",
         startingOffsets="earliest",
         maxRecordsPerTrigger=LATENCY_ROWS,
@@ -141,12 +141,12 @@ def latency(stage: BenchContext) -> list[Figure]:
     details: dict[str, dict[str, float]] = {}
     for number in range(2):  # In turns, so that both see the same machine.
         for name, reader in (("rate", rate), ("amqp", ours)):
-            stage.report(f"latency: {name}, run {number + 1} of 2")
-            batches = _batches(stage, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
+            context.report(f"latency: {name}, run {number + 1} of 2")
+            batches = _batches(context, reader.load(), LATENCY_WARM + LATENCY_BATCHES)
             times = [each["durationMs"] for each in batches[LATENCY_WARM:]]
             trigger_ms[name] += [each["triggerExecution"] for each in times]
             details[name] = {key: median(each.get(key, 0) for each in times) for key in times[0]}
-    remove(stage.settings, "bench.latency")
+    remove(context.settings, "bench.latency")
     base, own = median(trigger_ms["rate"]), median(trigger_ms["amqp"])
     return [
         Figure("latency_rate_source", base, "ms", details=details["rate"]),
@@ -155,22 +155,22 @@ def latency(stage: BenchContext) -> list[Figure]:
     ]
 
 
-def memory(stage: BenchContext, minutes: float) -> list[Figure]:
+def memory(context: BenchContext, minutes: float) -> list[Figure]:
     """Rows flow from a stream through the sink into another, while memory is watched."""
     for name in ("bench.from", "bench.to"):
-        declare_stream(stage.settings, name, 256 * MIB)
+        declare_stream(context.settings, name, 256 * MIB)
     stop = threading.Event()
-    filling = threading.Thread(target=_trickle, args=(stage.settings, stop), daemon=True)
+    filling = threading.Thread(target=_trickle, args=(context.settings, stop), daemon=True)
     filling.start()
-    rows = stage.spark.readStream.format("amqp").options(
-        uri=stage.url, stream="bench.from", startingOffsets="earliest"
+    rows = context.spark.readStream.format("amqp").options(
+        uri=context.url, stream="bench.from", startingOffsets="earliest"
     )
     query = (
         rows.load()
         .select("body", "properties", "headers")
         .writeStream.format("amqp")
-        .options(uri=stage.url, exchange="", routingKey="bench.to")
-        .option("checkpointLocation", stage.checkpoint())
+        .options(uri=context.url, exchange="", routingKey="bench.to")
+        .option("checkpointLocation", context.checkpoint())
         .start()
     )
     samples: list[tuple[float, ResourceUsage, int]] = []
@@ -181,20 +181,20 @@ def memory(stage: BenchContext, minutes: float) -> list[Figure]:
             time.sleep(MEMORY_EVERY_S)
             if query.exception() is not None or not query.isActive:
                 raise RuntimeError(f"the query failed: {query.exception()}")
-            samples.append((passed, stage.meter.measure(), _heap(stage)))
+            samples.append((passed, context.meter.measure(), _heap(context)))
             minute = int((time.monotonic() - began) // 60)
             if minute not in resident:
                 resident[minute] = samples[-1][1].resident_mib
                 figures = ", ".join(f"{what} {mib} MiB" for what, mib in resident[minute].items())
-                stage.report(f"memory after {minute} of {minutes:g} minutes: {figures}")
+                context.report(f"memory after {minute} of {minutes:g} minutes: {figures}")
     finally:
         stop.set()
         query.stop()
         filling.join()
-    with blocking.connect(stage.url) as connection:
+    with blocking.connect(context.url) as connection:
         rows_through = connection.stream("bench.to").last_offset()
     for name in ("bench.from", "bench.to"):
-        remove(stage.settings, name)
+        remove(context.settings, name)
     return [
         _growth("jvm_heap", [heap / MIB for _, _, heap in samples]),
         _growth("workers", [spent.workers_bytes / MIB for _, spent, _ in samples]),
@@ -221,9 +221,9 @@ def _growth(name: str, series: list[float]) -> Figure:
     )
 
 
-def _heap(stage: BenchContext) -> int:
-    """Octets of Java objects that are in use, after a collection."""
-    jvm = stage.spark.sparkContext._jvm
+def _heap(context: BenchContext) -> int:
+    """Return the bytes of Java objects that are in use, after a collection."""
+    jvm = context.spark.sparkContext._jvm
     assert jvm is not None
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
@@ -239,7 +239,7 @@ def _trickle(settings: Settings, stop: threading.Event) -> None:
 
 
 def _read(
-    stage: BenchContext,
+    context: BenchContext,
     options: dict[str, str],
     schema: str | None,
     *,
@@ -247,7 +247,7 @@ def _read(
     batches: int | None = None,
 ) -> tuple[float, JsonObject]:
     """Return rows per second, from the present records to the noop sink."""
-    reader = stage.spark.readStream.format("amqp").options(uri=stage.url, **options)
+    reader = context.spark.readStream.format("amqp").options(uri=context.url, **options)
     if "stream" in options:
         reader = reader.option("startingOffsets", "earliest")
     if limit is not None:
@@ -255,20 +255,20 @@ def _read(
     if schema is not None:
         reader = reader.schema(schema)
     if batches is not None:
-        _batches(stage, reader.load(), batches)
+        _batches(context, reader.load(), batches)
         return 0.0, {}
-    before = stage.meter.measure()
+    before = context.meter.measure()
     query = (
         reader.load()
         .writeStream.format("noop")
-        .option("checkpointLocation", stage.checkpoint())
+        .option("checkpointLocation", context.checkpoint())
         .trigger(availableNow=True)
         .start()
     )
     if not query.awaitTermination(int(QUERY_TIMEOUT_S)):
         query.stop()
         raise BenchError(f"not read within {QUERY_TIMEOUT_S:g} s")
-    after = stage.meter.measure()
+    after = context.meter.measure()
     progress = [each for each in query.recentProgress if each["numInputRows"]]
     rows = sum(each["numInputRows"] for each in progress)
     ms = sum(each["durationMs"]["triggerExecution"] for each in progress)
@@ -280,28 +280,28 @@ def _read(
     return round(rows / ms * 1000), details
 
 
-def _write(stage: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
+def _write(context: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
     """Return rows per second, from Spark into a durable queue."""
-    count = stage.rows(400_000)
+    count = context.rows(400_000)
     queue = "bench.sink"
-    declare(stage.settings, queue)
-    stage.report(f"sink, {guarantee}: {count:,} rows in each of {SINK_BATCHES} micro-batches")
+    declare(context.settings, queue)
+    context.report(f"sink, {guarantee}: {count:,} rows in each of {SINK_BATCHES} micro-batches")
     rows = (
-        stage.spark.readStream.format("rate-micro-batch")
+        context.spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=count, numPartitions=2)
         .load()
         .selectExpr(f"CAST(lpad(CAST(value AS STRING), {SIZE}, '0') AS BINARY) AS body")
     )
     writer = rows.writeStream.format("amqp").options(
-        uri=stage.url, exchange="", routingKey=queue, deliveryGuarantee=guarantee
+        uri=context.url, exchange="", routingKey=queue, deliveryGuarantee=guarantee
     )
     spent: list[ResourceUsage] = []
     batches = _until(
-        writer.option("checkpointLocation", stage.checkpoint()).start(),
+        writer.option("checkpointLocation", context.checkpoint()).start(),
         BATCHES_WARM + SINK_BATCHES,
-        lambda number: spent.append(stage.meter.measure()) if number >= BATCHES_WARM else None,
+        lambda number: spent.append(context.meter.measure()) if number >= BATCHES_WARM else None,
     )
-    remove(stage.settings, queue)
+    remove(context.settings, queue)
     measured = batches[BATCHES_WARM:]
     ms = sum(each["durationMs"]["triggerExecution"] for each in measured)
     total = count * len(measured)
@@ -309,11 +309,11 @@ def _write(stage: BenchContext, guarantee: str) -> tuple[float, JsonObject]:
     return round(total / ms * 1000), {"rows": total, "processor_us": processor}
 
 
-def _batches(stage: BenchContext, frame: DataFrame, count: int) -> list[JsonObject]:
+def _batches(context: BenchContext, frame: DataFrame, count: int) -> list[JsonObject]:
     """Return the progress of a number of micro-batches to the noop sink."""
     query = (
         frame.writeStream.format("noop")
-        .option("checkpointLocation", stage.checkpoint())
+        .option("checkpointLocation", context.checkpoint())
         .trigger(processingTime="0 seconds")
         .start()
     )

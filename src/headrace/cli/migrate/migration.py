@@ -245,9 +245,8 @@ class _Drain:
             return
         messages = [self._copy_message(delivery) for delivery in deliveries]
         matches = [digest_of(message) for message in messages] == sent
-        matches = matches and len(set(sent)) == len(
-            sent
-        )  # Equal digests do not identify a message.
+        # Equal digests do not identify a message.
+        matches = matches and len(set(sent)) == len(sent)
         if matches and all(delivery.redelivered for delivery in deliveries):
             numbered = list(zip(range(self.next - tail, self.next), messages, strict=True))
             self._moved.suppressed = tail

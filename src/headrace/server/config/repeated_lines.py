@@ -36,28 +36,28 @@ class RepeatedLines(logging.Filter):
         if record.levelno > logging.WARNING:
             return True
         key = (record.name, record.levelno, str(record.msg))
-        kind = self._kinds.get(key)
-        if kind is None or record.created - kind.since >= WINDOW_S:
-            if kind is None and len(self._kinds) >= KINDS_MAX:
+        count = self._kinds.get(key)
+        if count is None or record.created - count.since >= WINDOW_S:
+            if count is None and len(self._kinds) >= KINDS_MAX:
                 return True
-            suppressed = 0 if kind is None else kind.lines - LINES_MAX
-            kind = self._kinds[key] = LineCount(record.created)
+            suppressed = 0 if count is None else count.lines - LINES_MAX
+            count = self._kinds[key] = LineCount(record.created)
             if suppressed > 0:
                 record.msg = f"{record.getMessage()} ({format_count(suppressed)})"
                 record.args = ()
-        kind.lines += 1
-        return kind.lines <= LINES_MAX
+        count.lines += 1
+        return count.lines <= LINES_MAX
 
     def take_ended(self, now: float) -> list[logging.LogRecord]:
         """Forget the ended windows; return a line for each that suppressed lines."""
         lines = []
-        for key, kind in list(self._kinds.items()):
-            if now - kind.since < WINDOW_S:
+        for key, count in list(self._kinds.items()):
+            if now - count.since < WINDOW_S:
                 continue
             del self._kinds[key]
-            if kind.lines > LINES_MAX:
+            if count.lines > LINES_MAX:
                 name, level, words = key
-                text = f"{format_count(kind.lines - LINES_MAX)}: {words}"
+                text = f"{format_count(count.lines - LINES_MAX)}: {words}"
                 lines.append(logging.LogRecord(name, level, "", 0, text, (), None))
         return lines
 

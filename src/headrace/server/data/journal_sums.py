@@ -18,8 +18,8 @@ class JournalCounts(NamedTuple):
 
     groups: int = 0  # Written and synced at once.
     copied_bytes: int = 0  # By compaction.
-    paged_out: int = 0  # Messages that left the memory,
-    paged_in: int = 0  # and that were loaded again.
+    paged_out: int = 0  # Messages whose bodies left the memory.
+    paged_in: int = 0  # Messages whose bodies were loaded again.
 
 
 class JournalSizes(NamedTuple):

@@ -100,7 +100,7 @@ class Call:
         self.user = user
         self.request = request
         self.operator = operator
-        self.forwarded = False  # Another broker of the cluster asks, and is to be asked nothing.
+        self.forwarded = False  # By another broker: this one answers without asking others.
         self._send = send
         self._busy = busy
         self._receive = receive

@@ -237,7 +237,7 @@ class Client:
         await self.send(json.dumps({"item": item}))
 
     async def busy(self) -> None:
-        """Send a keep-alive line: the operation goes on."""
+        """Send a keep-alive line while the operation runs."""
         await self.send(json.dumps({"busy": True}))
 
     async def fail(self, code: str, text: str) -> None:

@@ -56,8 +56,8 @@ class ManagedBroker:
     trace: Callable[[VirtualHost], None]  # Start tracing a virtual host.
     reload: Callable[[], ReloadResult | None]  # None: the settings have no source to read again.
     loop_delay: LoopDelay
-    node: ClusterNode | None = None  # In a cluster,
-    links: Links | None = None  # to its other brokers.
+    node: ClusterNode | None = None  # Only in a cluster.
+    links: Links | None = None  # To the other brokers of a cluster.
     started_ms: int = 0  # Unix time when the broker was ready; 0 before.
     backing_up: bool = False
     sampler: object = None  # The operation "sample" makes it when the first client asks.

@@ -101,7 +101,7 @@ class OperationTable:
         """Return the decorator of the function that runs an operation."""
 
         def add(function: Function) -> Function:
-            row = (
+            row = OperationRow(
                 name,
                 function,
                 tags,
@@ -112,7 +112,7 @@ class OperationTable:
                 takes_lines,
                 former_name,
             )
-            self.rows.append(OperationRow(*row))
+            self.rows.append(row)
             return function
 
         return add

@@ -73,9 +73,8 @@ class Tickets:
         self._tickets: LoginCache[Ticket] = LoginCache()
         self._file = file
         self._writer = writer
-        self._pending_write: Future[None] | None = (
-            None  # The next write, which has all changes so far.
-        )
+        # The next write, which has all changes so far.
+        self._pending_write: Future[None] | None = None
         if file is not None:
             self._restore(file.read())
 

@@ -4,7 +4,7 @@
 A broker whose lease in a cluster has ended freezes the virtual hosts that it serves: another broker
 may serve them by now. If none does, the broker thaws them, and they continue. The output of that
 time waits in the buffers, which stay small, since nothing is read.
-Heartbeats go on (:meth:`headrace.server.net.transport.Transport.freeze`).
+Heartbeats continue (:meth:`headrace.server.net.transport.Transport.freeze`).
 
 Virtual hosts share one scheduler. So while one is frozen the timers of all wait, and for a moment
 longer: what clients sent meanwhile, such as an ack or a renewed lease, comes before its timeout.

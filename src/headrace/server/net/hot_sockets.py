@@ -77,7 +77,7 @@ class HotSockets:
                 transport.read()
             if events & ~IN and transport.writing:
                 transport.write_more()
-        except Exception:  # A bug: the others go on.
+        except Exception:  # A bug: the others continue.
             log.exception("%s failed", transport.name())
 
 

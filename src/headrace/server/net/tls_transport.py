@@ -48,7 +48,7 @@ class TlsTransport(Transport):
         self.reactor.turn()
 
     def eof_received(self) -> bool:
-        """asyncio: the peer sends no more."""
+        """asyncio: the peer has ended its output."""
         if self.frozen:
             self.gone = True
             return False

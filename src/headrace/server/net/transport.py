@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 
 PACE_S = 0.02  # The longest wait of a publisher for a slow consumer's queue.
 UNPACED_READS = 64  # Reads without a pause after a pause that timed out.
-# A connection with a rate limit handles its input in chunks of that many bytes, ``CHUNK_FACTOR``
-# for each message per second: about a tenth of a second's messages.
+# Bytes of the chunks of input of a connection with a rate limit, ``CHUNK_FACTOR`` for
+# each message per second: about the messages of a tenth of a second.
 CHUNK_MIN, CHUNK_MAX = 128, 65536
 CHUNK_FACTOR = 8
 LINGER_S = 3.0  # The longest time for the peer of a closed connection to read the last output.
@@ -265,9 +265,8 @@ class Transport(WatchedSocket):
             used = connection.feed(buffer, n)
         else:
             used = self.feed_metered(buffer, n)
-        if (
-            connection is not self.connection
-        ):  # The protocol header was of another family of versions.
+        # The protocol header may have chosen another family of versions.
+        if connection is not self.connection:
             connection = self.connection
             used = connection.feed(buffer, n)
         if used < n and not self.closed:
@@ -382,7 +381,7 @@ class Transport(WatchedSocket):
             self.pace_timer = self.reactor.loop.call_later(PACE_S, self.on_pace_over)
 
     def consumes_from(self, queue: Queue) -> bool:
-        """Return True if this connection consumes from the queue, which its acks make shorter."""
+        """Return True if this connection consumes from the queue, so its acks shorten it."""
         publishers = [consumer.publisher for consumer in queue.consumers or ()]
         return self.connection.number in publishers
 

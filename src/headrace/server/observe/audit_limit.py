@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 PERIOD_S = 60.0
-LINES_OF_ONE = 30  # Of an address in a period,
-LINES_OF_ALL = 300  # and of all of them.
+LINES_OF_ONE = 30  # Of an address in a period.
+LINES_OF_ALL = 300  # Of all addresses in a period.
 COUNTED_MAX = 100  # Addresses that are counted one by one; further ones are one line together.
 OTHERS = "other addresses"
 KINDS = frozenset(("login", "connection.refused"))  # Refused before anyone has logged in.

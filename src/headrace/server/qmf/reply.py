@@ -54,7 +54,7 @@ class Reply(Answer):
         assert connection.user is not None
         self.user = connection.user
         self.exchange = exchange
-        self.request_properties = request_properties  # The properties of the request.
+        self.request_properties = request_properties
         self._waiting: deque[Message] = deque()  # Messages that wait for the disk.
 
     def check(self) -> None:

@@ -77,8 +77,8 @@ class QmfRequest(RequestCall):
         super().__init__(broker.context, vhost, connection, request)
         self.broker = broker
         self.agent = agent
-        self.what: tuple[str, str] = ("", "")  # Class and method,
-        self.key = ""  # and of which object.
+        self.what: tuple[str, str] = ("", "")  # Class and method.
+        self.key = ""  # The key of the object.
 
     def read_map(self, field: str) -> dict[str, object]:
         """Return a field that is a map; empty when it is missing."""

@@ -93,7 +93,7 @@ class Link(WatchedSocket):
                 break
             try:
                 self.handle(get32(self.buffer, at), word >> 24, at + HEADER_SIZE, stop)
-            except Exception:  # A bug: the others go on.
+            except Exception:  # A bug: the others continue.
                 log.exception("connection %d failed", get32(self.buffer, at))
             if self.closed:
                 return

@@ -149,9 +149,8 @@ class RelayProcesses:
         self._files = b""  # The message with the TLS files; empty without TLS.
         self._tasks: list[asyncio.Task[None]] = []
         self._all_ready = asyncio.Event()
-        self._alone_s: float | None = (
-            None  # When the last ready relay ended; None while one is ready.
-        )
+        # When the last ready relay ended; None while one is ready.
+        self._alone_s: float | None = None
 
     @property
     def pids(self) -> list[int]:

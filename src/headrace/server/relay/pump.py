@@ -151,7 +151,7 @@ class Pump:
                 self.write(client)
             if events & ~OUT and not client.closed:
                 self.read(client)
-        except Exception:  # A bug: the others go on.
+        except Exception:  # A bug: the others continue.
             log.exception("connection %d failed", client.number)
             self.leave(client)
 
@@ -413,7 +413,7 @@ class Pump:
             if client is not None:
                 try:
                     self.handle(client, word >> 24, at + HEADER_SIZE, stop)
-                except Exception:  # A bug: the others go on.
+                except Exception:  # A bug: the others continue.
                     log.exception("connection %d failed", client.number)
                     self.leave(client)
             at = stop
@@ -486,7 +486,7 @@ class Pump:
 
     def open(self, sock: Any, number: int, secure: bool, files: int) -> None:
         """Serve a client."""
-        context_error = self.context_error if secure and self.context is None else ""
+        error_text = self.context_error if secure and self.context is None else ""
         sock.setblocking(False)
         if secure and self.context is not None:
             try:
@@ -494,12 +494,12 @@ class Pump:
                     sock, server_side=True, do_handshake_on_connect=False, suppress_ragged_eofs=True
                 )
             except (OSError, ValueError) as error:  # It has disconnected.
-                context_error = str(error)
+                error_text = str(error)
         client = Client(sock, number, secure, files)
         self.by_fd[client.fd] = client
         self.by_number[number] = client
-        if context_error or client.fd < 0:
-            self.fail(client, context_error or "it disconnected")
+        if error_text or client.fd < 0:
+            self.fail(client, error_text or "it disconnected")
         else:
             self.watch(client)
 

@@ -29,7 +29,7 @@ operation = OperationTable()
 COUNT, COUNT_MAX = 200, 1000  # Lines of an answer.
 BLOCK_OCTETS = 64 << 10  # Read at a time, on a thread; then others have their turn.
 LINES_PER_SLICE = 64  # Of a block, before others have their turn.
-LOOKED_OCTETS_MAX = 8 << 20  # Of one request; the answer has the place to go on at.
+LOOKED_OCTETS_MAX = 8 << 20  # Bytes of one request; the answer has the place to continue at.
 LINE_OCTETS_MAX = 1 << 20  # A longer line is passed over; less than is looked at.
 FIELDS = (("user", "who"), ("vhost", "vhost"), ("what", "what"))
 PLACE = re.compile(r"([0-9]{1,20})-([0-9]{1,18})")
@@ -83,7 +83,10 @@ def time_of(call: Call, name: str) -> bytes:
     fields="`user`, `vhost`, `what`, `text`, `since`, `until`, `count` (200), `before`",
 )
 async def show_audit_log(call: Call) -> Answer:
-    """Send lines of the audit log, the newest first, each with its place; ``before`` goes on."""
+    """Send lines of the audit log, the newest first, each with its place.
+
+    The next request continues at the ``before`` of the answer.
+    """
     count = call.number("count", COUNT, minimum=1, maximum=COUNT_MAX)
     line_filter = LineFilter(call)
     path = path_of(call, AUDIT)
@@ -94,10 +97,10 @@ async def show_audit_log(call: Call) -> Answer:
     try:
         facts = os.fstat(handle)
         end = end_of(call, facts)
-        minimum = max(0, end - LOOKED_OCTETS_MAX)
+        limit = max(0, end - LOOKED_OCTETS_MAX)
         sent = 0
         rest = b""  # The beginning of a line whose end was read.
-        while end > minimum and sent < count:
+        while end > limit and sent < count:
             size = min(BLOCK_OCTETS, end)
             block = await asyncio.to_thread(os.pread, handle, size, end - size) + rest
             end -= size

@@ -2,7 +2,7 @@
 """Jobs over the messages of a queue: move, copy, requeue and delete by selector.
 
 They are the requests of :mod:`headrace.gateway.requests.messages`, with the same fields and the
-same rights. A job of an operator goes on when its connection to the socket ends; ``cancel
+same rights. A job of an operator continues when its connection to the socket ends; ``cancel
 job`` ends it.
 """
 

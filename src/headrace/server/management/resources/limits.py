@@ -16,7 +16,7 @@ from headrace.model.policy.rules import (
 from headrace.server.config.json_values import as_json
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.users import known_user
-from headrace.server.management.resources.vhosts import vhost_name_of
+from headrace.server.management.resources.vhosts import known_vhost
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def delete_limit(call: Call) -> Answer:
 def limits_of(call: Call) -> Key:
     """Return the key of the limits that a request is about."""
     if call.request.get("user") is None:
-        return Key(vhost_name_of(call), VHOST_LIMITS, LIMITS_NAME)
+        return Key(known_vhost(call), VHOST_LIMITS, LIMITS_NAME)
     return Key(EVERYWHERE, USER_LIMITS, known_user(call))
 
 

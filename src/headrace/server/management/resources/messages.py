@@ -222,7 +222,7 @@ async def publish(call: Call) -> Answer:
     """Publish a message, mandatory and confirmed; answer when it is durable.
 
     ``exchange``, ``routing_key``, ``properties``, ``payload`` as text, or in base64 with
-    ``payload_encoding``. With ``lines`` the payload goes on in the lines that follow.
+    ``payload_encoding``. With ``lines`` the payload continues in the following lines.
     """
     session = OperatorSession(call)
     vhost = session.vhost

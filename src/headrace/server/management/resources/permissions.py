@@ -9,7 +9,7 @@ from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
 from headrace.server.management.resources.users import known_user
-from headrace.server.management.resources.vhosts import vhost_name_of
+from headrace.server.management.resources.vhosts import known_vhost
 from headrace.user_tags import ADMINISTER, LOOK
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ async def put_permission(call: Call) -> Answer:
     """Set the permissions of a user in a virtual host."""
     value = {**fields_of(call, "configure", "write", "read"), "user": known_user(call)}
     return {
-        "created": await put_element(call, "permissions", {**value, "vhost": vhost_name_of(call)})
+        "created": await put_element(call, "permissions", {**value, "vhost": known_vhost(call)})
     }
 
 
 @operation("delete permission", ADMINISTER, fields="`vhost`, `user`")
 async def delete_permission(call: Call) -> Answer:
     """Remove the permissions of a user in a virtual host."""
-    user, vhost = call.text("user"), vhost_name_of(call)
+    user, vhost = call.text("user"), known_vhost(call)
     if (user, vhost) not in call.broker.access.snapshot.permissions:
         text = f"user '{user}' has no permissions in virtual host '{vhost}'"
         call.refuse("not-found", text)
@@ -93,7 +93,7 @@ async def put_topic_permission(call: Call) -> Answer:
     value = {**fields_of(call, "exchange", "write", "read"), "user": known_user(call)}
     return {
         "created": await put_element(
-            call, "topic_permissions", {**value, "vhost": vhost_name_of(call)}
+            call, "topic_permissions", {**value, "vhost": known_vhost(call)}
         )
     }
 
@@ -101,7 +101,7 @@ async def put_topic_permission(call: Call) -> Answer:
 @operation("delete topic permission", ADMINISTER, fields="`vhost`, `user`, `exchange`")
 async def delete_topic_permission(call: Call) -> Answer:
     """Remove such a restriction; without ``exchange`` all in the virtual host."""
-    user, vhost = call.text("user"), vhost_name_of(call)
+    user, vhost = call.text("user"), known_vhost(call)
     exchange = None if call.request.get("exchange") is None else call.text("exchange", "")
     permissions = call.broker.access.snapshot.topic_permissions
     if not any(key[:2] == (user, vhost) and exchange in (None, key[2]) for key in permissions):

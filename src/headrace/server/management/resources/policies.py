@@ -11,7 +11,7 @@ from headrace.server.management.fields import fields_of
 from headrace.server.management.operation_table import OperationTable
 from headrace.server.management.resources.definitions import put_element
 from headrace.server.management.resources.parameters import clear
-from headrace.server.management.resources.vhosts import vhost_name_of
+from headrace.server.management.resources.vhosts import known_vhost
 from headrace.user_tags import ADMINISTER, LOOK, POLICY
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def list_policies(call: Call) -> Steps:
 async def put_policy(call: Call) -> Answer:
     """Set a policy; ``name``, ``pattern``, ``definition``, ``priority``, ``apply-to``."""
     value = fields_of(call, "name", "pattern", "definition", "priority", "apply-to")
-    return {"created": await put_element(call, "policies", {**value, "vhost": vhost_name_of(call)})}
+    return {"created": await put_element(call, "policies", {**value, "vhost": known_vhost(call)})}
 
 
 @operation("put operator policy", ADMINISTER, fields="as `put policy`")
@@ -70,7 +70,7 @@ async def put_operator_policy(call: Call) -> Answer:
     """Set an operator policy, which no policy can exceed."""
     value = fields_of(call, "pattern", "definition", "priority", "apply-to")
     element: dict[str, object] = {
-        "vhost": vhost_name_of(call),
+        "vhost": known_vhost(call),
         "component": OPERATOR_COMPONENT,
         "name": call.text("name"),
         "value": value,
@@ -81,10 +81,10 @@ async def put_operator_policy(call: Call) -> Answer:
 @operation("delete policy", POLICY, own_vhost=True, fields="`vhost`, `name`")
 async def delete_policy(call: Call) -> Answer:
     """Remove a policy."""
-    return await clear(call, Key(vhost_name_of(call), COMPONENT, call.text("name")))
+    return await clear(call, Key(known_vhost(call), COMPONENT, call.text("name")))
 
 
 @operation("delete operator policy", ADMINISTER, fields="`vhost`, `name`")
 async def delete_operator_policy(call: Call) -> Answer:
     """Remove an operator policy."""
-    return await clear(call, Key(vhost_name_of(call), OPERATOR_COMPONENT, call.text("name")))
+    return await clear(call, Key(known_vhost(call), OPERATOR_COMPONENT, call.text("name")))

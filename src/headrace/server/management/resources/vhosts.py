@@ -80,7 +80,7 @@ def show_vhost(call: Call) -> Answer:
     return {"name": vhost.name, **metadata_of(call.broker, vhost)}
 
 
-def vhost_name_of(call: Call) -> str:
+def known_vhost(call: Call) -> str:
     """Return the name of the virtual host of a request, which exists, running or not."""
     name = call.text("vhost", call.broker.settings.default_vhost)
     if name not in call.broker.access.snapshot.vhosts:

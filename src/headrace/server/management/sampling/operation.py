@@ -67,9 +67,9 @@ def changed_lines(
         yield from queue_lines(call, sampler.queues, since, epoch)
     for kind in kinds:
         changed: list[SampledObject] = []
-        for index, track in enumerate(list(sampler.kinds[kind].values())):
-            if since < track.changed and 0 < track.born <= epoch and sees(call, kind, track):
-                changed.append(track)
+        for index, sampled in enumerate(list(sampler.kinds[kind].values())):
+            if since < sampled.changed and 0 < sampled.born <= epoch and sees(call, kind, sampled):
+                changed.append(sampled)
             if len(changed) == ROWS:
                 yield line(kind, changed, since)
                 changed = []
@@ -82,15 +82,15 @@ def changed_lines(
     return {"epoch": epoch, "run": sampler.run, "everything": everything, "ms": took_ms}
 
 
-def queue_lines(call: Call, looks: QueueChanges, since: int, epoch: int) -> Steps:
+def queue_lines(call: Call, changes: QueueChanges, since: int, epoch: int) -> Steps:
     """Yield the lines of queues that changed after the look ``since``, up to the look ``epoch``."""
     vhosts = call.broker.vhosts
     rows: list[tuple[Queue, QueueRow]] = []
-    for queue in looks.changed_between(since, epoch, list(vhosts.values())):
+    for queue in changes.changed_between(since, epoch, list(vhosts.values())):
         if queue is None:
             yield None
             continue
-        row = looks.row(queue)
+        row = changes.row(queue)
         if row is not None and call.sees_vhost(row.vhost):
             rows.append((queue, row))
         if len(rows) == ROWS:
@@ -128,10 +128,10 @@ def ended_lines(
 ) -> Steps:
     """Yield the numbers of the ended objects that the client has received."""
     ended: dict[str, list[int]] = {kind: [] for kind in kinds}
-    for index, (when, kind, track) in enumerate(gone):
-        was_sent = track.born <= since < when <= epoch
-        if was_sent and kind in ended and sees(call, kind, track):
-            ended[kind].append(track.number)
+    for index, (when, kind, sampled) in enumerate(gone):
+        was_sent = sampled.born <= since < when <= epoch
+        if was_sent and kind in ended and sees(call, kind, sampled):
+            ended[kind].append(sampled.number)
         if not index % STEP:
             yield None
     for kind, numbers in ended.items():
@@ -140,22 +140,24 @@ def ended_lines(
     return {}
 
 
-def sees(call: Call, kind: str, track: SampledObject | QueueRow) -> bool:
+def sees(call: Call, kind: str, sampled: SampledObject | QueueRow) -> bool:
     """Return True if the user of a call sees an object, by the rules of lists."""
-    if isinstance(track, SampledObject) and kind in (CONNECTION, CHANNEL):
-        return call.sees_user(track.user)
-    return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(track.vhost)
+    if isinstance(sampled, SampledObject) and kind in (CONNECTION, CHANNEL):
+        return call.sees_user(sampled.user)
+    return call.sees_all if kind in (TOTALS, PROTOCOL, LOGINS) else call.sees_vhost(sampled.vhost)
 
 
-def line(kind: str, tracks: list[SampledObject], since: int) -> Answer:
+def line(kind: str, objects: list[SampledObject], since: int) -> Answer:
     """Return the line of some rows."""
     fields, names = ROW_FIELDS[kind]
-    new = [[track.number, *track.static] for track in tracks if track.static_changed > since]
-    values = [track.values for track in tracks]
-    columns = zip(names, zip(*values, strict=True), strict=True) if tracks else ()
+    new = [
+        [sampled.number, *sampled.static] for sampled in objects if sampled.static_changed > since
+    ]
+    values = [sampled.values for sampled in objects]
+    columns = zip(names, zip(*values, strict=True), strict=True) if objects else ()
     return {
         "kind": kind,
-        "ids": pack_integers([track.number for track in tracks]),
+        "ids": pack_integers([sampled.number for sampled in objects]),
         "columns": {name: pack_integers(column) for name, column in columns},
         "fields": fields if new else (),
         "new": new,

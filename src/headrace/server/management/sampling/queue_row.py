@@ -19,7 +19,7 @@ from headrace.model.operations.peek import arrival_ms
 if TYPE_CHECKING:
     from headrace.model.tallies import QueueTally
 
-PER_MILLE = 1000  # Per mille.
+PER_MILLE = 1000
 SHORTEST_MS = 1000  # A shorter time has no utilisation.
 UNKNOWN = -1
 if not cython.compiled:

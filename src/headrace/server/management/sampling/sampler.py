@@ -182,60 +182,61 @@ class Sampler:
             del self._sums[gone]
             self._policies.pop(gone, None)
             self.queues.forget_vhost(gone)
-            if (track := self.kinds[VHOST].pop(gone, None)) is not None:
-                self._end(VHOST, track)
+            if (sampled := self.kinds[VHOST].pop(gone, None)) is not None:
+                self._end(VHOST, sampled)
         self._total()
         self._versions()
 
     def _exchanges(self, vhost: VirtualHost) -> Iterator[None]:
-        tracks, policies = self.kinds[EXCHANGE], vhost.rules.policies
+        objects, policies = self.kinds[EXCHANGE], vhost.rules.policies
         policies_changed = self._policies.get(vhost) is not policies
         for index, exchange in enumerate(list(vhost.exchanges.values())):
-            track = tracks.get(exchange)
-            if track is None or policies_changed or not index % STEP:  # Its policies may take long.
+            sampled = objects.get(exchange)
+            # Finding its policies may take long.
+            if sampled is None or policies_changed or not index % STEP:
                 yield
-            if track is None:
+            if sampled is None:
                 static = rows.exchange_static(exchange, vhost)
-                track = self._new(EXCHANGE, exchange, static, vhost.name)
+                sampled = self._new(EXCHANGE, exchange, static, vhost.name)
             elif policies_changed:
-                self._set_static(track, rows.exchange_static(exchange, vhost))
-            self._set(track, (len(exchange.bindings), *exchange.tally.values()))
+                self._set_static(sampled, rows.exchange_static(exchange, vhost))
+            self._set(sampled, (len(exchange.bindings), *exchange.tally.values()))
         self._policies[vhost] = policies
 
     def _groups(self, vhost: VirtualHost) -> Iterator[None]:
-        tracks = self.kinds[GROUP]
+        objects = self.kinds[GROUP]
         for groups in vhost.groups.by_stream():
             for group in groups:
                 yield  # The bytes of a lag are added up by segment, of which there may be many.
-                track = tracks.get(group)
-                if track is None:
+                sampled = objects.get(group)
+                if sampled is None:
                     static = rows.group_static(group, vhost)
-                    track = self._new(GROUP, group, static, vhost.name)
-                self._set(track, rows.group_values(group, vhost))
+                    sampled = self._new(GROUP, group, static, vhost.name)
+                self._set(sampled, rows.group_values(group, vhost))
 
     def _leases(self, vhost: VirtualHost) -> Iterator[None]:
-        tracks = self.kinds[LEASE]
+        objects = self.kinds[LEASE]
         for lease in list(vhost.leases):
             yield
-            track = tracks.get(lease)
-            if track is None:
+            sampled = objects.get(lease)
+            if sampled is None:
                 static = rows.lease_static(lease, vhost)
-                track = self._new(LEASE, lease, static, vhost.name)
-            self._set(track, rows.lease_values(lease, vhost))
+                sampled = self._new(LEASE, lease, static, vhost.name)
+            self._set(sampled, rows.lease_values(lease, vhost))
 
     def _vhost(self, vhost: VirtualHost) -> None:
-        track, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]
+        sampled, sums = self.kinds[VHOST].get(vhost), self._sums[vhost]
         static = rows.vhost_static(self._broker, vhost)
-        if track is None:
-            track = self._new(VHOST, vhost, static, vhost.name)
-        self._set_static(track, static)
+        if sampled is None:
+            sampled = self._new(VHOST, vhost, static, vhost.name)
+        self._set_static(sampled, static)
         counts = sums.numbers.queues, len(vhost.exchanges), sums.connections
-        self._set(track, (*sums.gauges(), *sums.counts(), *counts))
+        self._set(sampled, (*sums.gauges(), *sums.counts(), *counts))
 
     def _total(self) -> None:
-        track = self.kinds[TOTALS].get(TOTALS)
-        if track is None:
-            track = self._new(TOTALS, TOTALS, (TOTALS,), "")
+        sampled = self.kinds[TOTALS].get(TOTALS)
+        if sampled is None:
+            sampled = self._new(TOTALS, TOTALS, (TOTALS,), "")
         vhosts = self._sums.values()
         counters, churn = self._broker.counters, self._broker.events.churn
         numbers = {
@@ -257,29 +258,29 @@ class Sampler:
             **counters.deaths,
             **by_column(SIZES, counters.sizes.counts(counters.published)),
         }
-        self._set(track, tuple([numbers[name] for name in ROW_FIELDS[TOTALS].columns]))
+        self._set(sampled, tuple([numbers[name] for name in ROW_FIELDS[TOTALS].columns]))
 
     def _versions(self) -> None:
-        tracks = self.kinds[PROTOCOL]
+        objects = self.kinds[PROTOCOL]
         for name, version in self._totals.versions.items():
-            track = tracks.get(name)
-            if track is None:
-                track = self._new(PROTOCOL, name, (name,), "")
+            sampled = objects.get(name)
+            if sampled is None:
+                sampled = self._new(PROTOCOL, name, (name,), "")
             counts = version.connections, version.channels, version.consumers, version.publishers
-            self._set(track, (*version.counts(), *counts))
+            self._set(sampled, (*version.counts(), *counts))
 
     def _logins(self) -> Iterator[None]:
-        tracks, attempts = self.kinds[LOGINS], self._broker.login.attempts
+        objects, attempts = self.kinds[LOGINS], self._broker.login.attempts
         sources = [*attempts.protocols.items(), *attempts.sources.items()]
-        for index, (source, outcomes) in enumerate(sources):
+        for index, (source, counts) in enumerate(sources):
             if not index % STEP:
                 yield
-            track = tracks.get(source)
-            if track is None:
-                track = self._new(LOGINS, source, tuple(source), "")
-            self._set(track, (outcomes.succeeded, outcomes.failed))
-        for gone in tracks.keys() - dict(sources).keys():
-            self._end(LOGINS, tracks.pop(gone))
+            sampled = objects.get(source)
+            if sampled is None:
+                sampled = self._new(LOGINS, source, tuple(source), "")
+            self._set(sampled, (counts.succeeded, counts.failed))
+        for gone in objects.keys() - dict(sources).keys():
+            self._end(LOGINS, objects.pop(gone))
 
     # --- Clients --------------------------------------------------------------------------------
 
@@ -312,15 +313,15 @@ class Sampler:
             yield
 
     def _connection(self, connection: ClientConnection, sums: ChannelTally) -> None:
-        track = self.kinds[CONNECTION].get(connection)
-        if track is None:
+        sampled = self.kinds[CONNECTION].get(connection)
+        if sampled is None:
             static = rows.connection_static(connection)
             vhost, user = connection.vhost.name, connection.user
-            track = self._new(CONNECTION, connection, static, vhost, user)
+            sampled = self._new(CONNECTION, connection, static, vhost, user)
         if connection.vhost in self._sums:
             self._sums[connection.vhost].connections += 1
         self._totals.version(version_of(connection)).connections += 1
-        self._set(track, (*rows.connection_values(connection), *sums.values()))
+        self._set(sampled, (*rows.connection_values(connection), *sums.values()))
 
     def _channel(
         self, channel: Channel | Session010, row: ChannelRow, user: User | None, unconfirmed: int
@@ -334,10 +335,10 @@ class Sampler:
         if vhost in self._sums and not tally.ended:
             self._sums[vhost].channels.add(tally)
         key = channel, row["connection"], row["number"]  # A session may move.
-        track = self.kinds[CHANNEL].get(key)
-        if track is None:
-            track = self._new(CHANNEL, key, rows.channel_static(row), row["vhost"], user)
-        self._set(track, rows.channel_values(row, tally, unconfirmed))
+        sampled = self.kinds[CHANNEL].get(key)
+        if sampled is None:
+            sampled = self._new(CHANNEL, key, rows.channel_static(row), row["vhost"], user)
+        self._set(sampled, rows.channel_values(row, tally, unconfirmed))
         return NO_TALLY if tally.ended else tally
 
     # --- One object -----------------------------------------------------------------------------
@@ -345,19 +346,19 @@ class Sampler:
     def _new(
         self, kind: str, key: Hashable, static: Static, vhost: str, user: User | None = None
     ) -> SampledObject:
-        track = SampledObject(next(self._numbers), static, vhost, user)
-        track.born = track.changed = track.static_changed = self.epoch
-        self.kinds[kind][key] = track
-        return track
+        sampled = SampledObject(next(self._numbers), static, vhost, user)
+        sampled.born = sampled.changed = sampled.static_changed = self.epoch
+        self.kinds[kind][key] = sampled
+        return sampled
 
-    def _set_static(self, track: SampledObject, static: Static) -> None:
-        if static != track.static:
-            track.static, track.static_changed, track.changed = static, self.epoch, self.epoch
+    def _set_static(self, sampled: SampledObject, static: Static) -> None:
+        if static != sampled.static:
+            sampled.static, sampled.static_changed, sampled.changed = static, self.epoch, self.epoch
 
-    def _set(self, track: SampledObject, values: Values) -> None:
-        track.seen = self.epoch
-        if values != track.values:
-            track.values, track.changed = values, self.epoch
+    def _set(self, sampled: SampledObject, values: Values) -> None:
+        sampled.seen = self.epoch
+        if values != sampled.values:
+            sampled.values, sampled.changed = values, self.epoch
 
     def _forget_ended(self) -> Iterator[None]:
         """Forget the objects that this look has not seen."""
@@ -373,16 +374,16 @@ class Sampler:
             if not index % STEP:
                 yield
         for kind in (EXCHANGE, GROUP, LEASE, CONNECTION, CHANNEL):
-            tracks = self.kinds[kind]
+            objects = self.kinds[kind]
             # A list of pairs would be created in one long step, and start the garbage collector.
-            pairs = zip(list(tracks), list(tracks.values()), strict=True)
-            for index, (key, track) in enumerate(pairs):
+            pairs = zip(list(objects), list(objects.values()), strict=True)
+            for index, (key, sampled) in enumerate(pairs):
                 if not index % STEP:
                     yield
-                if track.seen == epoch:
+                if sampled.seen == epoch:
                     continue
-                del tracks[key]
-                self._end(kind, track)
+                del objects[key]
+                self._end(kind, sampled)
 
     def _forget_gone(self) -> None:
         """Forget the objects that ended before the looks of the last ``GONE_KEPT_S``."""
@@ -393,10 +394,10 @@ class Sampler:
         while self.gone and self.gone[0][0] <= self.first:
             self.gone.popleft()
 
-    def _end(self, kind: str, track: SampledObject | QueueRow) -> None:
+    def _end(self, kind: str, sampled: SampledObject | QueueRow) -> None:
         if len(self.gone) == GONE_MAX:
             self.first = self.gone.popleft()[0]
-        self.gone.append((self.epoch, kind, track))
+        self.gone.append((self.epoch, kind, sampled))
 
 
 def by_column(measures: Sequence[Measure], values: Values) -> dict[str, int]:
