@@ -725,6 +725,8 @@ class Broker:
                 for store in self.storage.stores.values():
                     if store.wake_fd >= 0:
                         self.reactor.loop.remove_reader(store.wake_fd)
+            for vhost in self.vhosts.values():
+                vhost.delete_ownerless()
             self.storage.store_redelivered(self.vhosts.values())
             self.storage.close()
             if self.node is not None:

@@ -195,6 +195,7 @@ class VirtualHosts:
             transport.connection.force_close(reason)
             transport.connection.close_without_answers()
         self._shared_0_10.drop_vhost(vhost)
+        vhost.delete_ownerless()
         reactor.lines.remove(context.confirms_by_vhost.pop(name))
         store = storage.stores[name]
         reactor.stores.remove(store)

@@ -36,9 +36,9 @@ def nothing_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_other_names_mean_ours(given: dict[str, Any], meant: dict[str, Any]) -> None:
-    translate_aliases = understand(given, "queue 'q'", "refuse")
-    assert translate_aliases == {**given, **meant}  # What was given stays: clients look for it.
-    assert understand(translate_aliases, "queue 'q'", "refuse") == translate_aliases
+    translated = understand(given, "queue 'q'", "refuse")
+    assert translated == {**given, **meant}  # What was given stays: clients look for it.
+    assert understand(translated, "queue 'q'", "refuse") == translated
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,9 @@ def test_strange_names_fill_no_log_and_no_memory(caplog: pytest.LogCaptureFixtur
     ],
 )
 def test_the_text_of_a_number_is_that_number(name: str, text: str, number: object) -> None:
-    translate_aliases = understand({name: text}, "queue 'q'", "default")
-    assert translate_aliases[name] == number
-    assert type(translate_aliases[name]) is type(number)
+    translated = understand({name: text}, "queue 'q'", "default")
+    assert translated[name] == number
+    assert type(translated[name]) is type(number)
 
 
 @pytest.mark.parametrize("text", ["", "five", "1.5", "0x5", " 5", "5\n", "\u0665", "1" * 20, "--5"])

@@ -7,9 +7,11 @@ import pytest
 
 from headrace.model.counters import Counters
 from headrace.model.errors import InvalidArgument, NotFound, PreconditionFailed, ResourceLocked
+from headrace.model.policy.rules import Limits, Rules
+from headrace.model.policy.unknown_arguments import DEAD_LETTERS, dead_letter_queue
 from headrace.model.ports import Store
 from headrace.model.vhost.definitions import NoDefinitions, QueueRecord, SavedDefinitions
-from headrace.model.vhost.queue_registry import RELEASES_PER_STEP
+from headrace.model.vhost.queue_registry import DELETIONS_PER_STEP
 from headrace.model.vhost.virtual_host import VirtualHost
 from support.brokers.queue_kind_host import Host, Taker
 
@@ -176,28 +178,28 @@ def test_contradictions_are_refused(arguments: dict[str, str], flags: dict[str, 
     assert "q" not in vhost.queues
 
 
-@pytest.mark.parametrize(
-    "properties",
-    [{"exclusive": True}, {"arguments": {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"}}],
-)
+DYING = [{"exclusive": True}, {"arguments": {LIFETIME: "DELETE_ON_CONNECTION_CLOSE"}}]
+
+
+@pytest.mark.parametrize("properties", DYING)
 @pytest.mark.rule("0-9-1/s058")
 def test_many_queues_of_a_connection_are_deleted_in_steps(properties: dict[str, Any]) -> None:
     host = Host()
     vhost = host.vhost
     mine, other = Client("me"), Client("you")
-    count = 2 * RELEASES_PER_STEP + 10
+    count = 2 * DELETIONS_PER_STEP + 10
     queues = [vhost.declare_queue(f"q{n}", owner=mine, **properties) for n in range(count)]
     vhost.connection_closed(mine)
-    assert len(vhost.queues) == count - RELEASES_PER_STEP
+    assert sum(not queue.deleted for queue in queues) == count - DELETIONS_PER_STEP
     # A queue that waits for its deletion does not exist for a client that names it.
+    assert not vhost.queues
     with pytest.raises(NotFound):
         vhost.find_queue(f"q{count - 1}", mine)
-    assert queues[-1].deleted
     again = vhost.declare_queue(f"q{count - 2}", exclusive=True, owner=other)
     assert again is not queues[-2]
     assert queues[-2].deleted
     host.pass_time(1)
-    assert len(vhost.queues) == count - 2 * RELEASES_PER_STEP - 1
+    assert sum(not queue.deleted for queue in queues) == count - 2 * DELETIONS_PER_STEP - 1
     host.pass_time(1)
     assert list(vhost.queues.values()) == [again]
     assert all(queue.deleted for queue in queues)
@@ -206,14 +208,66 @@ def test_many_queues_of_a_connection_are_deleted_in_steps(properties: dict[str, 
     assert len(host.scheduler) == 0
 
 
+@pytest.mark.parametrize("properties", DYING)
+def test_a_queue_that_waits_for_its_deletion_is_gone_for_all(properties: dict[str, Any]) -> None:
+    host = Host()
+    vhost = host.vhost
+    mine = Client("me")
+    count = DELETIONS_PER_STEP + 10
+    vhost.set_rules(Rules(limits=Limits(queues=count)))
+    letters = dead_letter_queue("orders")
+    names = [*[f"q{n}" for n in range(count - 1)], letters]
+    queues = [vhost.declare_queue(name, owner=mine, user="me", **properties) for name in names]
+    vhost.connection_closed(mine)
+    assert not queues[-1].deleted
+    assert not vhost.route("", names[-1], dict).queues
+    assert vhost.queue_count() == 0
+    assert vhost.queues_of == {}
+    vhost.declare_queue("more")
+    assert vhost.delete_queue(names[-2], owner=Client("you")) == 0
+    vhost.declare_queue("orders", arguments={DEAD_LETTERS: 1})
+    assert vhost.find_queue(letters) not in queues
+    vhost.delete_ownerless()
+    assert all(queue.deleted for queue in queues)
+    assert sorted(vhost.queues) == sorted(["more", "orders", letters])
+    assert list(vhost.queues_in_order) == [vhost.queues[n] for n in ("more", "orders", letters)]
+
+
+def test_many_queues_of_a_closed_channel_are_deleted_although_their_owner_is_gone() -> None:
+    host = Host()
+    vhost = host.vhost
+    mine, channel = Client("me"), object()
+    arguments = {EXCLUSIVITY: "CONNECTION", LIFETIME: "DELETE_ON_SESSION_END"}
+    for n in range(DELETIONS_PER_STEP + 10):
+        vhost.declare_queue(f"q{n}", owner=mine, session=channel, arguments=arguments)
+    vhost.session_ended(channel)
+    vhost.connection_closed(mine)
+    host.pass_time(1)
+    assert not vhost.queues
+
+
+def test_many_durable_queues_are_deleted_at_once() -> None:
+    vhost = Host().vhost
+    mine = Client("me")
+    queues = [
+        vhost.declare_queue(
+            f"q{n}", durable=True, exclusive=True, auto_delete=True, kept=True, owner=mine
+        )
+        for n in range(DELETIONS_PER_STEP + 10)
+    ]
+    vhost.connection_closed(mine)
+    assert all(queue.deleted for queue in queues)
+
+
 def test_many_queues_that_outlive_their_session_are_free_at_once() -> None:
     host = Host()
     vhost = host.vhost
     mine, other = Client("me"), Client("you")
-    count = RELEASES_PER_STEP + 10
+    count = DELETIONS_PER_STEP + 10
     for n in range(count):
         vhost.declare_queue(f"q{n}", exclusive=True, kept=True, owner=mine)
     vhost.connection_closed(mine)
+    assert all(queue.exclusive_owner is None for queue in vhost.queues.values())
     last = vhost.find_queue(f"q{count - 1}", other)
     vhost.lock_queue(last, other)
     host.pass_time(1)

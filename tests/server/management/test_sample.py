@@ -14,6 +14,7 @@ from headrace.client.blocking import connect
 from headrace.client.blocking_pipeline import Groups, Requests
 from headrace.client.lease import Lease
 from headrace.model.events import Churn
+from headrace.model.vhost.queue_registry import DELETIONS_PER_STEP
 from headrace.server.management.sampling import sampler
 from support.brokers.broker_process import until
 from support.management_socket import Mirror, refusal
@@ -148,6 +149,26 @@ def test_what_was_counted_between_two_looks_stays_in_the_sums(operator: Manageme
     publish(operator, "s", vhost="shop")
     operator.ask("delete vhost", name="shop")
     assert seen.look().named("totals")["totals"]["published"] == before + 3
+
+
+def test_many_exclusive_queues_of_a_deleted_virtual_host_stay_in_the_sums(
+    operator: ManagementClient, broker: LocalBroker
+) -> None:
+    operator.ask("put vhost", name="shop")
+    permission = {"configure": ".*", "write": ".*", "read": ".*"}
+    operator.ask("put permission", vhost="shop", user="guest", **permission)
+    seen = Mirror(operator).look()
+    before = seen.named("totals")["totals"]["published"]
+    count = DELETIONS_PER_STEP + 44
+    with connect(broker.url_of(vhost="shop")) as connection:
+        channel = connection.channel()
+        for number in range(count):
+            channel.declare_queue(f"q{number}", exclusive=True)
+        for number in range(count):
+            channel.publish(b"four", routing_key=f"q{number}", exchange="")
+        operator.ask("delete vhost", name="shop")
+    seen.look()
+    assert seen.named("totals")["totals"]["published"] == before + count
 
 
 def test_an_exchange_is_told_again_when_its_policies_change(operator: ManagementClient) -> None:

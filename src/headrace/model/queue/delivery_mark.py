@@ -19,7 +19,7 @@ class DeliveryMark:
     def __init__(self, store: Store, queue_id: int) -> None:
         self.store = store
         self.queue_id = queue_id
-        self.notes_each = False  # With a delivery limit, each delivery is; nothing is reserved.
+        self.notes_each = False  # True with a delivery limit; then nothing is reserved.
         self.reserved = 0  # Position up to which the mark is durable.
         self.reserving = 0  # Position of the mark that is being written.
         self.reserving_at = 0  # Log position at which that mark is durable.

@@ -61,7 +61,7 @@ cdef class ConsumerRound:
     cdef public Consumer single_active_consumer
 
     cdef int add(self, Consumer consumer, bint single_active) except -1
-    @cython.locals(index=Py_ssize_t, other=Consumer)
+    @cython.locals(index=Py_ssize_t)
     cdef activate(self, Consumer consumer, bint single_active)
     cdef int deactivate(self, Consumer consumer) except -1
     @cython.locals(index=Py_ssize_t)

@@ -55,10 +55,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COUNT_MAX = COUNTED_MAX
-# Ready messages at a queue's head that are not paged out, and the bytes up to which they are not;
-# with too many such queues, they are.
-RESIDENT_MIN = 256
-RESIDENT_BYTES = 65536
+# A queue within both limits pages arrivals out only if memory is exceeded by an eighth.
+RESIDENT_MIN = 256  # Ready messages.
+RESIDENT_BYTES = 65536  # Bytes of their bodies.
 PACE_BELOW = 2048  # Ready messages below which paced publishers go on; see PACE_ABOVE.
 
 

@@ -2,10 +2,10 @@
 """LIKE patterns: ``_`` matches one character, ``%`` any number, others themselves.
 
 Between two ``%`` a pattern has a segment of fixed length: the first is matched at the start of a
-text, the last at its end, and each other one at the first place after its predecessor. So no
-place is tried twice, and no client can multiply the states of an automaton. A segment of one
-piece is found by string search. One with ``_`` inside is tried place by place and, after some
-failures, at all places at once with a bit mask.
+text, the last at its end, and each other one at the first position after its predecessor. So no
+position is tried twice, and no client can multiply the states of an automaton. A segment of one
+literal is found by string search. One with ``_`` inside is tried position by position and, after
+some failures, at all positions at once with a bit mask.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 TEXT_MAX = 65536  # Characters; a longer text is not compared.
-TRIES_MAX = 64  # Places tried one by one.
+TRIES_MAX = 64  # Positions tried one by one.
 
 
 class PatternSegment(NamedTuple):
@@ -23,17 +23,17 @@ class PatternSegment(NamedTuple):
     literals: tuple[tuple[int, str], ...]  # Texts, each with its position in the segment.
 
     def matches_at(self, text: str, position: int) -> bool:
-        """Return True if it matches at a place of a text that is long enough."""
+        """Return True if it matches at a position of a text that is long enough."""
         return all(text.startswith(literal, position + offset) for offset, literal in self.literals)
 
     def find(self, text: SearchedText, start: int, end: int) -> int:
-        """Return the first place from ``start`` where it matches before ``end``; -1 if none."""
+        """Return the first position from ``start`` where it matches before ``end``; -1 if none."""
         if end - start < self.size:
             return -1
         if not self.literals:
             return start
         value, position = text.value, start
-        last = end - self.size  # The last possible place.
+        last = end - self.size  # The last possible position.
         for _ in range(TRIES_MAX if len(self.literals) > 1 else 1):
             before = position
             for offset, literal in self.literals:
@@ -66,7 +66,7 @@ class SearchedText:
         self._positions: dict[str, int] = {}
 
     def positions(self, character: str) -> int:
-        """Return an integer with a bit for each place of a character."""
+        """Return an integer with a bit for each position of a character."""
         positions = self._positions.get(character)
         if positions is None:
             positions = self._positions[character] = self._find(character)

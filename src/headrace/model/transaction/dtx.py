@@ -250,7 +250,7 @@ class Branches:
             raise IllegalState(f"the branch {xid} is {branch.state.value}")
         if branch.state is BranchState.COMPLETED:
             return branch.decided
-        return self._publish(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
+        return self._commit_prepared(branch, XaStatus.HEURHAZ if branch.damaged else XaStatus.OK)
 
     def rollback(self, xid: Xid) -> XaStatus:
         """Roll back a branch; durable like :meth:`prepare`."""
@@ -286,7 +286,7 @@ class Branches:
         else:
             status = XaStatus.HEURCOM
         if commit:
-            return self._publish(branch, status)
+            return self._commit_prepared(branch, status)
         self._undo(branch, status)
         return status
 
@@ -519,7 +519,7 @@ class Branches:
                         f"queue {queue.name!r} is full; the branch {branch.xid} was not taken"
                     )
 
-    def _publish(self, branch: Branch, status: XaStatus) -> XaStatus:
+    def _commit_prepared(self, branch: Branch, status: XaStatus) -> XaStatus:
         """Commit a prepared branch; return its status."""
         store, counters = self.vhost.store, self.vhost.counters
         store.begin()

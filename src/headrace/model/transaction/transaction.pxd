@@ -26,6 +26,5 @@ cdef class Transaction:
     @cython.locals(size=cython.longlong, kind=cython.uint, counters=Counters, crowded=cython.bint)
     cpdef publish(self, Message message, object queues, object persistent)
     cpdef note(self, str flaw)
-    @cython.locals(publishes=TransactionPublishes)
     cpdef tuple detach(self)
     cdef _check_room(self, long long size)

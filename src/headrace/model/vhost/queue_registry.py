@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 LOST = "amq.lost-"  # Prefix of queues whose definitions were lost; the queue's id follows.
 LINGER = "qpid.auto_delete_timeout"  # Seconds that an unused auto-delete queue stays.
 
-RELEASES_PER_STEP = 256  # Queues of a closed connection that one step of the event loop deletes.
+DELETIONS_PER_STEP = 256  # Queues of a closed connection that one step of the event loop deletes.
 
 StreamMaker = Callable[..., Queue]
 
@@ -79,8 +79,8 @@ class QueueRegistry(Topology):
         #: Called with a queue when its consumer timeout has changed.
         self.retime: Callable[[Queue], None] | None = None
         self._owned: dict[object, dict[Queue, None]] = {}  # Exclusive queues by connection.
-        # Queues of closed connections that wait for their release; True for those to delete.
-        self._ownerless: dict[Queue, bool] = {}
+        # Queues of closed connections by former name; they wait for their deletion.
+        self._ownerless: dict[str, Queue] = {}
         self._outliving: set[Queue] = set()  # Exclusive queues that outlive their owner.
         # Declared durable, but transient because exclusive.
         self._durable_exclusive: set[Queue] = set()
@@ -112,7 +112,7 @@ class QueueRegistry(Topology):
             NotFound: there is no such queue.
             ResourceLocked: it is exclusive to another connection.
         """
-        queue = self._queue_named(name)
+        queue = self.queues.get(name)
         if queue is None or isinstance(queue, DelayedQueue):
             raise NotFound(f"no {self._queue_subject(name)}")
         if queue.is_hidden and not queue.is_stream:
@@ -151,7 +151,7 @@ class QueueRegistry(Topology):
         """
         if passive:
             return self._find_declared(name, owner)
-        existing = self._queue_named(name) if name else None
+        existing = self.queues.get(name) if name else None
         if not arguments:
             arguments = NO_ARGUMENTS
         elif existing is None or not sticky:
@@ -196,14 +196,6 @@ class QueueRegistry(Topology):
         self._void_routes()
         self._report_created(queue)
         return queue
-
-    def _queue_named(self, name: str) -> Queue | None:
-        """Return the queue of that name, after its release if its connection is closed."""
-        queue = self.queues.get(name)
-        if queue is None or queue not in self._ownerless:
-            return queue
-        self._release(queue, self._ownerless[queue])
-        return self.queues.get(name)
 
     def _find_declared(self, name: str, owner: object) -> Queue:
         """Return the queue that a passive declaration names; it counts as a use."""
@@ -403,44 +395,52 @@ class QueueRegistry(Topology):
 
     # Keeps 0-10/s188.
     def owner_gone(self, owner: object) -> None:
-        """Delete or release the exclusive queues of an owner that is gone.
-
-        Queues beyond ``RELEASES_PER_STEP`` follow within a few turns, and at once where a client
-        names one.
-        """
-        self._release_queues(dict.fromkeys(self._owned.pop(owner, ()), False))
+        """Delete or release the exclusive queues of an owner that is gone."""
+        to_delete: list[Queue] = []
+        for queue in self._owned.pop(owner, ()):
+            lingers = LINGER in queue.arguments and queue.expires_ms >= 0
+            if queue in self._outliving and (lingers or not queue.auto_delete):
+                self._outliving.discard(queue)
+                queue.exclusive_owner = None
+                queue.used_ms = self.counters.now_ms
+            else:
+                to_delete.append(queue)
+        self._delete_in_steps(to_delete)
         self.session_ended(owner)
 
     def session_ended(self, owner: object) -> None:
         """Delete the queues whose lifetime is bound to a closed connection, session or channel."""
-        self._release_queues(dict.fromkeys(self.lifetimes.end(owner), True))
+        self._delete_in_steps(self.lifetimes.end(owner))
 
-    def _release_queues(self, queues: dict[Queue, bool]) -> None:
-        """Release queues as :meth:`_release` does, some of them in later turns."""
-        for queue in list(islice(queues, RELEASES_PER_STEP)):
-            self._release(queue, queues.pop(queue))
-        if queues:
-            self._ownerless |= queues
-            self.scheduler.put(
-                ("owners", self), self.counters.now_ms + 1, self._release_some_queues
-            )
+    def _delete_in_steps(self, queues: list[Queue]) -> None:
+        """Delete queues; transient ones beyond ``DELETIONS_PER_STEP`` in later turns.
 
-    def _release_some_queues(self, now_ms: int) -> int:
-        """Release some of the queues that wait for it; return when to go on, 0 for never."""
-        for queue, deletes in list(islice(self._ownerless.items(), RELEASES_PER_STEP)):
-            self._release(queue, deletes)
+        These lose their names at once, so no client can use them. Durable ones do not wait: the
+        broker may stop in between.
+        """
+        for number, queue in enumerate(queues):
+            if self.queues.get(queue.name) is not queue:
+                continue  # Deleted with another one, or waiting already.
+            if number < DELETIONS_PER_STEP or queue.durable:
+                self._remove_queue(queue)
+            else:
+                self._free_name(queue)
+                self._ownerless[queue.name] = queue
+        if self._ownerless:
+            self._void_routes()
+            self.scheduler.put(("owners", self), self.counters.now_ms + 1, self._delete_some)
+
+    def _delete_some(self, now_ms: int) -> int:
+        """Delete some of the queues that wait for it; return when to go on, 0 for never."""
+        self.delete_ownerless(DELETIONS_PER_STEP)
         return now_ms + 1 if self._ownerless else 0
 
-    def _release(self, queue: Queue, deletes: bool) -> None:
-        """Delete a queue of an owner that is gone, unless ``deletes`` is False and it is kept."""
-        self._ownerless.pop(queue, None)
-        lingers = LINGER in queue.arguments and queue.expires_ms >= 0
-        if not deletes and queue in self._outliving and (lingers or not queue.auto_delete):
-            self._outliving.discard(queue)
-            queue.exclusive_owner = None
-            queue.used_ms = self.counters.now_ms
-        elif self.queues.get(queue.name) is queue:
-            self._remove_queue(queue)
+    def delete_ownerless(self, count: int | None = None) -> None:
+        """Delete the queues of closed connections that wait for it, ``count`` of them at most."""
+        for name in list(islice(self._ownerless, count)):
+            queue = self._ownerless.get(name)
+            if queue is not None:
+                self._remove_queue(queue)
 
     def _locked_error(self, name: str) -> ResourceLocked:
         return ResourceLocked(
@@ -620,6 +620,9 @@ class QueueRegistry(Topology):
 
     # Keeps 0-9-1/queue.declare#02, 0-9/queue.declare#minimum-queues, 0-10/s177.
     def _add_queue(self, queue: Queue, user: str = "") -> None:
+        former = self._ownerless.get(queue.name)
+        if former is not None:
+            self._remove_queue(former)
         if user:
             self.declared_by[queue] = user
             self.queues_of[user] = self.queues_of.get(user, 0) + 1
@@ -634,14 +637,22 @@ class QueueRegistry(Topology):
         watch_use(self, queue)
         watch_age(self, queue)
 
-    def _remove_queue(self, queue: Queue) -> int:
-        user = self.declared_by.pop(queue, "")
+    def _free_name(self, queue: Queue) -> None:
+        """Remove a queue from those that clients can name, and that limits count."""
+        user = self.declared_by.get(queue, "")
         if user:
             left = self.queues_of.pop(user) - 1
             if left:
                 self.queues_of[user] = left
         del self.queues[queue.name]
         self._own_count -= queue.is_hidden or is_own(queue.name)
+
+    def _remove_queue(self, queue: Queue) -> int:
+        if self._ownerless.get(queue.name) is queue:
+            del self._ownerless[queue.name]
+        else:
+            self._free_name(queue)
+        user = self.declared_by.pop(queue, "")
         if queue.chunk is not None:
             self.queues_in_order.remove(queue, queue.chunk)
             queue.chunk = None
@@ -652,7 +663,6 @@ class QueueRegistry(Topology):
             owned.pop(queue, None)
             if not owned:
                 del self._owned[holder]
-        self._ownerless.pop(queue, None)
         self.lifetimes.forget(queue)
         self._durable_exclusive.discard(queue)
         self._outliving.discard(queue)

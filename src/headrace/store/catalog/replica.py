@@ -57,14 +57,14 @@ def unpack(data: bytes) -> Value:
     return Value(body[:IDENTITY].decode(), body[IDENTITY : IDENTITY + SECRET], database)
 
 
-def vhosts_of(octets: bytes) -> dict[str, int]:
+def vhosts_of(data: bytes) -> dict[str, int]:
     """Return the virtual hosts of a value and their numbers.
 
     Raises:
         StoreError: it is damaged.
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.deserialize(unpack(octets).database)
+        db.deserialize(unpack(data).database)
         return dict(db.execute("SELECT name, id FROM vhosts").fetchall())
 
 

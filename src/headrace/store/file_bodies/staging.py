@@ -392,12 +392,12 @@ class Staging(Files):
                 return
             part.ended = True
             if self.replicas is None:
-                publish()
+                complete()
             else:
                 send = partial(self.replicas.send, body.name())
-                self.writer.submit(ReplicationJob(send, publish))
+                self.writer.submit(ReplicationJob(send, complete))
 
-        def publish() -> None:
+        def complete() -> None:
             self.idle[number] = body
             then(body, None)
 

@@ -50,7 +50,7 @@ cdef class Segment:
     cpdef u32 unsettled_queues(self, u32 i) except? 0xFFFFFFFF
     @cython.locals(unsettled=u32)
     cpdef int settle(self, u32 i, u32 queue_id) except -2
-    @cython.locals(bits=dict, bit=cython.int, mask=u64, flag=u64)
+    @cython.locals(bit=cython.int, mask=u64, flag=u64)
     cdef int settle_one(self, u32 i, u32 queue_id) except -2
     @cython.locals(unsettled=u32, bit=cython.int)
     cpdef bint is_unsettled(self, u32 i, u32 queue_id) except -1

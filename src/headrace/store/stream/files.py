@@ -93,7 +93,7 @@ class StreamFiles:
         """Return bytes of a segment: zeros where it cannot be read, fewer at its end.
 
         Raises:
-            NotHere: they are in the object store, and are being fetched.
+            BlockPending: they are in the object store, and are being fetched.
         """
         if segment.offloaded is not None:
             return self.read_offloaded(segment, size, file_offset)

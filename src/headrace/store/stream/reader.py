@@ -128,8 +128,8 @@ class StreamReader:
 
     def find(self, offset: int) -> tuple[StreamSegment, int]:
         """Return a segment and a file offset at or before an offset."""
-        file_offset = self.positions.pop(offset, None)
-        return file_offset if file_offset is not None else self.index.find(offset)
+        position = self.positions.pop(offset, None)
+        return position if position is not None else self.index.find(offset)
 
     def read_some(
         self,

@@ -53,11 +53,11 @@ class StreamRecovery:
         headers, oldest = read_headers(
             disk, directory, [n for n in segment_numbers(names) if n not in self.offloaded]
         )
-        headers |= {n: (facts.size, facts.header) for n, facts in self.offloaded.items()}
+        headers |= {n: (sidecar.size, sidecar.header) for n, sidecar in self.offloaded.items()}
         numbers = sorted(headers)
         heads = [headers[n][1] for n in numbers]
         intact = [head for head in heads if head is not None]
-        oldest = max([oldest, *(facts.header.oldest for facts in self.offloaded.values())])
+        oldest = max([oldest, *(sidecar.header.oldest for sidecar in self.offloaded.values())])
         self.files.secret = intact[0].secret if intact else secrets.randbits(63)
         for number in numbers:
             size, head = headers[number]
@@ -90,7 +90,7 @@ class StreamRecovery:
             number = name.removesuffix(SIDECAR)
             segment = f"{number}.segment"
             try:
-                facts = Sidecar(disk, path).read_head()
+                sidecar_head = Sidecar(disk, path).read_head()
             except (OSError, SidecarError) as error:
                 if segment in names:
                     log.warning("%s: %s stays instead", error, segment)
@@ -98,7 +98,7 @@ class StreamRecovery:
                 else:
                     log.error("damaged: %s: its object is in the store, and is left out", error)
                 continue
-            self.offloaded[facts.header.number] = facts
+            self.offloaded[sidecar_head.header.number] = sidecar_head
             if segment in names:
                 disk.remove(os.path.join(directory, segment))
 
@@ -117,11 +117,11 @@ class StreamRecovery:
         segment = StreamSegment(self.files.path(number), number, seed, 0, 0)
         segment.end = segment.written = segment.allocated = size
         segment.sealed = True
-        facts = self.offloaded.get(number)
-        if facts is not None:
+        sidecar_head = self.offloaded.get(number)
+        if sidecar_head is not None:
             sidecar = Sidecar(self.files.disk, sidecar_path(segment.path))
             segment.offloaded = OffloadedSegment(
-                None, self.files.disk, "", segment.path, sidecar, size, facts.groups
+                None, self.files.disk, "", segment.path, sidecar, size, sidecar_head.groups
             )
         return segment
 
