@@ -9,6 +9,9 @@ import pytest
 from headrace.gateway.v0_10.session.fragments import Fragments
 from headrace.gateway.v0_10.session.transfer_header import TransferHeader
 from headrace.model.counters import Counters
+from headrace.model.scheduler import Scheduler
+
+KEPT_MS = 600_000  # The longest time that an interrupted message is kept.
 
 
 class Sender:
@@ -17,7 +20,8 @@ class Sender:
     def __init__(self, fragments: Fragments) -> None:
         self.fragments: Any = fragments
         self.connection = SimpleNamespace(body_max=1 << 20)
-        self.user = self.vhost = SimpleNamespace(name="x")
+        self.user = SimpleNamespace(name="u")
+        self.vhost = SimpleNamespace(name="v", scheduler=Scheduler())
         self.on_end: list[Any] = []
 
     def send(self, size: int, resume_id: bytes = b"", *, first: bool, last: bool) -> Any:
@@ -82,6 +86,26 @@ def test_of_two_interrupted_messages_with_one_name_the_last_is_kept(fragments: F
     second.end()
     assert fragments.size == fragments.counters.memory_used == 6
     assert Sender(fragments).resume(b"a") == 6
+
+
+def test_an_interrupted_message_is_forgotten_in_time(fragments: Fragments) -> None:
+    first, second = Sender(fragments), Sender(fragments)
+    first.send(4, b"a", first=True, last=False)
+    fragments.counters.now_ms = 1000
+    second.send(6, b"b", first=True, last=False)
+    first.end()
+    second.end()
+    resumer = Sender(fragments)
+    assert resumer.resume(b"b") == 6
+    for sender in (first, second):
+        sender.vhost.scheduler.run(KEPT_MS)
+    assert fragments.size == fragments.counters.memory_used == 6
+    fragments.counters.now_ms = KEPT_MS + 1000
+    second.vhost.scheduler.run(KEPT_MS + 1000)
+    assert fragments.size == fragments.counters.memory_used == 6
+    resumer.end()
+    resumer.vhost.scheduler.run(KEPT_MS + 1000)
+    assert fragments.size == fragments.counters.memory_used == 0
 
 
 def test_a_session_does_not_grow_with_its_messages(fragments: Fragments) -> None:

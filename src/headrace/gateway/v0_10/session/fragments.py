@@ -87,7 +87,7 @@ class Fragments:
         Raises:
             ExecutionError: another message is unfinished, or this one becomes too large.
         """
-        self.expire()
+        self.expire(self.counters.now_ms)
         partial = self._open.get(session)
         if fragment.first:
             if partial is not None:
@@ -143,9 +143,9 @@ class Fragments:
         self._sessions.discard(session)
         for partial in (self._resumed.pop(session, None), self._open.pop(session, None)):
             if partial is not None:
-                self._keep(partial)
+                self._keep(session, partial)
 
-    def _keep(self, partial: PartialMessage) -> None:
+    def _keep(self, session: FragmentSender, partial: PartialMessage) -> None:
         if partial.key is None:
             self._count(-partial.size)
             return
@@ -153,6 +153,7 @@ class Fragments:
         while len(self._kept) >= KEPT_MAX:
             self._forget(next(iter(self._kept)))
         self._kept[partial.key] = partial
+        session.vhost.scheduler.put(self, partial.until_ms, self.expire)
 
     def _forget(self, key: Key) -> None:
         partial = self._kept.pop(key, None)
@@ -165,7 +166,7 @@ class Fragments:
 
         A message that the session resumed before, and has not continued, can be resumed again.
         """
-        self.expire()
+        self.expire(self.counters.now_ms)
         key = (session.user.name, session.vhost.name, resume_id)
         previous = self._resumed.get(session)
         if previous is not None and previous.key == key:
@@ -174,14 +175,14 @@ class Fragments:
         if partial is None:
             return 0
         if previous is not None:
-            self._keep(previous)
+            self._keep(session, previous)
         self._resumed[session] = partial
         self._await_end(session)
         return partial.size
 
     # Keeps 0-10/s070.
-    def expire(self) -> None:
-        """Forget interrupted messages that have expired."""
-        now_ms = self.counters.now_ms
+    def expire(self, now_ms: int) -> int:
+        """Forget expired interrupted messages; return when the next one expires, 0 for never."""
         for key in [k for k, partial in self._kept.items() if partial.until_ms <= now_ms]:
             self._forget(key)
+        return min((partial.until_ms for partial in self._kept.values()), default=0)
