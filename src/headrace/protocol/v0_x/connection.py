@@ -700,7 +700,7 @@ class Connection(Endpoint):
     def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close with an error, or close-ok, after all deferred answers."""
         self.deferred_close = (method, error)
-        if not self.answers.owing or not self.owner.will_answer():
+        if not self.answers.deferring or not self.owner.will_answer():
             self.send_deferred_close()
 
     def send_deferred_close(self) -> None:
