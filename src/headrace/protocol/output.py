@@ -25,9 +25,9 @@ if not cython.compiled:
 
 FRAME_BODY = 3
 FRAME_END = 0xCE
-BUFFER_SIZE = 16384  # Octets of a pooled buffer when new.
+BUFFER_SIZE = 16384  # Bytes of a pooled buffer when new.
 BUFFER_KEPT_MAX = 1 << 21  # Bytes of the largest buffer that returns to the pool.
-POOL_BYTES_MAX = 8 << 20  # Octets of all pooled buffers.
+POOL_BYTES_MAX = 8 << 20  # Bytes of all pooled buffers.
 KEPT_TICKS = 20  # Half seconds between two times that the pool frees its buffers.
 OUTPUT_MIN = 65536  # Bytes that an output may hold even if memory is short.
 SHARE_MIN = 4096  # Minimum bytes of a body that is referred to, not copied, for a slow peer.
@@ -121,7 +121,7 @@ class Output:
         self.tail = 0  # Its end, where the next byte is written.
         self.capacity = 0
         self.chain: Any = None  # deque of (bytes, start, end, -1; or feed, 0, 0, -2), or None.
-        self.chained = 0  # Octets in the chain.
+        self.chained = 0  # Bytes in the chain.
         self.dirty = False
         self.feeds: Any = None  # deque of Feed, or None.
         self.feeding = 0  # The number of feeds.

@@ -199,8 +199,8 @@ def test_too_many_operators_are_told(
         assert "1 operators are served at a time" in refused("list", "users", "--data", data)
         first.sendall(b'{"end":true}\n')
         assert b"done" in answers.readline()
-        list_items = ("list", "users", "--data", data)
-        until(lambda: run(*list_items).exit_code == 0, "who says nothing goes")
+        command = ("list", "users", "--data", data)
+        until(lambda: run(*command).exit_code == 0, "who says nothing goes")
         assert answers.read() == b""
 
 
@@ -411,13 +411,10 @@ def test_policies_are_listed_as_they_count(broker: LocalBroker, data: Path) -> N
     works("policy", "set", "short", "^orders", '{"max-length": 10}', "--apply-to", "queues", *where)
     works("operator-policy", "set", "old", ".*", '{"message-ttl": 5000}', *where)
     until(lambda: len(as_json("list", "policies", *where)) == 2, "both count")
-    list_items = {row["kind"]: row for row in as_json("list", "policies", *where)}
-    assert list_items["policy"]["pattern"] == "^orders"
-    assert list_items["operator"]["definition"] == {"message-ttl": 5000}
-    for row, kind in (
-        (list_items["policy"], "policy"),
-        (list_items["operator"], "operator-policy"),
-    ):
+    by_kind = {row["kind"]: row for row in as_json("list", "policies", *where)}
+    assert by_kind["policy"]["pattern"] == "^orders"
+    assert by_kind["operator"]["definition"] == {"message-ttl": 5000}
+    for row, kind in ((by_kind["policy"], "policy"), (by_kind["operator"], "operator-policy")):
         (given,) = as_json(kind, "list", *where)
         assert given == {name: value for name, value in row.items() if name != "kind"}
     (queue,) = as_json("list", "queues", *where)

@@ -31,7 +31,7 @@ class Client(ClientConnection, Protocol):
         """The properties that the client sent when it connected."""
 
     def fail_changes(self, store: DurableLog) -> None:
-        """Refuse the changes that wait for a store which cannot write."""
+        """Fail the changes that wait for a store that cannot write."""
 
 
 class RelayableClient(Client, Protocol):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Publishing(Protocol):
-    """A connection with the mark of a publisher."""
+    """A connection whose client is marked as a publisher."""
 
     publishes: bool
 

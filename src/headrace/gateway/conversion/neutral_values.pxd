@@ -7,7 +7,7 @@ from headrace.wire.table cimport check_utf8
 cpdef bytes text_of_uuid(bytes raw)
 @cython.locals(size=Py_ssize_t)
 cpdef list entries_of_table(bytes d, Py_ssize_t at, Py_ssize_t end, int depth=*)
-@cython.locals(tag=cython.int, end=Py_ssize_t, fixed=tuple, width=Py_ssize_t, raw=bytes)
+@cython.locals(tag=cython.int, end=Py_ssize_t, fixed=tuple, raw=bytes)
 cdef tuple _value_of_tag(bytes d, Py_ssize_t at, int depth)
 cpdef bytes table_of_entries(list entries, int depth=*)
 @cython.locals(code=cython.int)

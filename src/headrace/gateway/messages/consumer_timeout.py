@@ -80,12 +80,12 @@ class ConsumerTimeout:
         self.period_ms = max(1, timeout_ms // CHECKS)
         self._newest = newest
         self._overdue = overdue
-        self._goes_on = is_active
+        self._is_active = is_active
         self._samples: deque[tuple[int, int]] = deque()  # Time in ms, latest delivery.
 
     def check(self, now_ms: int) -> int:
         """Return overdue deliveries to their queue; return when to check again, 0 for never."""
-        if not self._goes_on():
+        if not self._is_active():
             return 0
         newest = self._newest()
         if not self._samples or self._samples[-1][1] != newest:

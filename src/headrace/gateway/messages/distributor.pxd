@@ -35,7 +35,7 @@ cdef class Distributor:
     cdef bint put(
         self, Publish p, Consumer consumer, const unsigned char* d, Py_ssize_t lo, Py_ssize_t hi
     ) except -1
-    @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong, flags=cython.uint,
+    @cython.locals(counters=Counters, seq=cython.ulonglong, position=cython.ulonglong,
                    refused=cython.int, message=Message, data=bytes, queue=Queue, kept=cython.bint,
                    consumer=Consumer, large=cython.bint)
     cdef int distribute(

@@ -29,7 +29,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from headrace.exact_json import read_json
-from headrace.gateway.conversion.headers import shortstr
+from headrace.gateway.conversion.convert import body_of_frames
+from headrace.gateway.conversion.headers import header_at, shortstr
 from headrace.model import errors
 from headrace.model.contents import UnreadableError
 from headrace.model.message import KIND_FILE, KIND_MASK, PAGED, Message, copy_message, new_message
@@ -41,9 +42,8 @@ from headrace.protocol.codec_0_x import (
     encode_content_header,
 )
 from headrace.protocol.errors import AmqpError
-from headrace.protocol.v0_x.frames import make_frame
+from headrace.protocol.v0_x.frames import FRAME_BODY, FRAME_HEADER, PUBLISH_END_LEN, make_frame
 from headrace.spec.tables import V0_9_1
-from headrace.wire.memory import get32
 
 if TYPE_CHECKING:
     from headrace.gateway.connection.context import Context
@@ -60,7 +60,6 @@ WAITING_BYTES_MAX = 64 << 20  # Of all waiting requests.
 SLICE_S = 0.005  # Length of a slice of long work.
 SLICED_MAX = 64  # Requests of one service in progress.
 NUMBER_MAX = (1 << 63) - 1
-_HEADER, _BODY = 2, 3  # Types of frames.
 
 RequestAnswer = dict[str, object]  # JSON; each request has a shape of its own.
 Outcome = TypeVar("Outcome")
@@ -231,7 +230,7 @@ class Service(Consumer):
             self.queue.settle(message)
         self.queue.unpark(self)
         if self.taken:  # More than one turn serves: schedule another.
-            self.vhost.scheduler.put(self, self.vhost.counters.now_ms, no_more)
+            self.vhost.scheduler.put(self, self.vhost.counters.now_ms, no_repeat)
 
     def serve(self, message: Message) -> None:
         """Serve the request in a message."""
@@ -240,9 +239,8 @@ class Service(Consumer):
             return
         assert self.vhost.contents is not None
         data = self.vhost.contents.encode_record(message)
-        at = message.address_len + 2
-        size = get32(data, at + 3)
-        _, body_size, properties = decode_content_header(V0_9_1, data[at + 7 : at + 7 + size])
+        payload, end = header_at(data, message.address_len + PUBLISH_END_LEN)
+        _, body_size, properties = decode_content_header(V0_9_1, payload)
         if not isinstance(properties, BasicProperties) or not properties.reply_to:
             return
         answer = self.make_answer(connection, properties)
@@ -255,7 +253,7 @@ class Service(Consumer):
         elif body_size > self.bytes_max:
             answer.send(failure("limit", f"a request has {self.bytes_max} bytes at most"))
         else:
-            self.handle(connection, body_of(data, at + size + 8), answer)
+            self.handle(connection, body_of_frames(data, end + 1, len(data)), answer)
 
     def make_answer(
         self, connection: ClientConnection, properties: BasicProperties
@@ -385,7 +383,8 @@ def make_message(
     """Return a new message of the broker's own."""
     address = shortstr(exchange) + shortstr(routing_key)
     header = encode_content_header(V0_9_1, 60, len(body), properties)
-    data = address + b"\x00\x00" + make_frame(_HEADER, 0, header) + make_frame(_BODY, 0, body)
+    frames = make_frame(FRAME_HEADER, 0, header) + make_frame(FRAME_BODY, 0, body)
+    data = address + b"\x00\x00" + frames
     return new_message(data, len(address), len(body))
 
 
@@ -404,19 +403,9 @@ def in_memory(message: Message, store: Store) -> Message:
     return copy
 
 
-def no_more(_: int) -> int:
-    """Return 0, for a timer that only makes the loop turn."""
+def no_repeat(_: int) -> int:
+    """Return 0, which ends a timer that only makes the loop turn."""
     return 0
-
-
-def body_of(data: bytes, at: int) -> bytes:
-    """Return the body in the body frames of a message, which begin at ``at``."""
-    chunks = []
-    while at < len(data):
-        size = get32(data, at + 3)
-        chunks.append(data[at + 7 : at + 7 + size])
-        at += size + 8
-    return b"".join(chunks)
 
 
 def failure(code: str, text: str) -> RequestAnswer:

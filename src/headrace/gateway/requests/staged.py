@@ -14,7 +14,7 @@ from headrace.model.transaction.staged_batch import (
     read_xid,
 )
 
-OWNER_OCTETS_MAX = 255
+OWNER_BYTES_MAX = 255
 STAGES_MAX = 20_000  # Attempts that one commit may name.
 SHOWN_MAX = 1000  # Branches that are shown of one sink.
 
@@ -29,8 +29,8 @@ def sink_of(call: RequestCall, permission: str = "write") -> str:
 def begin(call: RequestCall) -> Steps:
     """Claim a sink for an owner."""
     name = sink_of(call)
-    owner = call.text("owner", bytes_max=OWNER_OCTETS_MAX)
-    run = call.text("run", "", bytes_max=OWNER_OCTETS_MAX)
+    owner = call.text("owner", bytes_max=OWNER_BYTES_MAX)
+    run = call.text("run", "", bytes_max=OWNER_BYTES_MAX)
     answer: RequestAnswer = yield from call.vhost.sinks.begin(
         name, owner, run, force=call.flag("force")
     )
@@ -39,7 +39,7 @@ def begin(call: RequestCall) -> Steps:
 
 def release(call: RequestCall) -> RequestAnswer:
     """Release a sink."""
-    owner = call.text("owner", bytes_max=OWNER_OCTETS_MAX)
+    owner = call.text("owner", bytes_max=OWNER_BYTES_MAX)
     answer: RequestAnswer = call.vhost.sinks.release(sink_of(call), owner)
     return answer
 

@@ -34,7 +34,7 @@ class Peer(Connection):
     plain_to: bytes  # The result of that conversion.
 
     def reply(self, number: int, method: MethodBase) -> None:
-        """Send a method on a channel, after the answers that it owes."""
+        """Send a method on a channel, after the deferred answers."""
 
     def starve(self, queue: Queue) -> None:
         """Drain ``queue`` once the client has read the output."""

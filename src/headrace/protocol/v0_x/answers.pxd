@@ -7,7 +7,7 @@ from headrace.protocol.v0_x.channel cimport C_OPEN, Channel
 @cython.final
 cdef class Answers:
     cdef Endpoint output
-    cdef public unsigned int owing
+    cdef public unsigned int deferring
 
     cpdef send_in_order(self, Channel channel, bytes payload)
     cpdef defer(self, object deferred)

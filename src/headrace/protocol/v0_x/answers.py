@@ -58,7 +58,7 @@ class Answers:
 
     def __init__(self, output: Endpoint) -> None:
         self.output = output
-        self.owing = 0  # Channels with deferred answers.
+        self.deferring = 0  # Channels with deferred answers.
 
     def send_in_order(self, channel: Channel, payload: bytes) -> None:
         """Send an encoded method after all deferred answers of the channel."""
@@ -72,7 +72,7 @@ class Answers:
         channel = deferred.channel
         if channel.answers is None:
             channel.answers = deque()
-            self.owing += 1
+            self.deferring += 1
         channel.answers.append(deferred)
 
     def must_pause(self, channel: Channel, version: Version, method: int) -> bool:
@@ -109,5 +109,5 @@ class Answers:
         if channel.answers is None:
             return False
         channel.answers = None
-        self.owing -= 1
-        return self.owing == 0
+        self.deferring -= 1
+        return self.deferring == 0

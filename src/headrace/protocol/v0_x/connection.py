@@ -109,7 +109,7 @@ from headrace.spec.tables import V0_9, V0_9_1, V0_10, Version
 
 CHANNEL_RESUME = 0x00140032  # Of 0-9 alone.
 FIRST_BYTES_LOGGED = 32  # First octets of a peer that is not served, for the log.
-DEFERRED_BYTES_MAX = 1 << 20  # Octets that wait on busy channels before reading stops.
+DEFERRED_BYTES_MAX = 1 << 20  # Bytes that wait on busy channels before reading stops.
 
 CLOSES = {  # Ids of connection.close and close-ok, which are others in 0-8.
     version: frozenset(
@@ -152,10 +152,10 @@ class Connection(Endpoint):
         self.last: Channel | None = None
         self.rest = b""
         self.handshake_bytes = 0
-        self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
+        self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
         self.ignores_input = False
         self.left = False  # The peer sent connection.close, which was answered.
-        self.deferred_bytes = 0  # Octets of frames that wait on busy channels.
+        self.deferred_bytes = 0  # Bytes of frames that wait on busy channels.
         self.close_reason: AmqpError | None = None  # The error for which we closed.
         self.deferred_close: Any = None  # (method, error): waits for all deferred answers.
         if role is Role.CLIENT:
@@ -700,7 +700,7 @@ class Connection(Endpoint):
     def send_last(self, method: MethodBase, error: AmqpError | None) -> None:
         """Send connection.close with an error, or close-ok, after all deferred answers."""
         self.deferred_close = (method, error)
-        if not self.answers.owing or not self.owner.will_answer():
+        if not self.answers.deferring or not self.owner.will_answer():
             self.send_deferred_close()
 
     def send_deferred_close(self) -> None:

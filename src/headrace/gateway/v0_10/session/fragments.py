@@ -60,6 +60,7 @@ class Fragments:
         self._open: dict[FragmentSender, PartialMessage] = {}  # By session.
         self._kept: dict[Key, PartialMessage] = {}  # Interrupted messages.
         self._resumed: dict[FragmentSender, PartialMessage] = {}  # Resumed, without a new fragment.
+        self._sessions: set[FragmentSender] = set()  # Those whose ``on_end`` has `end_session`.
 
     def first_header(self, session: FragmentSender, fragment: TransferHeader) -> TransferHeader:
         """Return the header of the first fragment of the message that ``fragment`` belongs to.
@@ -86,7 +87,7 @@ class Fragments:
         Raises:
             ExecutionError: another message is unfinished, or this one becomes too large.
         """
-        self.expire()
+        self.expire(self.counters.now_ms)
         partial = self._open.get(session)
         if fragment.first:
             if partial is not None:
@@ -96,7 +97,6 @@ class Fragments:
             partial = self._begin(session, fragment)
         elif partial is None:
             partial = self._open[session] = self._resumed.pop(session)
-            session.on_end.append(lambda: self.keep_interrupted(session))
         size = len(body) if parts is None else sum(map(len, parts))
         body_max = min(self.body_max, session.connection.body_max)
         if partial.size + size > body_max or self.size + size > KEPT_BYTES_MAX:
@@ -116,14 +116,12 @@ class Fragments:
         key = None
         if fragment.resume_id:
             key = (session.user.name, session.vhost.name, fragment.resume_id)
-            before = self._kept.pop(key, None)
-            if before is not None:
-                self._count(-before.size)
+            self._forget(key)
         partial = self._open[session] = PartialMessage(fragment, key)
         if key is not None:
             ttl_ms = fragment.resume_ttl_ms or KEPT_MS_MAX
             partial.until_ms = self.counters.now_ms + min(ttl_ms, KEPT_MS_MAX)
-        session.on_end.append(lambda: self.keep_interrupted(session))
+        self._await_end(session)
         return partial
 
     def _drop(self, session: FragmentSender, partial: PartialMessage) -> None:
@@ -135,39 +133,56 @@ class Fragments:
         self.size += size
         self.counters.memory_used += size
 
-    def keep_interrupted(self, session: FragmentSender) -> None:
-        """Keep the unfinished message of a session that ends, if it has a resume-id."""
-        self._resumed.pop(session, None)
-        partial = self._open.pop(session, None)
-        if partial is None:
-            return
+    def _await_end(self, session: FragmentSender) -> None:
+        if session not in self._sessions:
+            self._sessions.add(session)
+            session.on_end.append(lambda: self.end_session(session))
+
+    def end_session(self, session: FragmentSender) -> None:
+        """Keep the unfinished messages of a session that ends, if they have a resume-id."""
+        self._sessions.discard(session)
+        for partial in (self._resumed.pop(session, None), self._open.pop(session, None)):
+            if partial is not None:
+                self._keep(session, partial)
+
+    def _keep(self, session: FragmentSender, partial: PartialMessage) -> None:
         if partial.key is None:
             self._count(-partial.size)
             return
+        self._forget(partial.key)
         while len(self._kept) >= KEPT_MAX:
-            self._count(-self._kept.pop(next(iter(self._kept))).size)
+            self._forget(next(iter(self._kept)))
         self._kept[partial.key] = partial
+        session.vhost.scheduler.put(self, partial.until_ms, self.expire)
+
+    def _forget(self, key: Key) -> None:
+        partial = self._kept.pop(key, None)
+        if partial is not None:
+            self._count(-partial.size)
 
     # Keeps 0-10/s069.
     def resume(self, session: FragmentSender, resume_id: bytes) -> int:
-        """Return the size of an interrupted message, and let the session continue it."""
-        self.expire()
+        """Return the size of an interrupted message, and let the session continue it.
+
+        A message that the session resumed before, and has not continued, can be resumed again.
+        """
+        self.expire(self.counters.now_ms)
         key = (session.user.name, session.vhost.name, resume_id)
+        previous = self._resumed.get(session)
+        if previous is not None and previous.key == key:
+            return previous.size
         partial = self._kept.pop(key, None)
         if partial is None:
             return 0
+        if previous is not None:
+            self._keep(session, previous)
         self._resumed[session] = partial
-        session.on_end.append(lambda: self._give_up(session))
+        self._await_end(session)
         return partial.size
 
-    def _give_up(self, session: FragmentSender) -> None:
-        partial = self._resumed.pop(session, None)
-        if partial is not None and partial.key is not None:
-            self._kept[partial.key] = partial
-
     # Keeps 0-10/s070.
-    def expire(self) -> None:
-        """Forget interrupted messages that have expired."""
-        now_ms = self.counters.now_ms
+    def expire(self, now_ms: int) -> int:
+        """Forget expired interrupted messages; return when the next one expires, 0 for never."""
         for key in [k for k, partial in self._kept.items() if partial.until_ms <= now_ms]:
-            self._count(-self._kept.pop(key).size)
+            self._forget(key)
+        return min((partial.until_ms for partial in self._kept.values()), default=0)

@@ -51,7 +51,7 @@ cdef class SpecialPublisher:
         Py_ssize_t end
     )
     cdef read_headers(self, SpecialPublish p)
-    @cython.locals(size=Py_ssize_t, start=Py_ssize_t, route=Route)
+    @cython.locals(size=Py_ssize_t, start=Py_ssize_t)
     cdef Route route_of(self, SpecialPublish p)
     cdef delay(self, SpecialPublish p)
     cdef int distribute(self, SpecialPublish p, Route route) except -1

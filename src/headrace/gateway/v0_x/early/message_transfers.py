@@ -146,9 +146,9 @@ class ChannelTransfers(ChannelState):
         size = len(name).to_bytes(4, "big")
         connection.write_frame(1, number, b"".join((head, b"\x01", size, name)))
         limit = connection.frame_max - 8 - _APPEND_HEAD
-        for piece in chunks:
-            for at in range(0, len(piece), limit):
-                self.send_method(MessageAppend(reference=name, data=piece[at : at + limit]))
+        for chunk in chunks:
+            for at in range(0, len(chunk), limit):
+                self.send_method(MessageAppend(reference=name, data=chunk[at : at + limit]))
         self.send_method(MessageClose(reference=name))
         if tag != METHOD_OK:
             self.awaited.append(tag)

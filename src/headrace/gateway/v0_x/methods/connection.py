@@ -101,9 +101,7 @@ def tune_ok(connection: GatewayConnection, channel: Channel, method: ConnectionT
             f"({FRAME_MIN_SIZE})",
         )
     if method.frame_max > context.frame_max:
-        connection.ignores_input = (
-            True  # The close has a reason, but is not negotiated (0-9-1/s018).
-        )
+        connection.ignores_input = True  # The close is not negotiated (0-9-1/s018).
         raise AmqpError(
             ReplyCode.NOT_ALLOWED,
             f"negotiated frame_max = {method.frame_max} is higher than the maximum allowed value "

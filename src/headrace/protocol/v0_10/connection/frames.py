@@ -54,9 +54,9 @@ SERIAL_MASK = 0xFFFFFFFF  # A name: as a literal it would be an object when comp
 SERIAL_HALF = 0x7FFFFFFF
 # Keeps 0-10/s013, 0-10/s016.
 HANDSHAKE_BYTES_MAX = 16384  # What a peer may send before the connection is open.
-CONTROL_BYTES_MAX = 262144  # Octets of unfinished controls, on all channels.
+CONTROL_BYTES_MAX = 262144  # Bytes of unfinished controls, on all channels.
 EMPTY_FRAMES_MAX = 64  # Frames of unfinished controls that bring nothing.
-INLINE_WAIT_MAX = 98304  # Octets of an unfinished transfer that wait in the read buffer.
+INLINE_WAIT_MAX = 98304  # Bytes of an unfinished transfer that wait in the read buffer.
 TRANSFER_START = 0x04010100 >> 1  # Code and session header, without the sync flag.
 ACCEPT_START = 0x04020100 >> 1
 
@@ -66,12 +66,12 @@ class FrameReader:
 
     def __init__(self, connection: SessionConnection) -> None:
         self.connection = connection
-        self.frame_limit = HANDSHAKE_BYTES_MAX  # Octets of a frame that we accept now.
+        self.frame_limit = HANDSHAKE_BYTES_MAX  # Bytes of a frame that we accept now.
         self.held = b""  # What came while it was our turn.
         self.handling = False
         self.after = 0  # Where to go on after the frame being handled.
         self.handshake_bytes = 0
-        self.hold_above = 1 << 62  # Octets of output above which nothing more is handled.
+        self.hold_above = 1 << 62  # Bytes of output above which nothing more is handled.
         self.ignores_input = False
         self.controls: dict[int, bytes] = {}  # Unfinished controls, by channel.
         self.control_bytes = 0  # Of all of them.
